@@ -1,0 +1,421 @@
+/* libcommgemm-client: submit GEMM + communication jobs to commgemmd.
+ *
+ * The words: a *session* is one connection (commgemm_client). A *comm* is an ordered group of ranks.
+ * A *buffer* is memory that the daemon owns and names. A *job* is one execution of a plan's
+ * operation by one rank.
+ *
+ * Conventions of every call below
+ * - Returns COMMGEMM_OK (0) or a negative status; commgemm_strerror() gives its text, and
+ *   commgemm_last_error() the detail of this thread's last failed call: field, value and limits.
+ * - Outputs come last and are written on success alone.
+ * - Every function may be called from any thread, also at the same time on one client, except
+ *   commgemm_disconnect(), which must be the last call on its client.
+ * - The library writes no logs, installs no signal handlers and never ends the process.
+ * - Sizes are in bytes where the name says so, in elements or rows otherwise. Matrices are row-major.
+ *   M, N, K are the whole product's; w is the number of ranks. */
+#ifndef COMMGEMM_H
+#define COMMGEMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COMMGEMM_VERSION_MAJOR 0
+#define COMMGEMM_VERSION_MINOR 1
+#define COMMGEMM_VERSION_PATCH 0
+
+/* ---- statuses --------------------------------------------------------------------------------- */
+
+enum commgemm_status {
+    COMMGEMM_OK = 0,
+    COMMGEMM_INVALID_ARGUMENT = -1, /* the detail names the field and the limits */
+    COMMGEMM_NOT_FOUND = -2,
+    COMMGEMM_EXISTS = -3,
+    COMMGEMM_PERMISSION = -4,
+    COMMGEMM_NO_MEMORY = -5,
+    COMMGEMM_QUOTA = -6,
+    COMMGEMM_NOT_SUPPORTED = -7, /* the detail says what would work */
+    COMMGEMM_MISMATCH = -8,      /* ranks submitted different jobs; the detail names rank and field */
+    COMMGEMM_JOIN_TIMEOUT = -9,  /* the detail names the rank that never came */
+    COMMGEMM_READY_TIMEOUT = -10,
+    COMMGEMM_CANCELLED = -11,
+    COMMGEMM_PEER_LOST = -12,     /* the process of another rank died before the launch */
+    COMMGEMM_EXECUTOR_LOST = -13, /* submit again once commgemm_wait_executor() returns OK */
+    COMMGEMM_DAEMON_LOST = -14,   /* connect again */
+    COMMGEMM_GPU_LOST = -15,
+    COMMGEMM_TIMEOUT = -16, /* of a wait; the job itself is not affected */
+    COMMGEMM_NOT_RUNNING = -17,
+    COMMGEMM_VERSION = -18,
+    COMMGEMM_BAD_MESSAGE = -19,
+    COMMGEMM_RING_FULL = -20, /* reap a completion, then submit again */
+    COMMGEMM_STALE = -21,     /* the buffer's generation moved on: open it again */
+    COMMGEMM_DRAINING = -22,
+    COMMGEMM_IO = -23,
+    COMMGEMM_INTERNAL = -24,
+    COMMGEMM_WATCHDOG = -25,
+    COMMGEMM_NO_EXECUTOR = -26,
+    COMMGEMM_TAINTED = -27
+};
+
+/* Static strings, never NULL. Source: the status table of the manual, libcommgemm(3). */
+const char *commgemm_strerror(int status);   /* "out of memory" */
+const char *commgemm_status_name(int status); /* "NO_MEMORY" */
+const char *commgemm_status_fix(int status);  /* what to try */
+
+/* Detail of the calling thread's last failed call; "" when there was none. Valid until the thread's
+ * next call into the library. */
+const char *commgemm_last_error(void);
+
+/* ---- types ------------------------------------------------------------------------------------ */
+
+enum commgemm_dtype { COMMGEMM_FP32 = 0, COMMGEMM_FP16 = 1, COMMGEMM_BF16 = 2 };
+
+/* Per rank; rows are sharded over M unless the table says K or N.
+ *   gemm      lhs M x K      rhs K x N      out M x N
+ *   ag_gemm   lhs M/w x K    rhs K x N/w    out M x N/w   aux_out, if given: gathered lhs, M x K
+ *   gemm_rs   lhs M x K/w    rhs K/w x N    out M/w x N   bias added once, after the reduction
+ *   ag        lhs M/w x N    out M x N
+ *   rs        lhs M x N      out M/w x N    (sum over ranks, fp32 accumulation in rank order)
+ *   ar        lhs M x N      out M x N
+ * ag, rs and ar take their columns from n. */
+enum commgemm_op {
+    COMMGEMM_OP_NOOP = 0,
+    COMMGEMM_OP_GEMM = 1,
+    COMMGEMM_OP_AG_GEMM = 2,
+    COMMGEMM_OP_GEMM_RS = 3,
+    COMMGEMM_OP_GEMM_AR = 4,
+    COMMGEMM_OP_GEMM_AS = 5,
+    COMMGEMM_OP_BULK_AG = 6,
+    COMMGEMM_OP_BULK_RS = 7,
+    COMMGEMM_OP_AG = 8,
+    COMMGEMM_OP_RS = 9,
+    COMMGEMM_OP_AR = 10,
+    COMMGEMM_OP_A2AV = 11,
+    COMMGEMM_OP_COPY_IN = 12
+};
+
+/* TransformerEngine's CommOverlapMethod (0 to 3) and the measured choice. */
+enum commgemm_method {
+    COMMGEMM_METHOD_NONE = 0,
+    COMMGEMM_METHOD_BULK = 1,
+    COMMGEMM_METHOD_PIPELINE = 2,
+    COMMGEMM_METHOD_RING_EXCHANGE = 3,
+    COMMGEMM_METHOD_AUTO = 4
+};
+
+/* TransformerEngine's CommOverlapType. */
+enum commgemm_comm_type { COMMGEMM_COMM_NONE = 0, COMMGEMM_COMM_RS = 1, COMMGEMM_COMM_AG = 2 };
+
+/* TransformerEngine's CommOverlapAlgo (0 to 8) and ours (from 16). */
+enum commgemm_algorithm {
+    COMMGEMM_ALGO_NO_OVERLAP = 0,
+    COMMGEMM_ALGO_BULK_OVERLAP_AG = 1,
+    COMMGEMM_ALGO_BULK_OVERLAP_RS = 2,
+    COMMGEMM_ALGO_SPLIT_PIPELINED_AG_P2P = 3,
+    COMMGEMM_ALGO_SPLIT_PIPELINED_RS = 4,
+    COMMGEMM_ALGO_SPLIT_PIPELINED_RS_P2P = 5,
+    COMMGEMM_ALGO_ATOMIC_GEMM_RS = 6,
+    COMMGEMM_ALGO_ATOMIC_GEMM_AG_P2P = 7,
+    COMMGEMM_ALGO_ATOMIC_GEMM_RS_P2P = 8,
+    COMMGEMM_ALGO_AUTO = 255 /* follow the method */
+};
+
+/* Spellings as in the command line tools ("bf16", "ag_gemm", "ring_exchange", ...). The first five
+ * return NULL for an unknown number, the others -1 for an unknown name. */
+const char *commgemm_dtype_name(int dtype);
+const char *commgemm_op_name(int op);
+const char *commgemm_method_name(int method);
+const char *commgemm_algorithm_name(int algorithm);
+const char *commgemm_phase_name(int kind);
+int commgemm_dtype_from_name(const char *name);
+int commgemm_op_from_name(const char *name);
+int commgemm_method_from_name(const char *name);
+int commgemm_algorithm_from_name(const char *name);
+size_t commgemm_dtype_bytes(int dtype); /* of one element; 0 when unknown */
+
+/* ---- session ---------------------------------------------------------------------------------- */
+
+typedef struct commgemm_client commgemm_client;
+
+struct commgemm_connect_options {
+    size_t struct_size; /* set by _init */
+    /* NULL: $COMMGEMM_SOCKET, else $XDG_RUNTIME_DIR/commgemm/commgemmd.sock, else
+     * /run/commgemm/commgemmd.sock */
+    const char *socket;
+    const char *name;      /* of this program, for listings; NULL: the process's name */
+    uint32_t ring_entries; /* most jobs in flight: a power of two, 2 to 4096; default 256 */
+    int no_ring;           /* 1: submit through the socket, map no shared memory */
+    uint64_t spin_ns;      /* how long a wait polls before it sleeps; default 20,000 */
+};
+void commgemm_connect_options_init(struct commgemm_connect_options *ret_options);
+
+/* Opens a session. options NULL: the defaults. NOT_RUNNING, PERMISSION, VERSION, INVALID_ARGUMENT,
+ * DRAINING. */
+int commgemm_connect(const struct commgemm_connect_options *options, commgemm_client **ret_client);
+
+/* Ends the session: unlaunched jobs are dropped, imports and unnamed buffers released, mappings of
+ * buffers stay until unmapped. NULL is allowed. No other thread may be inside a call on it. */
+void commgemm_disconnect(commgemm_client *client);
+
+struct commgemm_info {
+    uint64_t session;
+    uint32_t devices;
+    uint32_t protocol;
+    char release[32];  /* of the daemon */
+    char backend[16];  /* "cpu", "cuda" */
+    uint64_t executor_life; /* counts executors since the daemon's start; 0: none is running */
+};
+int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info);
+
+/* Waits until an executor serves this session (after EXECUTOR_LOST or NO_EXECUTOR). timeout_ms < 0:
+ * for ever. TIMEOUT, DAEMON_LOST. */
+int commgemm_wait_executor(commgemm_client *client, int timeout_ms);
+
+/* ---- comms ------------------------------------------------------------------------------------ */
+
+/* Creates a comm of `size` ranks (1 to 64) and returns its id, which may be sent to the other
+ * processes over any channel. name NULL, or 1 to 63 characters of [A-Za-z0-9._:-]. mode: who may
+ * join, bits like a file's (write permission), 0 for 0600. EXISTS when the name is taken. */
+int commgemm_comm_create(commgemm_client *client, const char *name, uint32_t size, uint32_t mode,
+                         uint64_t *ret_comm);
+
+struct commgemm_join_options {
+    size_t struct_size;
+    uint64_t comm;         /* 0: use the name */
+    const char *name;
+    uint32_t size;         /* with create: the comm's size; else 0, or what it must be */
+    int create;            /* 1: create the comm if there is none of that name */
+    uint32_t mode;         /* with create */
+    const uint32_t *ranks; /* the ranks that this session holds */
+    uint32_t n_ranks;
+    const int32_t *devices; /* by position in ranks; NULL or -1: rank mod devices */
+    int timeout_ms;         /* 0: the daemon's join_timeout */
+};
+void commgemm_join_options_init(struct commgemm_join_options *ret_options);
+
+/* Joins with the given ranks and waits until every rank has joined. JOIN_TIMEOUT names the missing
+ * ranks; then none of this call's ranks is joined. */
+int commgemm_comm_join(commgemm_client *client, const struct commgemm_join_options *options,
+                       uint64_t *ret_comm);
+
+/* The usual case: one rank, created if missing. */
+int commgemm_comm_join_simple(commgemm_client *client, const char *name, uint32_t size,
+                              uint32_t rank, uint64_t *ret_comm);
+
+/* Gives up this session's ranks. Its unlaunched jobs in the comm end with CANCELLED, those of the
+ * other ranks with PEER_LOST. */
+int commgemm_comm_leave(commgemm_client *client, uint64_t comm);
+
+/* ---- buffers ---------------------------------------------------------------------------------- */
+
+struct commgemm_buffer {
+    uint64_t id;
+    uint64_t bytes;      /* usable size, at least what was asked for */
+    uint32_t generation; /* changes when the contents were lost or the buffer was damaged */
+    int tainted;         /* 1: an executor died while a job was writing it */
+    int writable;        /* 1: this session may write it */
+    int fd;              /* the memory, close-on-exec; owned by the library; -1 for an IPC buffer */
+};
+
+enum commgemm_buffer_flags { COMMGEMM_BUFFER_IPC = 1 };
+
+/* Creates zeroed memory on a device (-1: device 0). With a name it is persistent: it outlives this
+ * session, the client and the executor, until commgemm_buffer_destroy. mode as in comm_create.
+ * EXISTS, QUOTA, NO_MEMORY, NO_EXECUTOR. */
+int commgemm_buffer_create(commgemm_client *client, const char *name, uint64_t bytes, int device,
+                           uint32_t mode, uint32_t flags, struct commgemm_buffer *ret_buffer);
+
+/* Opens a buffer by name, or by id when name is NULL. NOT_FOUND, PERMISSION. */
+int commgemm_buffer_open(commgemm_client *client, const char *name, uint64_t id, int read_only,
+                         struct commgemm_buffer *ret_buffer);
+
+/* Maps a host-visible buffer (CPU backend) into this process; the mapping is read-only if the buffer
+ * is. NOT_SUPPORTED for device memory. The mapping stays valid after close and disconnect, until
+ * commgemm_buffer_unmap(address, bytes). */
+int commgemm_buffer_map(commgemm_client *client, const struct commgemm_buffer *buffer,
+                        void **ret_address);
+int commgemm_buffer_unmap(void *address, uint64_t bytes);
+
+/* Drops this session's reference; an unnamed buffer ends with its last one, after its last job. */
+int commgemm_buffer_close(commgemm_client *client, uint64_t id);
+
+/* Removes the name and the daemon's reference. Owner (or root) only. */
+int commgemm_buffer_destroy(commgemm_client *client, const char *name);
+
+/* Clears the tainted mark: the caller has rewritten all of it through its own mapping. */
+int commgemm_buffer_rewritten(commgemm_client *client, uint64_t id);
+
+/* ---- imports: the client's own memory --------------------------------------------------------- */
+
+enum commgemm_segment_kind { COMMGEMM_SEGMENT_FD = 1, COMMGEMM_SEGMENT_CUDA_IPC = 2 };
+
+struct commgemm_segment {
+    uint32_t kind;
+    int fd;                    /* kind FD: a memfd sealed against shrinking, or a VMM fd; borrowed */
+    unsigned char handle[64];  /* kind CUDA_IPC */
+    uint64_t offset, length;   /* in bytes, multiples of 4096 for FD */
+};
+
+/* Makes memory of this process usable as an operand until release, disconnect or death. The
+ * segments lie behind each other in the import. *ret_id and *ret_generation go into operands. The
+ * memory must stay allocated until the last job that uses it is done. At most 64 segments. */
+int commgemm_import(commgemm_client *client, const struct commgemm_segment *segments,
+                    uint32_t n_segments, int device, int read_only, uint64_t *ret_id,
+                    uint32_t *ret_generation);
+int commgemm_import_release(commgemm_client *client, uint64_t id);
+
+/* ---- plans ------------------------------------------------------------------------------------ */
+
+enum commgemm_epilogue {
+    COMMGEMM_EPILOGUE_BIAS = 1,
+    COMMGEMM_EPILOGUE_GELU = 2,
+    COMMGEMM_EPILOGUE_GRAD = 4,
+    COMMGEMM_EPILOGUE_ACCUMULATE = 8
+};
+
+/* Every parameter of TransformerEngine's CreateCommOverlapBuffer, and the operation. 0 means the
+ * default wherever nothing else is said. */
+struct commgemm_plan_options {
+    size_t struct_size;
+    uint64_t comm;
+    int op;        /* enum commgemm_op */
+    int method;    /* default AUTO */
+    int algorithm; /* default AUTO; naming one overrides the method */
+    uint64_t m, n, k; /* capacity: a job may have fewer rows than m */
+    int dtype;        /* of lhs and rhs */
+    int out_dtype;    /* default -1: dtype */
+    int transa, transb; /* lhs stored K x M, rhs stored N x K */
+    uint32_t epilogue;
+    int comm_type; /* default -1: what the operation needs */
+    uint64_t buffer_shape[2];
+    int buffer_dtype; /* default -1: dtype */
+    uint32_t tp_size; /* the comm's size */
+    uint32_t num_splits, num_max_streams, comm_cga_size;
+    int gemm_priority, comm_priority;
+    uint32_t num_comm_sm;
+    int set_sm_margin, use_ce, atomic_gemm, rs_overlap_first_gemm, aggregate_ag;
+    uint32_t mode; /* who may use the plan; bits like a file's, 0 for 0600 */
+};
+void commgemm_plan_options_init(struct commgemm_plan_options *ret_options);
+
+struct commgemm_plan {
+    uint64_t id; /* a hash of all parameters and the comm: the same on every rank */
+    uint64_t comm;
+    int op;
+    int algorithm;
+    uint64_t workspace_bytes; /* on every rank, user buffer included */
+    char reason[160];         /* why this algorithm */
+};
+
+/* Creates the plan for all ranks of the comm, or takes a reference to the equal one that another
+ * rank created. Every kernel has run once when it returns. NOT_SUPPORTED says what would work. */
+int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_options *options,
+                         struct commgemm_plan *ret_plan);
+int commgemm_plan_destroy(commgemm_client *client, uint64_t plan);
+/* Drops every plan reference of this session. */
+int commgemm_plan_destroy_all(commgemm_client *client, uint32_t *ret_count);
+
+struct commgemm_chunk {
+    uint64_t buffer; /* usable as an operand and with commgemm_buffer_open */
+    uint32_t generation;
+    uint64_t offset_bytes;
+    uint64_t rows, cols; /* of the chunk; rows are contiguous */
+    int dtype;
+};
+#define COMMGEMM_WHOLE_BUFFER UINT32_MAX
+/* Where chunk `chunk` (0 to w-1) of rank's user buffer lies: get_buffer_chunk_by_id. */
+int commgemm_plan_chunk(commgemm_client *client, uint64_t plan, uint32_t rank, uint32_t chunk,
+                        struct commgemm_chunk *ret_chunk);
+
+/* ---- jobs ------------------------------------------------------------------------------------- */
+
+struct commgemm_operand {
+    uint64_t id;               /* of a buffer or an import; 0: absent */
+    uint64_t offset_bytes;     /* of the first element */
+    uint64_t row_stride_bytes; /* between rows as stored; 0: contiguous */
+    uint32_t generation;
+};
+
+enum commgemm_job_kind { COMMGEMM_JOB_NOOP = 0, COMMGEMM_JOB_RUN = 1, COMMGEMM_JOB_COPY_IN = 2 };
+
+struct commgemm_job {
+    size_t struct_size;
+    int kind; /* default RUN */
+    uint64_t plan;
+    uint32_t rank;
+    uint64_t rows; /* active rows of the whole product; 0: the plan's m */
+    struct commgemm_operand lhs, rhs, bias, gelu_input, aux_in;
+    struct commgemm_operand out, bias_grad, pre_gelu_out, aux_out;
+    struct commgemm_operand lhs_scale, rhs_scale, out_scale;
+    int accumulate;       /* out += */
+    int want_phases;      /* completion carries begin and end of each phase on each device */
+    uint32_t chunk;       /* COPY_IN: which chunk; default COMMGEMM_WHOLE_BUFFER */
+    uint64_t deadline_ms; /* from submission to launch; 0: the comm's join timeout */
+};
+void commgemm_job_init(struct commgemm_job *ret_job);
+
+/* Queues a job; never blocks. *ret_ticket is what to wait for. Submissions of one thread keep their
+ * order; all ranks of a comm must submit its collective jobs in the same order. RING_FULL when
+ * ring_entries jobs are unreaped; EXECUTOR_LOST or NO_EXECUTOR while there is no executor. Errors in
+ * plan, rank or operands come with the completion. */
+int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uint64_t *ret_ticket);
+
+struct commgemm_phase {
+    uint64_t begin_ns, end_ns; /* since the launch */
+    int kind;                  /* commgemm_phase_name() */
+    uint32_t device, rank, queue, chunk, peer;
+};
+
+struct commgemm_completion {
+    uint64_t ticket;
+    int status; /* of the job */
+    int algorithm;
+    uint64_t plan;
+    uint64_t comm_number;
+    uint64_t queued_ns;  /* submission until every rank had submitted */
+    uint64_t waiting_ns; /* from then until the launch */
+    uint64_t running_ns; /* launch until done */
+    char reason[160];    /* why this algorithm */
+    char detail[192];    /* "" on success */
+    uint32_t n_phases, phases_lost;
+    struct commgemm_phase *phases; /* owned by the completion; NULL unless asked for */
+};
+/* Frees what the completion owns. NULL and a zeroed completion are allowed. */
+void commgemm_completion_fini(struct commgemm_completion *completion);
+
+/* Waits for one job and reaps it. timeout_ms < 0: for ever, 0: look once. Returns OK when the job
+ * has ended, whatever its own status is: that is in ret_completion->status. TIMEOUT; NOT_FOUND for a
+ * ticket that was never given out or was reaped already. When the daemon goes away the jobs end with
+ * DAEMON_LOST. */
+int commgemm_wait(commgemm_client *client, uint64_t ticket, int timeout_ms,
+                  struct commgemm_completion *ret_completion);
+
+/* Reaps up to max ended jobs, in any order, without waiting. */
+int commgemm_reap(commgemm_client *client, struct commgemm_completion *ret_completions,
+                  uint32_t max, uint32_t *ret_count);
+
+/* An fd that is readable when a completion may be there, or the daemon is gone: poll it, then call
+ * commgemm_reap until it returns none. Owned by the client. */
+int commgemm_poll_fd(commgemm_client *client, int *ret_fd);
+
+/* Cancels a job that is not launched: it ends with CANCELLED on all ranks. OK also when it was
+ * launched or has ended already: its completion says which. */
+int commgemm_cancel(commgemm_client *client, uint64_t ticket);
+
+/* ---- looking inside --------------------------------------------------------------------------- */
+
+/* The daemon's state as JSON text, `{"version":1,"<what>":[...]}`. what: status, sessions, comms,
+ * buffers, plans, jobs, algorithms, imports, doctor. Free *ret_json with free(). */
+int commgemm_query(commgemm_client *client, const char *what, char **ret_json);
+
+/* Asks the daemon to take no new sessions and jobs (undo 1: to take them again). Owner of the daemon
+ * or root only. */
+int commgemm_drain(commgemm_client *client, int undo);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,76 @@
+/* An algorithm turns one launched job of all ranks into operations on queues. Adding one = one file
+ * in algo/ and one row in algo/table.c. It calls backend operations only. */
+#ifndef CGM_ALGORITHM_H
+#define CGM_ALGORITHM_H
+
+#include "daemon/executor/backend.h"
+#include "daemon/executor/operation.h"
+
+/* What a plan owns on one rank. Scratch and flags belong to the algorithm; epochs make flags
+ * reusable without a reset: a launch signals values above those of every launch before it. */
+struct cgm_plan_rank {
+    uint32_t device;
+    struct cgm_queue *compute, *comm;
+    struct cgm_mem *user;    /* the user buffer (cgm_operation_user_buffer) */
+    struct cgm_mem *scratch; /* algorithm->scratch_bytes; NULL when 0 */
+    struct cgm_flag **flags; /* algorithm->flags */
+};
+
+/* One launch, the same object for all ranks. */
+struct cgm_launch {
+    const struct cgm_backend_ops *ops;
+    const struct cgm_spec *spec;
+    const struct cgm_plan_rank *ranks; /* [world] */
+    uint64_t epoch;                    /* of this plan, from 1, one higher at every launch */
+    uint64_t rows;                     /* active rows of the whole product */
+    bool accumulate;
+    /* [world][CGM_OPERAND_COUNT]; absent operands have mem NULL. Sized for `rows`. */
+    const struct cgm_view (*operands)[CGM_OPERAND_COUNT];
+    struct cgm_run *run;
+};
+
+struct cgm_algorithm {
+    enum cgm_algo number;
+    const char *name;
+    uint32_t ops;    /* bits 1u << enum cgm_op */
+    int method;      /* enum cgm_method that selects it */
+    bool atomic;     /* selected together with atomic_gemm */
+    const char *summary; /* one line for listings and the manual */
+
+    /* OK, or NOT_SUPPORTED with a sentence that says what would work. NULL: nothing to add to what
+     * cgm_spec_init and `ops` say. */
+    int (*check)(const struct cgm_spec *spec, char *ret_detail, size_t detail_bytes);
+    /* Relative cost, for auto as long as nothing was measured. Smaller is better. */
+    double (*estimate)(const struct cgm_spec *spec);
+    uint64_t (*scratch_bytes)(const struct cgm_spec *spec); /* on each rank; NULL: none */
+    uint32_t (*flags)(const struct cgm_spec *spec);         /* on each rank; NULL: none */
+
+    /* Enqueues rank's part, called once for every rank on the thread of the rank's device. When it
+     * returns, everything that writes rank's outputs or reads rank's operands, on any queue of any
+     * rank, is ordered before what is enqueued next on ranks[rank].compute. */
+    int (*enqueue)(const struct cgm_launch *launch, uint32_t rank);
+};
+
+/* The table: cgm_algorithms[0] ... [cgm_algorithm_count - 1]. */
+extern const struct cgm_algorithm *const cgm_algorithms[];
+extern const size_t cgm_algorithm_count;
+
+/* Picks the algorithm of a spec. A named algorithm overrides the method; a named algorithm and a
+ * named method that disagree are refused. ret_reason: one sentence for completions and listings. */
+int cgm_algorithm_choose(const struct cgm_spec *spec, char *ret_reason, size_t reason_bytes,
+                         const struct cgm_algorithm **ret_algorithm);
+
+/* NULL when there is none with this number. */
+const struct cgm_algorithm *cgm_algorithm_find(int number);
+
+/* copy_in, which belongs to every plan: lhs into chunk `chunk` of rank's user buffer (UINT32_MAX:
+ * all of it). Enqueued on the compute queue. */
+int cgm_copy_in_enqueue(const struct cgm_launch *launch, uint32_t rank, uint32_t chunk);
+
+/* View helpers for algorithms. */
+struct cgm_view cgm_view_rows(const struct cgm_view *view, uint64_t first, uint64_t rows);
+struct cgm_view cgm_view_cols(const struct cgm_view *view, uint64_t first, uint64_t cols);
+struct cgm_view cgm_view_of(struct cgm_mem *mem, uint64_t offset_bytes, uint64_t rows, uint64_t cols,
+                            int dtype);
+
+#endif

@@ -1,0 +1,159 @@
+/* The seam between everything that knows about jobs and everything that touches devices: one table
+ * of functions. A backend is one folder (cpu/, cuda/) and one executable.
+ *
+ * Threads. Memory, queue and flag functions are called by the mapping thread alone and may block.
+ * Enqueue functions are called by the one thread of the queue's device; they only enqueue, allocate
+ * nothing and wait for nothing but room in the queue.
+ *
+ * Order. A queue runs its operations one after the other. Between queues, of one device or of two,
+ * there are only flags: monotonic 64-bit counters. `signal` stores its value after everything that
+ * was enqueued before it on the same queue is done and visible everywhere; `wait` holds the queue
+ * until the flag is at least its value. Host order of enqueueing does not matter.
+ *
+ * Failure. An enqueue function returns a status. What fails later, while it runs, sets run->status
+ * once; from then on work of that run is skipped, its waits give up, and its signals still happen:
+ * a queue always drains. */
+#ifndef CGM_BACKEND_H
+#define CGM_BACKEND_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/ring.h"
+#include "proto/types.h"
+
+#define CGM_REDUCE_SOURCES_MAX 64
+
+struct cgm_backend; /* the backend's own */
+struct cgm_mem;
+struct cgm_queue;
+struct cgm_flag;
+
+/* One launched job of all its ranks, as its operations see it. Lives until every queue is through. */
+struct cgm_run {
+    _Atomic int status;       /* CGM_OK, else the first failure; setting it aborts the run */
+    uint64_t begin_ns;        /* CLOCK_MONOTONIC of the launch */
+    struct cgm_phase *phases; /* NULL: nobody asked */
+    uint32_t phases_max;
+    _Atomic uint32_t n_phases; /* counts on past phases_max */
+};
+
+/* A matrix as stored: rows x cols elements, rows `stride` elements apart. mem NULL: absent. */
+struct cgm_view {
+    struct cgm_mem *mem;
+    uint64_t offset_bytes;
+    uint64_t rows, cols, stride;
+    int dtype;
+};
+
+/* Who works for what: copied into the phases. */
+struct cgm_label {
+    uint16_t rank, queue; /* queue: 0 compute, 1 communication */
+    uint32_t chunk, peer;
+};
+
+/* dst = src, element by element; the same shape and type. Either may be on another device. */
+struct cgm_copy {
+    struct cgm_label label;
+    struct cgm_view dst, src;
+};
+
+/* out = op(a) * op(b) [+ out] [+ bias], fp32 accumulation, rounded once. a is stored rows x depth,
+ * or depth x rows with transa; b is stored depth x cols, or cols x depth with transb; bias is one
+ * row of cols. */
+struct cgm_gemm {
+    struct cgm_label label;
+    struct cgm_view a, b, out, bias;
+    bool transa, transb, accumulate;
+};
+
+/* dst = src[0] + src[1] + ... in this order in fp32 [+ dst] [+ bias], rounded once. All sources have
+ * dst's shape. */
+struct cgm_reduce {
+    struct cgm_label label;
+    struct cgm_view dst, bias;
+    struct cgm_view src[CGM_REDUCE_SOURCES_MAX];
+    uint32_t n_src;
+    bool accumulate;
+};
+
+struct cgm_device_info {
+    char uuid[48], name[64];
+    uint64_t bytes_total, bytes_free;
+};
+
+struct cgm_memory_segment {
+    uint32_t kind; /* 1: fd, 2: cudaIpc handle */
+    int fd;        /* borrowed */
+    uint8_t handle[64];
+    uint64_t offset, length;
+};
+
+struct cgm_backend_options {
+    uint32_t devices;       /* 0: the backend's default */
+    uint32_t test_delay_us; /* a random delay of up to this long before every operation */
+    uint64_t spin_ns;       /* how long a queue polls for work before it sleeps */
+    /* Called from any thread after a signal on a host flag. */
+    void (*wake)(void *context);
+    void *wake_context;
+};
+
+enum cgm_memory_flags { CGM_MEMORY_IPC = 1u << 0 };
+enum cgm_flag_kind { CGM_FLAG_DEVICE, CGM_FLAG_HOST };
+
+struct cgm_backend_ops {
+    const char *name;
+
+    /* ret_detail receives a sentence on failure. */
+    int (*open)(const struct cgm_backend_options *options, char *ret_detail, size_t detail_bytes,
+                struct cgm_backend **ret_backend);
+    void (*close)(struct cgm_backend *backend); /* every queue, flag and memory is gone before */
+    uint32_t (*device_count)(struct cgm_backend *backend);
+    int (*device_info)(struct cgm_backend *backend, uint32_t device,
+                       struct cgm_device_info *ret_info);
+
+    /* Zeroed memory on a device, readable and writable by every device of this node. */
+    int (*mem_alloc)(struct cgm_backend *backend, uint32_t device, uint64_t bytes, uint32_t flags,
+                     struct cgm_mem **ret_mem);
+    /* A new fd of the memory, the caller's. NOT_SUPPORTED for IPC memory. */
+    int (*mem_export)(struct cgm_mem *mem, int *ret_fd);
+    /* Memory that an earlier executor exported. The fd stays the caller's. */
+    int (*mem_adopt)(struct cgm_backend *backend, uint32_t device, int fd, uint64_t bytes,
+                     struct cgm_mem **ret_mem);
+    /* A client's memory; the segments lie behind each other. Checks what it is given. */
+    int (*mem_import)(struct cgm_backend *backend, uint32_t device,
+                      const struct cgm_memory_segment *segments, uint32_t n_segments,
+                      bool read_only, char *ret_detail, size_t detail_bytes,
+                      struct cgm_mem **ret_mem);
+    uint64_t (*mem_bytes)(const struct cgm_mem *mem); /* usable, as rounded up */
+    void (*mem_free)(struct cgm_mem *mem);            /* nothing may use it any more */
+
+    int (*queue_new)(struct cgm_backend *backend, uint32_t device, int priority,
+                     struct cgm_queue **ret_queue);
+    void (*queue_free)(struct cgm_queue *queue); /* waits until it is through */
+
+    int (*flag_new)(struct cgm_backend *backend, uint32_t device, enum cgm_flag_kind kind,
+                    struct cgm_flag **ret_flag);
+    uint64_t (*flag_read)(const struct cgm_flag *flag); /* host flags; any thread; acquire */
+    void (*flag_free)(struct cgm_flag *flag);
+
+    /* The run that the following operations of this queue belong to. */
+    void (*set_run)(struct cgm_queue *queue, struct cgm_run *run);
+    int (*copy)(struct cgm_queue *queue, const struct cgm_copy *copy);
+    int (*gemm)(struct cgm_queue *queue, const struct cgm_gemm *gemm);
+    int (*reduce)(struct cgm_queue *queue, const struct cgm_reduce *reduce);
+    /* Every element NaN; the outputs of a failed job. Runs whatever run->status says. */
+    int (*poison)(struct cgm_queue *queue, const struct cgm_view *view);
+    int (*signal)(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value);
+    int (*wait)(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,
+                const struct cgm_label *label);
+
+    /* Counted operations since open, for tests and the benchmark: what allocated on the way. */
+    uint64_t (*allocations)(struct cgm_backend *backend);
+};
+
+extern const struct cgm_backend_ops cgm_backend_cpu;
+
+#endif

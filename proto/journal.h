@@ -1,0 +1,24 @@
+/* What the broker must know when an executor has died without a word: one private memfd that the
+ * broker creates and hands to the executor. The executor writes, the broker reads after the death;
+ * no client ever sees it. The broker gives out the indices (BufferAlloc, BufferAdopt, CommAdd). */
+#ifndef CGM_JOURNAL_H
+#define CGM_JOURNAL_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define CGM_JOURNAL_MAGIC 0x4c4e524a4d4743ull
+#define CGM_JOURNAL_VERSION 1u
+#define CGM_JOURNAL_BUFFERS 65536u
+#define CGM_JOURNAL_COMMS 4096u
+
+struct cgm_journal {
+    uint64_t magic;
+    uint32_t version, n_buffers, n_comms, reserved;
+    /* Launched jobs that may be writing buffer i right now. Not 0 at death: the buffer is tainted. */
+    _Atomic uint32_t writers[CGM_JOURNAL_BUFFERS];
+    /* Highest number that any rank submitted in comm i. At death all numbers up to it are burnt. */
+    _Atomic uint64_t comm_high[CGM_JOURNAL_COMMS];
+};
+
+#endif

@@ -1,0 +1,187 @@
+#include "proto/ring.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <errno.h>
+
+#include "proto/status.h"
+
+#define PAGE 4096u
+#define RING_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+struct layout {
+    uint64_t sq, cq, entry, ready, done, phase, bytes;
+};
+
+static uint64_t layout_take(uint64_t *offset, uint64_t count, uint64_t size)
+{
+    uint64_t at = *offset;
+    *offset = (at + count * size + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+    return at;
+}
+
+/* Every array starts on a page of its own, so that a session which uses few slots touches little. */
+static struct layout layout_of(uint32_t entries)
+{
+    struct layout l;
+    uint64_t offset = PAGE;
+    l.sq = layout_take(&offset, entries, sizeof(uint32_t));
+    l.cq = layout_take(&offset, entries, sizeof(struct cgm_cqe));
+    l.entry = layout_take(&offset, entries, sizeof(struct cgm_entry));
+    l.ready = layout_take(&offset, entries, sizeof(uint64_t));
+    l.done = layout_take(&offset, entries, sizeof(struct cgm_done));
+    l.phase = layout_take(&offset, (uint64_t)entries * CGM_PHASES_PER_JOB, sizeof(struct cgm_phase));
+    l.bytes = offset;
+    return l;
+}
+
+size_t cgm_ring_bytes(uint32_t entries)
+{
+    if (entries < CGM_RING_ENTRIES_MIN || entries > CGM_RING_ENTRIES_MAX || entries & (entries - 1))
+        return 0;
+    return layout_of(entries).bytes;
+}
+
+static void header_init(struct cgm_ring_header *h, uint32_t entries, uint64_t session,
+                        uint64_t executor_life)
+{
+    struct layout l = layout_of(entries);
+    h->magic = CGM_RING_MAGIC;
+    h->version = CGM_RING_VERSION;
+    h->entries = entries;
+    h->entry_bytes = sizeof(struct cgm_entry);
+    h->cqe_bytes = sizeof(struct cgm_cqe);
+    h->phase_bytes = sizeof(struct cgm_phase);
+    h->phases_per_job = CGM_PHASES_PER_JOB;
+    h->session = session;
+    h->executor_life = executor_life;
+    h->bytes = l.bytes;
+    h->sq_offset = l.sq;
+    h->cq_offset = l.cq;
+    h->entry_offset = l.entry;
+    h->ready_offset = l.ready;
+    h->done_offset = l.done;
+    h->phase_offset = l.phase;
+    /* The poller is asleep until it first sees this ring. */
+    atomic_store_explicit(&h->sq_need_wakeup, 1, memory_order_relaxed);
+}
+
+int cgm_ring_create(uint32_t entries, uint64_t session, uint64_t executor_life, int *ret_fd)
+{
+    size_t bytes = cgm_ring_bytes(entries);
+    if (bytes == 0)
+        return CGM_INVALID_ARGUMENT;
+    int fd = memfd_create("commgemm-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return cgm_status_of_errno(errno);
+    if (ftruncate(fd, (off_t)bytes) < 0)
+        goto fail;
+    void *base = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        goto fail;
+    header_init(base, entries, session, executor_life);
+    munmap(base, PAGE);
+    if (fcntl(fd, F_ADD_SEALS, RING_SEALS) < 0)
+        goto fail;
+    *ret_fd = fd;
+    return CGM_OK;
+fail:;
+    int error = errno;
+    close(fd);
+    return cgm_status_of_errno(error);
+}
+
+static int header_is_right(const struct cgm_ring_header *h, uint32_t entries)
+{
+    struct layout l = layout_of(entries);
+    return h->magic == CGM_RING_MAGIC && h->version == CGM_RING_VERSION && h->entries == entries &&
+           h->entry_bytes == sizeof(struct cgm_entry) && h->cqe_bytes == sizeof(struct cgm_cqe) &&
+           h->phase_bytes == sizeof(struct cgm_phase) && h->phases_per_job == CGM_PHASES_PER_JOB &&
+           h->bytes == l.bytes && h->sq_offset == l.sq && h->cq_offset == l.cq &&
+           h->entry_offset == l.entry && h->ready_offset == l.ready && h->done_offset == l.done &&
+           h->phase_offset == l.phase;
+}
+
+int cgm_ring_map(int fd, uint32_t entries, struct cgm_ring *ret_ring)
+{
+    struct stat st;
+    size_t bytes = cgm_ring_bytes(entries);
+    if (bytes == 0)
+        return CGM_INVALID_ARGUMENT;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & RING_SEALS) != RING_SEALS || fstat(fd, &st) < 0 ||
+        (uint64_t)st.st_size != bytes)
+        return CGM_BAD_MESSAGE;
+    char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return cgm_status_of_errno(errno);
+    if (!header_is_right((struct cgm_ring_header *)base, entries)) {
+        munmap(base, bytes);
+        return CGM_BAD_MESSAGE;
+    }
+    struct layout l = layout_of(entries);
+    *ret_ring = (struct cgm_ring){
+        .header = (struct cgm_ring_header *)base,
+        .sq = (_Atomic uint32_t *)(base + l.sq),
+        .cq = (struct cgm_cqe *)(base + l.cq),
+        .entry = (struct cgm_entry *)(base + l.entry),
+        .ready = (_Atomic uint64_t *)(base + l.ready),
+        .done = (struct cgm_done *)(base + l.done),
+        .phase = (struct cgm_phase *)(base + l.phase),
+        .entries = entries,
+        .mask = entries - 1,
+        .bytes = bytes,
+    };
+    return CGM_OK;
+}
+
+void cgm_ring_unmap(struct cgm_ring *ring)
+{
+    if (ring->header)
+        munmap(ring->header, ring->bytes);
+    memset(ring, 0, sizeof(*ring));
+}
+
+void cgm_ring_load_entry(const struct cgm_ring *ring, uint32_t slot, int operands,
+                         struct cgm_entry *ret_entry)
+{
+    const volatile uint64_t *from = (const volatile uint64_t *)&ring->entry[slot];
+    uint64_t *to = (uint64_t *)ret_entry;
+    size_t words = (operands ? sizeof(struct cgm_entry) : offsetof(struct cgm_entry, operand)) / 8;
+    for (size_t i = 0; i < words; i++)
+        to[i] = from[i];
+}
+
+void cgm_ring_set_done(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t status)
+{
+    atomic_store_explicit(&ring->done[slot].status, status, memory_order_relaxed);
+    atomic_store_explicit(&ring->done[slot].ticket, ticket, memory_order_release);
+}
+
+int cgm_ring_done(const struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t *ret_status)
+{
+    /* Pairs with the release in cgm_ring_set_done. */
+    if (atomic_load_explicit(&ring->done[slot].ticket, memory_order_acquire) < ticket)
+        return 0;
+    *ret_status = atomic_load_explicit(&ring->done[slot].status, memory_order_relaxed);
+    return 1;
+}
+
+void cgm_ring_kill(struct cgm_ring *ring, int32_t status)
+{
+    int32_t alive = 0;
+    atomic_compare_exchange_strong(&ring->header->dead, &alive, status);
+    /* Pairs with the fence in the library's submit: either this scan sees the new entry's ticket,
+     * or the submitter sees `dead` and ends the job itself. */
+    atomic_thread_fence(memory_order_seq_cst);
+    for (uint32_t slot = 0; slot < ring->entries; slot++) {
+        struct cgm_entry entry;
+        int32_t ended;
+        cgm_ring_load_entry(ring, slot, 0, &entry);
+        if (entry.ticket != 0 && !cgm_ring_done(ring, slot, entry.ticket, &ended))
+            cgm_ring_set_done(ring, slot, entry.ticket, status);
+    }
+}

@@ -1,0 +1,1 @@
+cgm_test(unit status cgm_proto)
