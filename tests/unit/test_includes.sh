@@ -1,0 +1,48 @@
+#!/bin/sh
+# test_includes.sh SOURCE_DIR: every #include "..." points downwards, as CONTRIBUTING.md says.
+set -eu
+cd "$1"
+
+# Folder, and an extended regular expression of the project's headers that its files may include.
+# The first folder that a file lies in counts.
+rules='
+proto/                  ^proto/
+kernels/                ^kernels/
+daemon/broker/          ^(proto|daemon/broker)/
+daemon/executor/algo/   ^(proto/(ring|types|status)\.h|daemon/executor/(backend|operation|algorithm)\.h|daemon/executor/algo/)
+daemon/executor/cpu/    ^(proto|kernels|daemon/executor/cpu)/|^daemon/executor/backend\.h
+daemon/executor/cuda/   ^(proto|kernels|daemon/executor/cuda)/|^daemon/executor/backend\.h
+daemon/executor/        ^(proto/|kernels/|daemon/executor/[^/]*$)
+client/include/         ^$
+client/lib/             ^(proto|client/lib)/
+client/common/          ^(proto|kernels|client/common)/
+client/ctl/             ^(proto|kernels|client/common|client/ctl)/
+client/bench/           ^(proto|kernels|client/common|client/bench)/
+client/examples/        ^kernels/
+'
+# Found by their own include directories: the public header, and what protoc-c generates.
+everywhere='^(commgemm\.h|commgemm\.pb-c\.h)$'
+
+rule_of() {
+    printf '%s\n' "$rules" | while read -r folder allowed; do
+        case "$folder" in
+        "") ;;
+        *) case "$1" in "$folder"*) printf '%s\n' "$allowed" && break ;; esac ;;
+        esac
+    done
+}
+
+check_file() {
+    allowed=$(rule_of "$1")
+    [ -n "$allowed" ] || { printf '%s: no rule for its folder\n' "$1" && return; }
+    sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"\([^"]*\)".*/\1/p' "$1" |
+        grep -Ev "$everywhere" | grep -Ev "$allowed" |
+        sed "s|^|$1 includes |" || true
+}
+
+wrong=$(find proto kernels daemon client -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort |
+    while read -r file; do check_file "$file"; done)
+if [ -n "$wrong" ]; then
+    printf '%s\n' "$wrong" >&2
+    exit 1
+fi
