@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_includes.sh SOURCE_DIR: every #include "..." points downwards, as CONTRIBUTING.md says.
+# Every #include "..." points downwards, as CONTRIBUTING.md says.
 set -eu
-cd "$1"
+cd "$(dirname "$0")/../.."
 
 # Folder, and an extended regular expression of the project's headers that its files may include.
 # The first folder that a file lies in counts.
