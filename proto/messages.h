@@ -61,7 +61,8 @@
     X(83, CANCEL_FORWARD, cancel_forward, CancelForward)                                           \
     X(84, BUFFER_RESTORED, buffer_restored, BufferRestored)                                        \
     X(85, SESSION_BAD, session_bad, SessionBad)                                                    \
-    X(86, SHUTDOWN, shutdown, Shutdown)
+    X(86, SHUTDOWN, shutdown, Shutdown)                                                            \
+    X(87, MEMBER_REMOVE, member_remove, MemberRemove)
 
 enum cgm_message_type {
 #define X(number, SYMBOL, name, Type) CGM_MSG_##SYMBOL = (number),
