@@ -16,14 +16,15 @@ struct cgm_plan_rank {
     struct cgm_flag **flags; /* algorithm->flags */
 };
 
-/* One launch, the same object for all ranks. */
+/* One launch, the same object for all ranks. Of a local operation only the enqueued rank's row of
+ * operands is read. */
 struct cgm_launch {
     const struct cgm_backend_ops *ops;
     const struct cgm_spec *spec;
     const struct cgm_plan_rank *ranks; /* [world] */
     uint64_t epoch;                    /* of this plan, from 1, one higher at every launch */
     uint64_t rows;                     /* active rows of the whole product */
-    bool accumulate;
+    bool accumulate;                   /* out +=, for this launch; the plan's epilogue counts too */
     /* [world][CGM_OPERAND_COUNT]; absent operands have mem NULL. Sized for `rows`. */
     const struct cgm_view (*operands)[CGM_OPERAND_COUNT];
     struct cgm_run *run;
@@ -32,9 +33,9 @@ struct cgm_launch {
 struct cgm_algorithm {
     enum cgm_algo number;
     const char *name;
-    uint32_t ops;    /* bits 1u << enum cgm_op */
-    int method;      /* enum cgm_method that selects it */
-    bool atomic;     /* selected together with atomic_gemm */
+    uint32_t ops;        /* bits 1u << enum cgm_op */
+    int method;          /* enum cgm_method that selects it */
+    bool atomic;         /* selected together with atomic_gemm */
     const char *summary; /* one line for listings and the manual */
 
     /* OK, or NOT_SUPPORTED with a sentence that says what would work. NULL: nothing to add to what
@@ -56,21 +57,22 @@ extern const struct cgm_algorithm *const cgm_algorithms[];
 extern const size_t cgm_algorithm_count;
 
 /* Picks the algorithm of a spec. A named algorithm overrides the method; a named algorithm and a
- * named method that disagree are refused. ret_reason: one sentence for completions and listings. */
+ * named method that disagree are refused. ret_reason: one sentence for completions and listings, or
+ * why there is none: INVALID_ARGUMENT, NOT_SUPPORTED. */
 int cgm_algorithm_choose(const struct cgm_spec *spec, char *ret_reason, size_t reason_bytes,
                          const struct cgm_algorithm **ret_algorithm);
 
 /* NULL when there is none with this number. */
 const struct cgm_algorithm *cgm_algorithm_find(int number);
 
-/* copy_in, which belongs to every plan: lhs into chunk `chunk` of rank's user buffer (UINT32_MAX:
- * all of it). Enqueued on the compute queue. */
+/* copy_in, which belongs to every plan: lhs, in the shape of cgm_operation_chunk, into chunk
+ * `chunk` of rank's user buffer (UINT32_MAX: all of it). Enqueued on the compute queue. */
 int cgm_copy_in_enqueue(const struct cgm_launch *launch, uint32_t rank, uint32_t chunk);
 
 /* View helpers for algorithms. */
 struct cgm_view cgm_view_rows(const struct cgm_view *view, uint64_t first, uint64_t rows);
 struct cgm_view cgm_view_cols(const struct cgm_view *view, uint64_t first, uint64_t cols);
-struct cgm_view cgm_view_of(struct cgm_mem *mem, uint64_t offset_bytes, uint64_t rows, uint64_t cols,
-                            int dtype);
+struct cgm_view cgm_view_of(struct cgm_mem *mem, uint64_t offset_bytes, uint64_t rows,
+                            uint64_t cols, int dtype);
 
 #endif

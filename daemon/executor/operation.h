@@ -11,14 +11,19 @@
 #include "proto/ring.h"
 #include "proto/types.h"
 
-/* A PlanCreate with every default filled in. Plain data; equal bytes mean an equal plan. */
+/* A PlanCreate with every default filled in. Plain data; equal bytes mean an equal plan.
+ *
+ * out_dtype: dtype, or fp32. buffer_dtype: what the user buffer holds: dtype where it holds inputs;
+ * for gemm_rs and gemm_ar, which keep partial products in it and send them so, out_dtype or fp32.
+ * num_splits, num_max_streams, comm_cga_size, num_comm_sm, set_sm_margin and use_ce steer only the
+ * algorithms and backends that have such a thing, and never change a result. */
 struct cgm_spec {
     int op, method, comm_type, algorithm;
     uint64_t m, n, k;
     int dtype, out_dtype;
     bool transa, transb;
-    uint32_t epilogue; /* enum cgm_epilogue */
-    uint64_t buffer_shape[2];
+    uint32_t epilogue;        /* enum cgm_epilogue */
+    uint64_t buffer_shape[2]; /* rows and cols of the user buffer */
     int buffer_dtype;
     uint32_t tp_size, num_splits, num_max_streams, comm_cga_size;
     int gemm_priority, comm_priority;
@@ -46,13 +51,39 @@ int cgm_spec_init(const Cgm__PlanCreate *request, uint32_t world, bool devices_s
 enum cgm_presence cgm_operation_operand(const struct cgm_spec *spec, uint64_t rows, int operand,
                                         struct cgm_shape *ret_shape);
 
-/* Shape of the plan's user buffer on one rank: what the seed calls buffer_shape. */
+/* Shape of the plan's user buffer on one rank: what the seed calls buffer_shape. It is chunks
+ * behind each other, each stored like one rank's shard of the gathered lhs, or of the partial
+ * product. */
 struct cgm_shape cgm_operation_user_buffer(const struct cgm_spec *spec);
 
-/* OK, or INVALID_ARGUMENT when rows is 0, above the capacity, or no multiple of the world where rows
- * are sharded. */
+/* How many chunks the user buffer has: the world where rows are sharded, else 1. */
+uint32_t cgm_operation_chunks(const struct cgm_spec *spec);
+
+/* Chunk `chunk` of the user buffer with `rows` active rows of the whole product. Where it begins
+ * and the distance of its rows (ret_stride, in elements) do not depend on rows. UINT32_MAX: all of
+ * the buffer, its chunks cut to the active rows and laid behind each other; offset 0. Also the
+ * shape of copy_in's lhs. False for a chunk that there is not. */
+bool cgm_operation_chunk(const struct cgm_spec *spec, uint64_t rows, uint32_t chunk,
+                         uint64_t *ret_offset_bytes, uint64_t *ret_stride,
+                         struct cgm_shape *ret_shape);
+
+/* Whether an operand of rank's job may lie in the plan's own user buffer on rank `owner`: anywhere
+ * where no job of the plan writes it; for ag_gemm only lhs, and exactly as rank's own chunk. */
+bool cgm_operation_may_use_buffer(const struct cgm_spec *spec, uint32_t owner, uint32_t rank,
+                                  int operand, uint64_t offset_bytes, uint64_t row_stride_bytes);
+
+/* OK, or INVALID_ARGUMENT when rows is 0, above the capacity, or no multiple of the world where
+ * rows are sharded. */
 int cgm_operation_check_rows(const struct cgm_spec *spec, uint64_t rows, char *ret_detail,
                              size_t detail_bytes);
+
+/* OK, or INVALID_ARGUMENT for a job with the accumulate flag whose operation cannot add to out. */
+int cgm_operation_check_accumulate(const struct cgm_spec *spec, char *ret_detail,
+                                   size_t detail_bytes);
+
+/* The algorithm that a method stands for, whether it is in this release or not; -1 when the method
+ * does not go with the operation. */
+int cgm_operation_algorithm(int op, int method, bool atomic);
 
 /* True when operation shards the rows of the product over the ranks. */
 bool cgm_operation_shards_rows(int op);
