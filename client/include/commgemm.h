@@ -1,7 +1,7 @@
 /* libcommgemm-client: submit GEMM + communication jobs to commgemmd.
  *
- * The words: a *session* is one connection (commgemm_client). A *comm* is an ordered group of ranks.
- * A *buffer* is memory that the daemon owns and names. A *job* is one execution of a plan's
+ * The words: a *session* is one connection (commgemm_client). A *comm* is an ordered group of
+ * ranks. A *buffer* is memory that the daemon owns and names. A *job* is one execution of a plan's
  * operation by one rank.
  *
  * Conventions of every call below
@@ -11,8 +11,12 @@
  * - Every function may be called from any thread, also at the same time on one client, except
  *   commgemm_disconnect(), which must be the last call on its client.
  * - The library writes no logs, installs no signal handlers and never ends the process.
- * - Sizes are in bytes where the name says so, in elements or rows otherwise. Matrices are row-major.
- *   M, N, K are the whole product's; w is the number of ranks. */
+ * - A client belongs to the process that connected. In a child after fork() every call on it
+ * returns INVALID_ARGUMENT and commgemm_disconnect() does nothing; the child connects for itself.
+ * - Structures with a struct_size are set up by their _init function, so that programs built with
+ *   an older header keep working; a larger one than the library knows is refused.
+ * - Sizes are in bytes where the name says so, in elements or rows otherwise. Matrices are
+ * row-major. M, N, K are the whole product's; w is the number of ranks. */
 #ifndef COMMGEMM_H
 #define COMMGEMM_H
 
@@ -27,7 +31,8 @@ extern "C" {
 #define COMMGEMM_VERSION_MINOR 1
 #define COMMGEMM_VERSION_PATCH 0
 
-/* ---- statuses --------------------------------------------------------------------------------- */
+/* ---- statuses ---------------------------------------------------------------------------------
+ */
 
 enum commgemm_status {
     COMMGEMM_OK = 0,
@@ -38,8 +43,8 @@ enum commgemm_status {
     COMMGEMM_NO_MEMORY = -5,
     COMMGEMM_QUOTA = -6,
     COMMGEMM_NOT_SUPPORTED = -7, /* the detail says what would work */
-    COMMGEMM_MISMATCH = -8,      /* ranks submitted different jobs; the detail names rank and field */
-    COMMGEMM_JOIN_TIMEOUT = -9,  /* the detail names the rank that never came */
+    COMMGEMM_MISMATCH = -8, /* ranks submitted different jobs; the detail names rank and field */
+    COMMGEMM_JOIN_TIMEOUT = -9, /* the detail names the rank that never came */
     COMMGEMM_READY_TIMEOUT = -10,
     COMMGEMM_CANCELLED = -11,
     COMMGEMM_PEER_LOST = -12,     /* the process of another rank died before the launch */
@@ -61,15 +66,20 @@ enum commgemm_status {
 };
 
 /* Static strings, never NULL. Source: the status table of the manual, libcommgemm(3). */
-const char *commgemm_strerror(int status);   /* "out of memory" */
-const char *commgemm_status_name(int status); /* "NO_MEMORY" */
-const char *commgemm_status_fix(int status);  /* what to try */
+const char *commgemm_strerror(int status);     /* "out of memory" */
+const char *commgemm_status_name(int status);  /* "NO_MEMORY" */
+const char *commgemm_status_cause(int status); /* likely cause */
+const char *commgemm_status_fix(int status);   /* what to try */
 
 /* Detail of the calling thread's last failed call; "" when there was none. Valid until the thread's
  * next call into the library. */
 const char *commgemm_last_error(void);
 
-/* ---- types ------------------------------------------------------------------------------------ */
+/* Release of the library that runs, "0.1.0"; COMMGEMM_VERSION_* are those of this header. */
+const char *commgemm_version(void);
+
+/* ---- types ------------------------------------------------------------------------------------
+ */
 
 enum commgemm_dtype { COMMGEMM_FP32 = 0, COMMGEMM_FP16 = 1, COMMGEMM_BF16 = 2 };
 
@@ -123,6 +133,16 @@ enum commgemm_algorithm {
     COMMGEMM_ALGO_AUTO = 255 /* follow the method */
 };
 
+/* What a phase of a job was spent on. */
+enum commgemm_phase_kind {
+    COMMGEMM_PHASE_GEMM = 0,
+    COMMGEMM_PHASE_COPY = 1,
+    COMMGEMM_PHASE_REDUCE = 2,
+    COMMGEMM_PHASE_COLLECTIVE = 3,
+    COMMGEMM_PHASE_WAIT = 4,
+    COMMGEMM_PHASE_FILL = 5
+};
+
 /* Spellings as in the command line tools ("bf16", "ag_gemm", "ring_exchange", ...). The first five
  * return NULL for an unknown number, the others -1 for an unknown name. */
 const char *commgemm_dtype_name(int dtype);
@@ -136,7 +156,8 @@ int commgemm_method_from_name(const char *name);
 int commgemm_algorithm_from_name(const char *name);
 size_t commgemm_dtype_bytes(int dtype); /* of one element; 0 when unknown */
 
-/* ---- session ---------------------------------------------------------------------------------- */
+/* ---- session ----------------------------------------------------------------------------------
+ */
 
 typedef struct commgemm_client commgemm_client;
 
@@ -156,16 +177,17 @@ void commgemm_connect_options_init(struct commgemm_connect_options *ret_options)
  * DRAINING. */
 int commgemm_connect(const struct commgemm_connect_options *options, commgemm_client **ret_client);
 
-/* Ends the session: unlaunched jobs are dropped, imports and unnamed buffers released, mappings of
- * buffers stay until unmapped. NULL is allowed. No other thread may be inside a call on it. */
+/* Ends the session: unlaunched jobs are dropped, imports and unnamed buffers released, the fds of
+ * buffers closed; mappings of buffers stay until unmapped. NULL is allowed. No other thread may be
+ * inside a call on it. */
 void commgemm_disconnect(commgemm_client *client);
 
 struct commgemm_info {
     uint64_t session;
     uint32_t devices;
     uint32_t protocol;
-    char release[32];  /* of the daemon */
-    char backend[16];  /* "cpu", "cuda" */
+    char release[32];       /* of the daemon */
+    char backend[16];       /* "cpu", "cuda" */
     uint64_t executor_life; /* counts executors since the daemon's start; 0: none is running */
 };
 int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info);
@@ -174,7 +196,8 @@ int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info);
  * for ever. TIMEOUT, DAEMON_LOST. */
 int commgemm_wait_executor(commgemm_client *client, int timeout_ms);
 
-/* ---- comms ------------------------------------------------------------------------------------ */
+/* ---- comms ------------------------------------------------------------------------------------
+ */
 
 /* Creates a comm of `size` ranks (1 to 64) and returns its id, which may be sent to the other
  * processes over any channel. name NULL, or 1 to 63 characters of [A-Za-z0-9._:-]. mode: who may
@@ -184,7 +207,7 @@ int commgemm_comm_create(commgemm_client *client, const char *name, uint32_t siz
 
 struct commgemm_join_options {
     size_t struct_size;
-    uint64_t comm;         /* 0: use the name */
+    uint64_t comm; /* 0: use the name */
     const char *name;
     uint32_t size;         /* with create: the comm's size; else 0, or what it must be */
     int create;            /* 1: create the comm if there is none of that name */
@@ -209,7 +232,8 @@ int commgemm_comm_join_simple(commgemm_client *client, const char *name, uint32_
  * other ranks with PEER_LOST. */
 int commgemm_comm_leave(commgemm_client *client, uint64_t comm);
 
-/* ---- buffers ---------------------------------------------------------------------------------- */
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
 
 struct commgemm_buffer {
     uint64_t id;
@@ -217,7 +241,8 @@ struct commgemm_buffer {
     uint32_t generation; /* changes when the contents were lost or the buffer was damaged */
     int tainted;         /* 1: an executor died while a job was writing it */
     int writable;        /* 1: this session may write it */
-    int fd;              /* the memory, close-on-exec; owned by the library; -1 for an IPC buffer */
+    int fd; /* the memory, close-on-exec; the library's, until close or disconnect; -1: IPC buffer
+             */
 };
 
 enum commgemm_buffer_flags { COMMGEMM_BUFFER_IPC = 1 };
@@ -232,14 +257,15 @@ int commgemm_buffer_create(commgemm_client *client, const char *name, uint64_t b
 int commgemm_buffer_open(commgemm_client *client, const char *name, uint64_t id, int read_only,
                          struct commgemm_buffer *ret_buffer);
 
-/* Maps a host-visible buffer (CPU backend) into this process; the mapping is read-only if the buffer
- * is. NOT_SUPPORTED for device memory. The mapping stays valid after close and disconnect, until
- * commgemm_buffer_unmap(address, bytes). */
+/* Maps a host-visible buffer (CPU backend) into this process; the mapping is read-only if the
+ * buffer is. NOT_SUPPORTED for device memory. The mapping stays valid after close and disconnect,
+ * until commgemm_buffer_unmap(address, bytes). */
 int commgemm_buffer_map(commgemm_client *client, const struct commgemm_buffer *buffer,
                         void **ret_address);
 int commgemm_buffer_unmap(void *address, uint64_t bytes);
 
-/* Drops this session's reference; an unnamed buffer ends with its last one, after its last job. */
+/* Drops this session's reference, however often it opened the buffer, and closes its fds. An
+ * unnamed buffer ends with its last one, after its last job. */
 int commgemm_buffer_close(commgemm_client *client, uint64_t id);
 
 /* Removes the name and the daemon's reference. Owner (or root) only. */
@@ -248,26 +274,29 @@ int commgemm_buffer_destroy(commgemm_client *client, const char *name);
 /* Clears the tainted mark: the caller has rewritten all of it through its own mapping. */
 int commgemm_buffer_rewritten(commgemm_client *client, uint64_t id);
 
-/* ---- imports: the client's own memory --------------------------------------------------------- */
+/* ---- imports: the client's own memory ---------------------------------------------------------
+ */
 
 enum commgemm_segment_kind { COMMGEMM_SEGMENT_FD = 1, COMMGEMM_SEGMENT_CUDA_IPC = 2 };
 
 struct commgemm_segment {
     uint32_t kind;
-    int fd;                    /* kind FD: a memfd sealed against shrinking, or a VMM fd; borrowed */
-    unsigned char handle[64];  /* kind CUDA_IPC */
-    uint64_t offset, length;   /* in bytes, multiples of 4096 for FD */
+    int fd;                   /* kind FD: a memfd sealed against shrinking, or a VMM fd; borrowed */
+    unsigned char handle[64]; /* kind CUDA_IPC */
+    uint64_t offset, length;  /* in bytes, multiples of 4096 for FD */
 };
 
 /* Makes memory of this process usable as an operand until release, disconnect or death. The
  * segments lie behind each other in the import. *ret_id and *ret_generation go into operands. The
- * memory must stay allocated until the last job that uses it is done. At most 64 segments. */
+ * memory must stay allocated until the last job that uses it is done. 1 to 64 segments. device -1:
+ * device 0. */
 int commgemm_import(commgemm_client *client, const struct commgemm_segment *segments,
                     uint32_t n_segments, int device, int read_only, uint64_t *ret_id,
                     uint32_t *ret_generation);
 int commgemm_import_release(commgemm_client *client, uint64_t id);
 
-/* ---- plans ------------------------------------------------------------------------------------ */
+/* ---- plans ------------------------------------------------------------------------------------
+ */
 
 enum commgemm_epilogue {
     COMMGEMM_EPILOGUE_BIAS = 1,
@@ -281,12 +310,12 @@ enum commgemm_epilogue {
 struct commgemm_plan_options {
     size_t struct_size;
     uint64_t comm;
-    int op;        /* enum commgemm_op */
-    int method;    /* default AUTO */
-    int algorithm; /* default AUTO; naming one overrides the method */
-    uint64_t m, n, k; /* capacity: a job may have fewer rows than m */
-    int dtype;        /* of lhs and rhs */
-    int out_dtype;    /* default -1: dtype */
+    int op;             /* enum commgemm_op */
+    int method;         /* default AUTO */
+    int algorithm;      /* default AUTO; naming one overrides the method */
+    uint64_t m, n, k;   /* capacity: a job may have fewer rows than m */
+    int dtype;          /* of lhs and rhs */
+    int out_dtype;      /* default -1: dtype */
     int transa, transb; /* lhs stored K x M, rhs stored N x K */
     uint32_t epilogue;
     int comm_type; /* default -1: what the operation needs */
@@ -311,10 +340,14 @@ struct commgemm_plan {
 };
 
 /* Creates the plan for all ranks of the comm, or takes a reference to the equal one that another
- * rank created. Every kernel has run once when it returns. NOT_SUPPORTED says what would work. */
+ * rank created. A session holds one reference, however often it asks. Every kernel has run once
+ * when it returns. NOT_SUPPORTED says what would work. */
 int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_options *options,
                          struct commgemm_plan *ret_plan);
+
+/* Drops this session's reference. Jobs in flight finish. NOT_FOUND when it holds none. */
 int commgemm_plan_destroy(commgemm_client *client, uint64_t plan);
+
 /* Drops every plan reference of this session. */
 int commgemm_plan_destroy_all(commgemm_client *client, uint32_t *ret_count);
 
@@ -330,7 +363,8 @@ struct commgemm_chunk {
 int commgemm_plan_chunk(commgemm_client *client, uint64_t plan, uint32_t rank, uint32_t chunk,
                         struct commgemm_chunk *ret_chunk);
 
-/* ---- jobs ------------------------------------------------------------------------------------- */
+/* ---- jobs -------------------------------------------------------------------------------------
+ */
 
 struct commgemm_operand {
     uint64_t id;               /* of a buffer or an import; 0: absent */
@@ -338,6 +372,18 @@ struct commgemm_operand {
     uint64_t row_stride_bytes; /* between rows as stored; 0: contiguous */
     uint32_t generation;
 };
+
+/* A whole buffer from this byte on, rows contiguous. */
+static inline struct commgemm_operand commgemm_operand_at(const struct commgemm_buffer *buffer,
+                                                          uint64_t offset_bytes)
+{
+    struct commgemm_operand operand;
+    operand.id = buffer->id;
+    operand.offset_bytes = offset_bytes;
+    operand.row_stride_bytes = 0;
+    operand.generation = buffer->generation;
+    return operand;
+}
 
 enum commgemm_job_kind { COMMGEMM_JOB_NOOP = 0, COMMGEMM_JOB_RUN = 1, COMMGEMM_JOB_COPY_IN = 2 };
 
@@ -359,8 +405,9 @@ void commgemm_job_init(struct commgemm_job *ret_job);
 
 /* Queues a job; never blocks. *ret_ticket is what to wait for. Submissions of one thread keep their
  * order; all ranks of a comm must submit its collective jobs in the same order. RING_FULL when
- * ring_entries jobs are unreaped; EXECUTOR_LOST or NO_EXECUTOR while there is no executor. Errors in
- * plan, rank or operands come with the completion. */
+ * ring_entries jobs are unreaped; EXECUTOR_LOST or NO_EXECUTOR while there is no executor;
+ * NOT_FOUND for a plan that this session does not hold; INVALID_ARGUMENT for a rank outside its
+ * comm. Errors in rows and operands come with the completion. */
 int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uint64_t *ret_ticket);
 
 struct commgemm_phase {
@@ -387,32 +434,34 @@ struct commgemm_completion {
 void commgemm_completion_fini(struct commgemm_completion *completion);
 
 /* Waits for one job and reaps it. timeout_ms < 0: for ever, 0: look once. Returns OK when the job
- * has ended, whatever its own status is: that is in ret_completion->status. TIMEOUT; NOT_FOUND for a
- * ticket that was never given out or was reaped already. When the daemon goes away the jobs end with
- * DAEMON_LOST. */
+ * has ended, whatever its own status is: that is in ret_completion->status (NULL: not wanted).
+ * TIMEOUT; NOT_FOUND for a ticket that was never given out or was reaped already. DAEMON_LOST when
+ * that is how the job ended: it is reaped, and the completion is written, in this case too. */
 int commgemm_wait(commgemm_client *client, uint64_t ticket, int timeout_ms,
                   struct commgemm_completion *ret_completion);
 
-/* Reaps up to max ended jobs, in any order, without waiting. */
+/* Reaps up to max ended jobs, in any order, without waiting; leaves those that a thread waits for.
+ * DAEMON_LOST when the daemon is gone and nothing is left to reap. */
 int commgemm_reap(commgemm_client *client, struct commgemm_completion *ret_completions,
                   uint32_t max, uint32_t *ret_count);
 
 /* An fd that is readable when a completion may be there, or the daemon is gone: poll it, then call
- * commgemm_reap until it returns none. Owned by the client. */
+ * commgemm_reap until it returns none. Owned by the client, the same at every call. */
 int commgemm_poll_fd(commgemm_client *client, int *ret_fd);
 
 /* Cancels a job that is not launched: it ends with CANCELLED on all ranks. OK also when it was
  * launched or has ended already: its completion says which. */
 int commgemm_cancel(commgemm_client *client, uint64_t ticket);
 
-/* ---- looking inside --------------------------------------------------------------------------- */
+/* ---- looking inside ---------------------------------------------------------------------------
+ */
 
 /* The daemon's state as JSON text, `{"version":1,"<what>":[...]}`. what: status, sessions, comms,
  * buffers, plans, jobs, algorithms, imports, doctor. Free *ret_json with free(). */
 int commgemm_query(commgemm_client *client, const char *what, char **ret_json);
 
-/* Asks the daemon to take no new sessions and jobs (undo 1: to take them again). Owner of the daemon
- * or root only. */
+/* Asks the daemon to take no new sessions and jobs (undo 1: to take them again). Owner of the
+ * daemon or root only. */
 int commgemm_drain(commgemm_client *client, int undo);
 
 #ifdef __cplusplus
