@@ -20,7 +20,7 @@
 #include <stdio.h>
 
 #define CGM_OPTIONS_MAX 128u
-#define CGM_ARGS_DETAIL_BYTES 256u
+#define CGM_ARGS_DETAIL_BYTES 1024u
 
 /* What the value looks like, and the C type of the field that it is stored into. */
 enum cgm_arg_kind {
@@ -43,11 +43,12 @@ struct cgm_option {
     size_t offset;       /* of the field; CGM_FIELD */
     const char *value;   /* placeholder in help: "N", "PATH"; NULL: made from kind */
     const char *summary; /* begins with a small letter, no full stop */
-    int64_t min, max;    /* INT, UINT, BYTES, REAL; both 0: no limits but the type's */
+    int64_t min, max;    /* INT, UINT, BYTES, REAL; both 0: no limits; max < min: no upper one */
     const char *choices; /* CHOICE: "cpu|cuda" */
     int table;           /* TYPE: enum cgm_type_table */
     /* Not NULL: the value may be left out (`--private`, `--private=cpu`), then it is this text. */
     const char *implied;
+    bool ends;   /* what it asks for needs nothing else (--help): verb and words are not checked */
     bool hidden; /* from help, completion and man page */
 };
 #define CGM_FIELD(type, field) .offset = offsetof(type, field)
@@ -115,7 +116,7 @@ int cgm_args_parse(const struct cgm_program *program, int argc, char **argv, voi
 bool cgm_args_given(const struct cgm_program *program, const struct cgm_args *args,
                     const char *name);
 
-/* "4K", "1.5G" is refused, "12Q" is refused. OK or INVALID_ARGUMENT. */
+/* "4096", "4K", "2g"; "1.5G", "12Q" and "-1" are refused. OK or INVALID_ARGUMENT. */
 int cgm_bytes_parse(const char *text, uint64_t *ret_bytes);
 
 /* --help: of the program, or of one verb (else NULL). */
@@ -124,7 +125,7 @@ void cgm_args_help(const struct cgm_program *program, const struct cgm_verb *ver
 /* A bash completion script, to be sourced. */
 void cgm_args_completion(const struct cgm_program *program, FILE *out);
 
-/* A man page in mdoc, section 1. */
+/* A man page, section 1. */
 void cgm_args_manual(const struct cgm_program *program, FILE *out);
 
 #endif

@@ -3,9 +3,8 @@
  * rank can read its shard of a large file, and a file that shrinks meanwhile is an error, not a
  * signal.
  *
- * Failures: NOT_FOUND, PERMISSION or IO from the system, INVALID_ARGUMENT for a file that is not as
- * described above; `ret_detail` (of CGM_NPY_DETAIL_BYTES) names the file, what it has and what was
- * expected. */
+ * Failures: IO when the system fails, INVALID_ARGUMENT for a file that is not as described above;
+ * `ret_detail` (of CGM_NPY_DETAIL_BYTES) names the file, what it has and what was expected. */
 #ifndef CGM_NPY_H
 #define CGM_NPY_H
 

@@ -30,7 +30,7 @@ int cgm_text_table_addf(struct cgm_text_table *table, const char *format, ...)
 /* Prints headings and full rows. */
 void cgm_text_table_print(const struct cgm_text_table *table, FILE *out);
 
-#define CGM_HUMAN_BYTES 16u
+#define CGM_HUMAN_BYTES 32u
 /* "0 B", "1023 B", "1.5 KiB", "12 MiB", "2.0 GiB": at most three digits before the unit or one and
  * a fraction. ret_text holds CGM_HUMAN_BYTES; it is also returned. */
 const char *cgm_human_bytes(uint64_t bytes, char *ret_text);
