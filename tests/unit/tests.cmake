@@ -1,2 +1,5 @@
 cgm_test(unit status cgm_proto)
 cgm_shell_test(unit includes)
+cgm_test(unit npy cgm_client_common)
+cgm_test(unit args cgm_client_common)
+cgm_test(unit text_table cgm_client_common)
