@@ -1,0 +1,159 @@
+#include "daemon/executor/algorithm.h"
+
+#include <stdio.h>
+
+#include "proto/status.h"
+
+struct choice {
+    const struct cgm_spec *spec;
+    char *text;
+    size_t size;
+};
+
+static const char *op_name(const struct choice *choice)
+{
+    return cgm_type_name(CGM_TABLE_OP, choice->spec->op);
+}
+
+static bool does_op(const struct cgm_algorithm *algorithm, int op)
+{
+    return algorithm->ops & 1u << op;
+}
+
+/* Whether auto may take it. */
+static bool is_candidate(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
+{
+    char unused[CGM_CQE_DETAIL];
+    return does_op(algorithm, spec->op) && algorithm->atomic == spec->atomic_gemm &&
+           (!algorithm->check || algorithm->check(spec, unused, sizeof unused) == CGM_OK);
+}
+
+/* Writes the names of all algorithms of the operation, or of auto's candidates; returns how many.
+ */
+static uint32_t list_names(const struct cgm_spec *spec, bool candidates, char *ret_text,
+                           size_t size)
+{
+    size_t used = 0;
+    uint32_t count = 0;
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < cgm_algorithm_count && used < size; i++) {
+        const struct cgm_algorithm *algorithm = cgm_algorithms[i];
+        if (candidates ? is_candidate(algorithm, spec) : does_op(algorithm, spec->op))
+            used += (size_t)snprintf(ret_text + used, size - used, "%s%s", count++ ? ", " : "",
+                                     algorithm->name);
+    }
+    return count;
+}
+
+static int check_support(const struct choice *choice, const struct cgm_algorithm *algorithm,
+                         int number)
+{
+    char list[128];
+    list_names(choice->spec, false, list, sizeof list);
+    if (!algorithm)
+        return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
+                          "algorithm %s is not in this release; for %s there are %s",
+                          cgm_type_name(CGM_TABLE_ALGO, number), op_name(choice), list);
+    if (!does_op(algorithm, choice->spec->op))
+        return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
+                          "algorithm %s does not do %s; there are %s", algorithm->name,
+                          op_name(choice), list);
+    if (algorithm->check)
+        return algorithm->check(choice->spec, choice->text, choice->size);
+    return CGM_OK;
+}
+
+static int check_agreement(const struct choice *choice, const struct cgm_algorithm *algorithm)
+{
+    const struct cgm_spec *spec = choice->spec;
+    if (spec->method != CGM_METHOD_AUTO && spec->method != algorithm->method)
+        return cgm_detail(
+            choice->text, choice->size, CGM_INVALID_ARGUMENT,
+            "algorithm %s belongs to method %s, but method is %s; name one of the two",
+            algorithm->name, cgm_type_name(CGM_TABLE_METHOD, algorithm->method),
+            cgm_type_name(CGM_TABLE_METHOD, spec->method));
+    if (spec->atomic_gemm != algorithm->atomic)
+        return cgm_detail(choice->text, choice->size, CGM_INVALID_ARGUMENT,
+                          "algorithm %s needs atomic_gemm %s, but it is %s", algorithm->name,
+                          algorithm->atomic ? "true" : "false",
+                          spec->atomic_gemm ? "true" : "false");
+    return CGM_OK;
+}
+
+static int choose_named(const struct choice *choice, const struct cgm_algorithm **ret_algorithm)
+{
+    int number = choice->spec->algorithm;
+    const struct cgm_algorithm *algorithm = cgm_algorithm_find(number);
+    int status = check_support(choice, algorithm, number);
+    if (status == CGM_OK)
+        status = check_agreement(choice, algorithm);
+    if (status != CGM_OK)
+        return status;
+    snprintf(choice->text, choice->size, "%s: named in the plan", algorithm->name);
+    *ret_algorithm = algorithm;
+    return CGM_OK;
+}
+
+static int choose_by_method(const struct choice *choice, const struct cgm_algorithm **ret_algorithm)
+{
+    const struct cgm_spec *spec = choice->spec;
+    int number = cgm_operation_algorithm(spec->op, spec->method, spec->atomic_gemm);
+    const struct cgm_algorithm *algorithm = cgm_algorithm_find(number);
+    int status = check_support(choice, algorithm, number);
+    if (status != CGM_OK)
+        return status;
+    snprintf(choice->text, choice->size, "%s: method %s of %s", algorithm->name,
+             cgm_type_name(CGM_TABLE_METHOD, spec->method), op_name(choice));
+    *ret_algorithm = algorithm;
+    return CGM_OK;
+}
+
+static const struct cgm_algorithm *cheapest(const struct cgm_spec *spec)
+{
+    const struct cgm_algorithm *best = NULL;
+    for (size_t i = 0; i < cgm_algorithm_count; i++)
+        if (is_candidate(cgm_algorithms[i], spec) &&
+            (!best || cgm_algorithms[i]->estimate(spec) < best->estimate(spec)))
+            best = cgm_algorithms[i];
+    return best;
+}
+
+static int choose_auto(const struct choice *choice, const struct cgm_algorithm **ret_algorithm)
+{
+    const struct cgm_spec *spec = choice->spec;
+    const struct cgm_algorithm *serial = cgm_algorithm_find(CGM_ALGO_NO_OVERLAP);
+    char list[128];
+    uint32_t count = list_names(spec, true, list, sizeof list);
+    if (count == 0) {
+        list_names(spec, false, list, sizeof list);
+        return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
+                          "auto: no algorithm for %s%s%s; without them there are %s",
+                          op_name(choice), spec->atomic_gemm ? " with atomic_gemm" : "",
+                          spec->rs_overlap_first_gemm ? " with rs_overlap_first_gemm" : "", list);
+    }
+    if (count == 1) {
+        *ret_algorithm = cheapest(spec);
+        snprintf(choice->text, choice->size, "auto: %s is the only algorithm that does this", list);
+    } else if (spec->world == 1 && is_candidate(serial, spec)) {
+        *ret_algorithm = serial;
+        snprintf(choice->text, choice->size, "auto: %s, one rank has nothing to overlap",
+                 serial->name);
+    } else {
+        *ret_algorithm = cheapest(spec);
+        snprintf(choice->text, choice->size,
+                 "auto: %s, estimated cheapest of %s; nothing measured yet", (*ret_algorithm)->name,
+                 list);
+    }
+    return CGM_OK;
+}
+
+int cgm_algorithm_choose(const struct cgm_spec *spec, char *ret_reason, size_t reason_bytes,
+                         const struct cgm_algorithm **ret_algorithm)
+{
+    struct choice choice = {spec, ret_reason, reason_bytes};
+    if (spec->algorithm != CGM_ALGO_AUTO)
+        return choose_named(&choice, ret_algorithm);
+    if (spec->method != CGM_METHOD_AUTO)
+        return choose_by_method(&choice, ret_algorithm);
+    return choose_auto(&choice, ret_algorithm);
+}

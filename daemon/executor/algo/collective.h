@@ -1,0 +1,48 @@
+/* Collectives made of copies and reductions. Their sums run in rank order in fp32 and are rounded
+ * once, so that a result does not depend on who came first.
+ *
+ * Rows are divided into one block for each rank: block r begins at row r * rows / world. */
+#ifndef CGM_COLLECTIVE_H
+#define CGM_COLLECTIVE_H
+
+#include "daemon/executor/algo/emit.h"
+
+/* ---- all-gather: every rank's lhs to every rank -----------------------------------------------
+ */
+
+/* Where chunk `chunk` lies on `rank` when it is gathered: in out for ag; for ag_gemm in aux_out, or
+ * without one in the user buffer. */
+struct cgm_view cgm_gathered_chunk(const struct cgm_launch *launch, uint32_t rank, uint32_t chunk);
+
+/* Pushes lhs to every peer, to `first_peer` before the others unless that is this rank or beyond
+ * the world; step 1 arrives. Publishes lhs as the source. */
+void cgm_gather_push(struct cgm_emit *emit, uint32_t first_peer);
+
+/* Copies this rank's own chunk to its place, unless it lies there already. */
+void cgm_gather_own(struct cgm_emit *emit, enum cgm_emit_queue queue);
+
+/* ---- reduce-scatter and all-reduce ------------------------------------------------------------
+ */
+
+/* What the reduction sums: lhs, or for an operation with a product the partial product, which lies
+ * at the front of the user buffer. */
+struct cgm_view cgm_scatter_source(const struct cgm_launch *launch, uint32_t rank);
+
+/* Rows of block `block` of a matrix that has the launch's rows. */
+struct cgm_view cgm_scatter_block(const struct cgm_launch *launch, const struct cgm_view *view,
+                                  uint32_t block);
+
+/* Scratch on each rank: one slot for the block from each peer, of the source's type. */
+uint64_t cgm_scatter_bytes(const struct cgm_spec *spec);
+
+/* Pushes block `peer` of the source to its owner; step 1 arrives. */
+void cgm_scatter_push(struct cgm_emit *emit, uint32_t peer);
+
+/* dst = sum over all ranks of this rank's block [+ bias] [+ dst], when all have arrived. */
+void cgm_scatter_reduce(struct cgm_emit *emit, const struct cgm_view *dst);
+
+/* The second half of an all-reduce: this rank's block of out, which is there, to every peer's out;
+ * waits for theirs. */
+void cgm_share_blocks(struct cgm_emit *emit);
+
+#endif

@@ -1,0 +1,16 @@
+/* Rough times, for auto as long as nothing was measured: what matters is their order. */
+#ifndef CGM_COST_H
+#define CGM_COST_H
+
+#include "daemon/executor/operation.h"
+
+/* Seconds of one rank's GEMM as a whole; 0 without a product. */
+double cgm_cost_gemm(const struct cgm_spec *spec);
+
+/* Seconds to send what one rank has to send. */
+double cgm_cost_transfer(const struct cgm_spec *spec);
+
+/* Seconds that cutting the GEMM into one piece for each rank adds to it. */
+double cgm_cost_cutting(const struct cgm_spec *spec);
+
+#endif

@@ -1,0 +1,132 @@
+#include "daemon/executor/algo/emit.h"
+
+#include <assert.h>
+
+#include "proto/status.h"
+
+static_assert(CGM_EMIT_STEPS > CGM_COMM_SIZE_MAX + 1, "a step for each chunk");
+
+uint32_t cgm_emit_flags(const struct cgm_spec *spec)
+{
+    return CGM_EMIT_ARRIVED + spec->world;
+}
+
+static struct cgm_queue *queue_of(const struct cgm_emit *emit, enum cgm_emit_queue queue)
+{
+    return queue == CGM_EMIT_COMM ? emit->self->comm : emit->self->compute;
+}
+
+static struct cgm_label label_of(const struct cgm_emit *emit, enum cgm_emit_queue queue,
+                                 uint32_t chunk, uint32_t peer)
+{
+    return (struct cgm_label){(uint16_t)emit->rank, (uint16_t)queue, chunk, peer};
+}
+
+static uint64_t value_of(const struct cgm_emit *emit, uint32_t step)
+{
+    assert(step > 0 && step < CGM_EMIT_STEPS);
+    return emit->launch->epoch * CGM_EMIT_STEPS + step;
+}
+
+/* Sets a flag of rank `owner` after everything that this rank's queue has before it. */
+static void signal_flag(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32_t owner,
+                        uint32_t flag, uint32_t step)
+{
+    if (emit->status == CGM_OK)
+        emit->status = emit->launch->ops->signal(
+            queue_of(emit, queue), emit->launch->ranks[owner].flags[flag], value_of(emit, step));
+}
+
+static void await_flag(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32_t owner,
+                       uint32_t flag, uint32_t step, uint32_t chunk, uint32_t peer)
+{
+    struct cgm_label label = label_of(emit, queue, chunk, peer);
+    if (emit->status == CGM_OK)
+        emit->status =
+            emit->launch->ops->wait(queue_of(emit, queue), emit->launch->ranks[owner].flags[flag],
+                                    value_of(emit, step), &label);
+}
+
+static void copy_on(struct cgm_emit *emit, enum cgm_emit_queue queue, const struct cgm_view *src,
+                    const struct cgm_view *dst, uint32_t chunk, uint32_t peer)
+{
+    struct cgm_copy copy = {label_of(emit, queue, chunk, peer), *dst, *src};
+    if (emit->status == CGM_OK && src->rows > 0)
+        emit->status = emit->launch->ops->copy(queue_of(emit, queue), &copy);
+}
+
+struct cgm_emit cgm_emit_begin(const struct cgm_launch *launch, uint32_t rank)
+{
+    struct cgm_emit emit = {
+        .launch = launch, .self = &launch->ranks[rank], .rank = rank, .world = launch->spec->world};
+    signal_flag(&emit, CGM_EMIT_COMPUTE, rank, CGM_EMIT_BEGUN, 1);
+    return emit;
+}
+
+int cgm_emit_end(struct cgm_emit *emit)
+{
+    signal_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_SENT, 1);
+    await_flag(emit, CGM_EMIT_COMPUTE, emit->rank, CGM_EMIT_SENT, 1, 0, emit->rank);
+    return emit->status;
+}
+
+uint32_t cgm_emit_target(const struct cgm_emit *emit, uint32_t distance)
+{
+    return (emit->rank + distance) % emit->world;
+}
+
+uint32_t cgm_emit_source(const struct cgm_emit *emit, uint32_t distance)
+{
+    return (emit->rank + emit->world - distance) % emit->world;
+}
+
+void cgm_emit_publish(struct cgm_emit *emit, uint32_t step)
+{
+    signal_flag(emit, CGM_EMIT_COMPUTE, emit->rank, CGM_EMIT_SOURCE, step);
+}
+
+void cgm_emit_await_source(struct cgm_emit *emit, uint32_t step)
+{
+    await_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_SOURCE, step, 0, emit->rank);
+}
+
+void cgm_emit_push(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
+                   uint32_t peer, uint32_t chunk, uint32_t step)
+{
+    await_flag(emit, CGM_EMIT_COMM, peer, CGM_EMIT_BEGUN, 1, chunk, peer);
+    copy_on(emit, CGM_EMIT_COMM, src, dst, chunk, peer);
+    signal_flag(emit, CGM_EMIT_COMM, peer, CGM_EMIT_ARRIVED + emit->rank, step);
+}
+
+void cgm_emit_await_arrival(struct cgm_emit *emit, uint32_t peer, uint32_t step)
+{
+    await_flag(emit, CGM_EMIT_COMPUTE, emit->rank, CGM_EMIT_ARRIVED + peer, step, peer, peer);
+}
+
+static bool same_place(const struct cgm_view *a, const struct cgm_view *b)
+{
+    return a->mem == b->mem && a->offset_bytes == b->offset_bytes && a->stride == b->stride;
+}
+
+void cgm_emit_copy(struct cgm_emit *emit, enum cgm_emit_queue queue, const struct cgm_view *src,
+                   const struct cgm_view *dst, uint32_t chunk)
+{
+    if (!same_place(src, dst))
+        copy_on(emit, queue, src, dst, chunk, emit->rank);
+}
+
+void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t chunk)
+{
+    struct cgm_gemm labelled = *gemm;
+    labelled.label = label_of(emit, CGM_EMIT_COMPUTE, chunk, emit->rank);
+    if (emit->status == CGM_OK)
+        emit->status = emit->launch->ops->gemm(emit->self->compute, &labelled);
+}
+
+void cgm_emit_reduce(struct cgm_emit *emit, const struct cgm_reduce *reduce, uint32_t chunk)
+{
+    struct cgm_reduce labelled = *reduce;
+    labelled.label = label_of(emit, CGM_EMIT_COMPUTE, chunk, emit->rank);
+    if (emit->status == CGM_OK && reduce->dst.rows > 0)
+        emit->status = emit->launch->ops->reduce(emit->self->compute, &labelled);
+}

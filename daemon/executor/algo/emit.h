@@ -1,0 +1,83 @@
+/* Enqueueing one rank's part of a launch, and how the ranks' queues keep off each other's memory.
+ *
+ * Every copy is a push: from the rank that has the data, on its communication queue, to the place
+ * where the peer wants it. Four rules, each with its flag on every rank, hold an algorithm
+ * together:
+ *
+ *   begun    the compute queue is through with every earlier job: from here on peers may write this
+ *            rank's outputs, user buffer and scratch. A push waits for the peer's.
+ *   source   what this rank pushes next is there. The first push waits for it.
+ *   arrived  [peer] the push from that peer is complete. Whoever uses it waits for it.
+ *   sent     every push of this rank has left: its operands and user buffer are free again. The
+ *            compute queue waits for it last, so that the job's end covers both queues.
+ *
+ * Values grow with the launch's epoch, and inside a launch with the step. */
+#ifndef CGM_EMIT_H
+#define CGM_EMIT_H
+
+#include "daemon/executor/algorithm.h"
+
+enum cgm_emit_flag {
+    CGM_EMIT_BEGUN,
+    CGM_EMIT_SOURCE,
+    CGM_EMIT_SENT,
+    CGM_EMIT_ARRIVED, /* one for each peer from here on */
+};
+
+enum cgm_emit_queue { CGM_EMIT_COMPUTE, CGM_EMIT_COMM };
+
+/* Steps of one flag in one launch: 1 to this - 1. */
+#define CGM_EMIT_STEPS 128
+
+struct cgm_emit {
+    const struct cgm_launch *launch;
+    const struct cgm_plan_rank *self;
+    uint32_t rank, world;
+    int status; /* the first failure; what comes after it is left out */
+};
+
+/* cgm_algorithm.flags of every algorithm that pushes. */
+uint32_t cgm_emit_flags(const struct cgm_spec *spec);
+
+struct cgm_emit cgm_emit_begin(const struct cgm_launch *launch, uint32_t rank);
+/* Joins the communication queue; returns the status. */
+int cgm_emit_end(struct cgm_emit *emit);
+
+/* The distance-th peer in this rank's own order: staggered, so that no two ranks push to the same
+ * peer at a time. The peer of distance d receives from this rank as its source of distance d. */
+uint32_t cgm_emit_target(const struct cgm_emit *emit, uint32_t distance);
+uint32_t cgm_emit_source(const struct cgm_emit *emit, uint32_t distance);
+
+/* On the compute queue: the source of step `step` is there. On the communication queue: wait. */
+void cgm_emit_publish(struct cgm_emit *emit, uint32_t step);
+void cgm_emit_await_source(struct cgm_emit *emit, uint32_t step);
+
+/* On the communication queue, to a peer; the peer sees `step` when it has arrived. */
+void cgm_emit_push(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
+                   uint32_t peer, uint32_t chunk, uint32_t step);
+/* On the compute queue. */
+void cgm_emit_await_arrival(struct cgm_emit *emit, uint32_t peer, uint32_t step);
+
+/* Within this rank; a copy onto itself is left out. */
+void cgm_emit_copy(struct cgm_emit *emit, enum cgm_emit_queue queue, const struct cgm_view *src,
+                   const struct cgm_view *dst, uint32_t chunk);
+
+/* On the compute queue. */
+void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t chunk);
+void cgm_emit_reduce(struct cgm_emit *emit, const struct cgm_reduce *reduce, uint32_t chunk);
+
+/* ---- what a launch works on -------------------------------------------------------------------
+ */
+
+const struct cgm_view *cgm_launch_operand(const struct cgm_launch *launch, uint32_t rank,
+                                          enum cgm_operand_index operand);
+bool cgm_launch_accumulates(const struct cgm_launch *launch);
+
+/* Rows first ... first + count - 1 of a matrix that is stored transposed or not. */
+struct cgm_view cgm_view_band(const struct cgm_view *view, bool transposed, uint64_t first,
+                              uint64_t count);
+
+/* Chunk `chunk` of a rank's user buffer, cut to the launch's rows. */
+struct cgm_view cgm_launch_chunk(const struct cgm_launch *launch, uint32_t rank, uint32_t chunk);
+
+#endif

@@ -1,0 +1,66 @@
+#include "daemon/executor/algo/product.h"
+
+#include "daemon/executor/algo/collective.h"
+
+static uint64_t rows_of(const struct cgm_view *lhs, bool transposed)
+{
+    return transposed ? lhs->cols : lhs->rows;
+}
+
+void cgm_product_band(struct cgm_emit *emit, const struct cgm_view *lhs, uint64_t first,
+                      uint32_t chunk)
+{
+    const struct cgm_launch *launch = emit->launch;
+    const struct cgm_spec *spec = launch->spec;
+    const struct cgm_view *out = cgm_launch_operand(launch, emit->rank, CGM_OPERAND_OUT);
+    struct cgm_gemm gemm = {
+        .a = *lhs,
+        .b = *cgm_launch_operand(launch, emit->rank, CGM_OPERAND_RHS),
+        .out = cgm_view_rows(out, first, rows_of(lhs, spec->transa)),
+        .bias = *cgm_launch_operand(launch, emit->rank, CGM_OPERAND_BIAS),
+        .transa = spec->transa,
+        .transb = spec->transb,
+        .accumulate = cgm_launch_accumulates(launch),
+    };
+    cgm_emit_gemm(emit, &gemm, chunk);
+}
+
+/* In aux_out the chunks always lie next to each other. In the user buffer they do when each is a
+ * full band of rows. */
+static bool chunks_are_adjacent(const struct cgm_launch *launch, uint32_t rank)
+{
+    if (cgm_launch_operand(launch, rank, CGM_OPERAND_AUX_OUT)->mem)
+        return true;
+    return !launch->spec->transa && launch->rows == launch->spec->m;
+}
+
+void cgm_product_gathered(struct cgm_emit *emit, uint32_t first, uint32_t count)
+{
+    const struct cgm_launch *launch = emit->launch;
+    uint64_t rows = launch->rows / emit->world;
+    uint32_t together = chunks_are_adjacent(launch, emit->rank) ? count : 1;
+    for (uint32_t chunk = first; chunk < first + count; chunk += together) {
+        struct cgm_view lhs = cgm_gathered_chunk(launch, emit->rank, chunk);
+        if (launch->spec->transa)
+            lhs.cols *= together;
+        else
+            lhs.rows *= together;
+        cgm_product_band(emit, &lhs, chunk * rows, chunk);
+    }
+}
+
+void cgm_product_partial(struct cgm_emit *emit, uint64_t first, uint64_t count, uint32_t chunk)
+{
+    const struct cgm_launch *launch = emit->launch;
+    const struct cgm_spec *spec = launch->spec;
+    const struct cgm_view *lhs = cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS);
+    struct cgm_view product = cgm_scatter_source(launch, emit->rank);
+    struct cgm_gemm gemm = {
+        .a = cgm_view_band(lhs, spec->transa, first, count),
+        .b = *cgm_launch_operand(launch, emit->rank, CGM_OPERAND_RHS),
+        .out = cgm_view_rows(&product, first, count),
+        .transa = spec->transa,
+        .transb = spec->transb,
+    };
+    cgm_emit_gemm(emit, &gemm, chunk);
+}

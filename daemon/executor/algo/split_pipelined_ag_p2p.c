@@ -1,0 +1,68 @@
+/* Every rank pushes its shard to all others and multiplies chunk by chunk as they arrive: its own
+ * first, then the chunks in the order in which they were sent to it. With aggregate_ag it waits for
+ * both chunks of a pair (0 and 1, 2 and 3, ...) and multiplies them together, its own pair first:
+ * half as many GEMMs of twice the rows. */
+#include "daemon/executor/algo/collective.h"
+#include "daemon/executor/algo/cost.h"
+#include "daemon/executor/algo/product.h"
+#include "daemon/executor/algo/table.h"
+
+static void multiply_chunks(struct cgm_emit *emit)
+{
+    uint64_t rows = emit->launch->rows / emit->world;
+    const struct cgm_view *lhs = cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_LHS);
+    cgm_product_band(emit, lhs, emit->rank * rows, emit->rank);
+    for (uint32_t distance = 1; distance < emit->world; distance++) {
+        uint32_t chunk = cgm_emit_source(emit, distance);
+        cgm_emit_await_arrival(emit, chunk, 1);
+        cgm_product_gathered(emit, chunk, 1);
+    }
+}
+
+static void multiply_pairs(struct cgm_emit *emit)
+{
+    uint32_t pairs = (emit->world + 1) / 2;
+    for (uint32_t distance = 0; distance < pairs; distance++) {
+        uint32_t first = (emit->rank / 2 + pairs - distance) % pairs * 2;
+        uint32_t count = first + 1 < emit->world ? 2 : 1;
+        for (uint32_t chunk = first; chunk < first + count; chunk++)
+            if (chunk != emit->rank)
+                cgm_emit_await_arrival(emit, chunk, 1);
+        cgm_product_gathered(emit, first, count);
+    }
+}
+
+static int enqueue(const struct cgm_launch *launch, uint32_t rank)
+{
+    bool pairs = launch->spec->aggregate_ag;
+    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    cgm_gather_push(&emit, pairs ? rank ^ 1u : rank);
+    if (pairs) {
+        cgm_gather_own(&emit, CGM_EMIT_COMPUTE);
+        multiply_pairs(&emit);
+    } else {
+        if (cgm_launch_operand(launch, rank, CGM_OPERAND_AUX_OUT)->mem)
+            cgm_gather_own(&emit, CGM_EMIT_COMM);
+        multiply_chunks(&emit);
+    }
+    return cgm_emit_end(&emit);
+}
+
+static double estimate(const struct cgm_spec *spec)
+{
+    double gemm = cgm_cost_gemm(spec), cutting = cgm_cost_cutting(spec);
+    double transfer = cgm_cost_transfer(spec) + gemm / spec->world;
+    double compute = gemm + (spec->aggregate_ag ? cutting / 2 : cutting);
+    return compute > transfer ? compute : transfer;
+}
+
+const struct cgm_algorithm cgm_split_pipelined_ag_p2p = {
+    .number = CGM_ALGO_SPLIT_PIPELINED_AG_P2P,
+    .name = "split_pipelined_ag_p2p",
+    .ops = 1u << CGM_OP_AG_GEMM,
+    .method = CGM_METHOD_RING_EXCHANGE,
+    .summary = "one GEMM a chunk (a pair with aggregate_ag) as the peers' chunks arrive",
+    .estimate = estimate,
+    .flags = cgm_emit_flags,
+    .enqueue = enqueue,
+};

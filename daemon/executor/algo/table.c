@@ -1,0 +1,16 @@
+#include "daemon/executor/algo/table.h"
+
+const struct cgm_algorithm *const cgm_algorithms[] = {
+    &cgm_no_overlap,
+    &cgm_split_pipelined_ag_p2p,
+    &cgm_split_pipelined_rs_p2p,
+};
+const size_t cgm_algorithm_count = sizeof(cgm_algorithms) / sizeof(cgm_algorithms[0]);
+
+const struct cgm_algorithm *cgm_algorithm_find(int number)
+{
+    for (size_t i = 0; i < cgm_algorithm_count; i++)
+        if ((int)cgm_algorithms[i]->number == number)
+            return cgm_algorithms[i];
+    return NULL;
+}

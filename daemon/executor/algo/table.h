@@ -1,0 +1,11 @@
+/* The algorithms that the table is made of, one file each. */
+#ifndef CGM_ALGORITHM_TABLE_H
+#define CGM_ALGORITHM_TABLE_H
+
+#include "daemon/executor/algorithm.h"
+
+extern const struct cgm_algorithm cgm_no_overlap;
+extern const struct cgm_algorithm cgm_split_pipelined_ag_p2p;
+extern const struct cgm_algorithm cgm_split_pipelined_rs_p2p;
+
+#endif

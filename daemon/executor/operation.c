@@ -1,0 +1,285 @@
+#include "daemon/executor/operation_table.h"
+
+#include <stdio.h>
+
+#include "daemon/executor/algorithm.h"
+#include "proto/status.h"
+
+#define LINEAR (CGM_EPILOGUE_BIAS | CGM_EPILOGUE_ACCUMULATE)
+
+static const struct cgm_operation_row rows_of_table[] = {
+    {
+        .op = CGM_OP_GEMM,
+        .comm_type = CGM_COMM_TYPE_NONE,
+        .product = true,
+        .epilogues = LINEAR,
+        .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K},
+                    [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N},
+                    [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
+                    [CGM_OPERAND_OUT] = {CGM_DIM_M, CGM_DIM_N}},
+        .chunk = {CGM_DIM_M, CGM_DIM_K},
+    },
+    {
+        .op = CGM_OP_AG_GEMM,
+        .comm_type = CGM_COMM_TYPE_AG,
+        .product = true,
+        .uses_buffer = true,
+        .epilogues = LINEAR,
+        .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M_SHARD, CGM_DIM_K},
+                    [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N_SHARD},
+                    [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N_SHARD},
+                    [CGM_OPERAND_OUT] = {CGM_DIM_M, CGM_DIM_N_SHARD},
+                    [CGM_OPERAND_AUX_OUT] = {CGM_DIM_M, CGM_DIM_K}},
+        .chunk = {CGM_DIM_M_SHARD, CGM_DIM_K},
+    },
+    {
+        .op = CGM_OP_GEMM_RS,
+        .comm_type = CGM_COMM_TYPE_RS,
+        .product = true,
+        .partials = true,
+        .uses_buffer = true,
+        .epilogues = LINEAR,
+        .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K_SHARD},
+                    [CGM_OPERAND_RHS] = {CGM_DIM_K_SHARD, CGM_DIM_N},
+                    [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
+                    [CGM_OPERAND_OUT] = {CGM_DIM_M_SHARD, CGM_DIM_N}},
+        .chunk = {CGM_DIM_M_SHARD, CGM_DIM_N},
+    },
+    {
+        .op = CGM_OP_GEMM_AR,
+        .comm_type = CGM_COMM_TYPE_NONE,
+        .product = true,
+        .partials = true,
+        .uses_buffer = true,
+        .epilogues = CGM_EPILOGUE_BIAS,
+        .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K_SHARD},
+                    [CGM_OPERAND_RHS] = {CGM_DIM_K_SHARD, CGM_DIM_N},
+                    [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
+                    [CGM_OPERAND_OUT] = {CGM_DIM_M, CGM_DIM_N}},
+        .chunk = {CGM_DIM_M, CGM_DIM_N},
+    },
+    {
+        .op = CGM_OP_AG,
+        .comm_type = CGM_COMM_TYPE_AG,
+        .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M_SHARD, CGM_DIM_N},
+                    [CGM_OPERAND_OUT] = {CGM_DIM_M, CGM_DIM_N}},
+        .chunk = {CGM_DIM_M_SHARD, CGM_DIM_N},
+    },
+    {
+        .op = CGM_OP_RS,
+        .comm_type = CGM_COMM_TYPE_RS,
+        .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_N},
+                    [CGM_OPERAND_OUT] = {CGM_DIM_M_SHARD, CGM_DIM_N}},
+        .chunk = {CGM_DIM_M_SHARD, CGM_DIM_N},
+    },
+    {
+        .op = CGM_OP_AR,
+        .comm_type = CGM_COMM_TYPE_NONE,
+        .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_N},
+                    [CGM_OPERAND_OUT] = {CGM_DIM_M, CGM_DIM_N}},
+        .chunk = {CGM_DIM_M, CGM_DIM_N},
+    },
+};
+#define ROW_COUNT (sizeof(rows_of_table) / sizeof(rows_of_table[0]))
+
+/* In the order in which a refusal offers them. */
+static const struct {
+    int op, method;
+    bool atomic;
+    int algorithm;
+} method_rows[] = {
+    {CGM_OP_AG_GEMM, CGM_METHOD_RING_EXCHANGE, false, CGM_ALGO_SPLIT_PIPELINED_AG_P2P},
+    {CGM_OP_AG_GEMM, CGM_METHOD_RING_EXCHANGE, true, CGM_ALGO_ATOMIC_GEMM_AG_P2P},
+    {CGM_OP_AG_GEMM, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_GEMM_RS, CGM_METHOD_RING_EXCHANGE, false, CGM_ALGO_SPLIT_PIPELINED_RS_P2P},
+    {CGM_OP_GEMM_RS, CGM_METHOD_RING_EXCHANGE, true, CGM_ALGO_ATOMIC_GEMM_RS_P2P},
+    {CGM_OP_GEMM_RS, CGM_METHOD_PIPELINE, false, CGM_ALGO_SPLIT_PIPELINED_RS},
+    {CGM_OP_GEMM_RS, CGM_METHOD_PIPELINE, true, CGM_ALGO_ATOMIC_GEMM_RS},
+    {CGM_OP_GEMM_RS, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_BULK_AG, CGM_METHOD_BULK, false, CGM_ALGO_BULK_OVERLAP_AG},
+    {CGM_OP_BULK_AG, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_BULK_RS, CGM_METHOD_BULK, false, CGM_ALGO_BULK_OVERLAP_RS},
+    {CGM_OP_BULK_RS, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_GEMM, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_GEMM_AR, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_GEMM_AS, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_AG, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_RS, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_AR, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_A2AV, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+};
+#define METHOD_ROW_COUNT (sizeof(method_rows) / sizeof(method_rows[0]))
+
+const struct cgm_operation_row *cgm_operation_row(int op)
+{
+    for (size_t i = 0; i < ROW_COUNT; i++)
+        if (rows_of_table[i].op == op)
+            return &rows_of_table[i];
+    return NULL;
+}
+
+void cgm_operation_list(uint32_t epilogues, char *ret_text, size_t size)
+{
+    size_t used = 0;
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < ROW_COUNT && used < size; i++)
+        if ((rows_of_table[i].epilogues & epilogues) == epilogues)
+            used += (size_t)snprintf(ret_text + used, size - used, "%s%s", used ? ", " : "",
+                                     cgm_type_name(CGM_TABLE_OP, rows_of_table[i].op));
+}
+
+int cgm_operation_algorithm(int op, int method, bool atomic)
+{
+    for (size_t i = 0; i < METHOD_ROW_COUNT; i++)
+        if (method_rows[i].op == op && method_rows[i].method == method &&
+            method_rows[i].atomic == atomic)
+            return method_rows[i].algorithm;
+    return -1;
+}
+
+void cgm_operation_methods(int op, char *ret_text, size_t size)
+{
+    size_t used = 0;
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < METHOD_ROW_COUNT && used < size; i++)
+        if (method_rows[i].op == op && !method_rows[i].atomic &&
+            cgm_algorithm_find(method_rows[i].algorithm))
+            used += (size_t)snprintf(ret_text + used, size - used, "%s%s", used ? ", " : "",
+                                     cgm_type_name(CGM_TABLE_METHOD, method_rows[i].method));
+    if (used < size)
+        snprintf(ret_text + used, size - used, "%sauto", used ? " or " : "");
+}
+
+static uint64_t dim_value(const struct cgm_spec *spec, uint64_t rows, enum cgm_dim dim)
+{
+    switch (dim) {
+    case CGM_DIM_NONE:
+        return 0;
+    case CGM_DIM_ONE:
+        return 1;
+    case CGM_DIM_M:
+        return rows;
+    case CGM_DIM_M_SHARD:
+        return rows / spec->world;
+    case CGM_DIM_N:
+        return spec->n;
+    case CGM_DIM_N_SHARD:
+        return spec->n / spec->world;
+    case CGM_DIM_K:
+        return spec->k;
+    case CGM_DIM_K_SHARD:
+        return spec->k / spec->world;
+    }
+    return 0;
+}
+
+static struct cgm_shape shape_of(const struct cgm_spec *spec, uint64_t rows,
+                                 const struct cgm_dims *dims, bool transposed, int dtype)
+{
+    uint64_t a = dim_value(spec, rows, dims->rows), b = dim_value(spec, rows, dims->cols);
+    return (struct cgm_shape){transposed ? b : a, transposed ? a : b, dtype};
+}
+
+static bool operand_is_transposed(const struct cgm_spec *spec, int operand)
+{
+    if (operand == CGM_OPERAND_RHS)
+        return spec->transb;
+    return spec->transa && (operand == CGM_OPERAND_LHS || operand == CGM_OPERAND_AUX_OUT);
+}
+
+enum cgm_presence cgm_operation_operand(const struct cgm_spec *spec, uint64_t rows, int operand,
+                                        struct cgm_shape *ret_shape)
+{
+    const struct cgm_dims *dims = &cgm_operation_row(spec->op)->operand[operand];
+    bool computed = operand == CGM_OPERAND_OUT || operand == CGM_OPERAND_BIAS;
+    *ret_shape = shape_of(spec, rows, dims, operand_is_transposed(spec, operand),
+                          computed ? spec->out_dtype : spec->dtype);
+    if (dims->rows == CGM_DIM_NONE)
+        return CGM_ABSENT;
+    if (operand == CGM_OPERAND_BIAS)
+        return spec->epilogue & CGM_EPILOGUE_BIAS ? CGM_REQUIRED : CGM_ABSENT;
+    return operand == CGM_OPERAND_AUX_OUT ? CGM_OPTIONAL : CGM_REQUIRED;
+}
+
+bool cgm_operation_shards_rows(int op)
+{
+    const struct cgm_operation_row *row = cgm_operation_row(op);
+    return row && row->chunk.rows == CGM_DIM_M_SHARD;
+}
+
+uint32_t cgm_operation_chunks(const struct cgm_spec *spec)
+{
+    return cgm_operation_shards_rows(spec->op) ? spec->world : 1;
+}
+
+static struct cgm_shape chunk_shape(const struct cgm_spec *spec, uint64_t rows)
+{
+    const struct cgm_operation_row *row = cgm_operation_row(spec->op);
+    bool holds_lhs = row->product && !row->partials;
+    return shape_of(spec, rows, &row->chunk, holds_lhs && spec->transa, spec->buffer_dtype);
+}
+
+struct cgm_shape cgm_operation_user_buffer(const struct cgm_spec *spec)
+{
+    struct cgm_shape shape = chunk_shape(spec, spec->m);
+    shape.rows *= cgm_operation_chunks(spec);
+    return shape;
+}
+
+bool cgm_operation_chunk(const struct cgm_spec *spec, uint64_t rows, uint32_t chunk,
+                         uint64_t *ret_offset_bytes, uint64_t *ret_stride,
+                         struct cgm_shape *ret_shape)
+{
+    struct cgm_shape capacity = chunk_shape(spec, spec->m), shape = chunk_shape(spec, rows);
+    uint32_t chunks = cgm_operation_chunks(spec);
+    if (chunk == UINT32_MAX)
+        shape.rows *= chunks;
+    else if (chunk >= chunks)
+        return false;
+    uint64_t first = chunk == UINT32_MAX ? 0 : chunk;
+    *ret_offset_bytes = first * capacity.rows * capacity.cols * cgm_dtype_bytes(capacity.dtype);
+    *ret_stride = capacity.cols;
+    *ret_shape = shape;
+    return true;
+}
+
+bool cgm_operation_may_use_buffer(const struct cgm_spec *spec, uint32_t owner, uint32_t rank,
+                                  int operand, uint64_t offset_bytes, uint64_t row_stride_bytes)
+{
+    const struct cgm_operation_row *row = cgm_operation_row(spec->op);
+    if (!row->uses_buffer)
+        return true;
+    uint64_t offset, stride;
+    struct cgm_shape shape;
+    if (row->partials || operand != CGM_OPERAND_LHS || owner != rank ||
+        !cgm_operation_chunk(spec, spec->m, rank, &offset, &stride, &shape))
+        return false;
+    return offset_bytes == offset && row_stride_bytes == stride * cgm_dtype_bytes(shape.dtype);
+}
+
+int cgm_operation_check_rows(const struct cgm_spec *spec, uint64_t rows, char *ret_detail,
+                             size_t detail_bytes)
+{
+    unsigned long long value = rows, capacity = spec->m;
+    if (rows == 0 || rows > spec->m)
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "rows is %llu; the plan's m allows 1 to %llu", value, capacity);
+    if (cgm_operation_shards_rows(spec->op) && rows % spec->world)
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "rows is %llu; %s divides them over %u ranks, so it must be a multiple "
+                          "of %u",
+                          value, cgm_type_name(CGM_TABLE_OP, spec->op), spec->world, spec->world);
+    return CGM_OK;
+}
+
+int cgm_operation_check_accumulate(const struct cgm_spec *spec, char *ret_detail,
+                                   size_t detail_bytes)
+{
+    if (cgm_operation_row(spec->op)->epilogues & CGM_EPILOGUE_ACCUMULATE)
+        return CGM_OK;
+    char list[128];
+    cgm_operation_list(CGM_EPILOGUE_ACCUMULATE, list, sizeof list);
+    return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                      "accumulate does not go with %s; it goes with %s",
+                      cgm_type_name(CGM_TABLE_OP, spec->op), list);
+}

@@ -1,0 +1,44 @@
+/* The table behind operation.h: one row for every operation that a plan can have. */
+#ifndef CGM_OPERATION_TABLE_H
+#define CGM_OPERATION_TABLE_H
+
+#include "daemon/executor/operation.h"
+
+/* One side of a matrix, before transposition. _SHARD: divided by the world. */
+enum cgm_dim {
+    CGM_DIM_NONE, /* there is no such matrix */
+    CGM_DIM_ONE,
+    CGM_DIM_M,
+    CGM_DIM_M_SHARD,
+    CGM_DIM_N,
+    CGM_DIM_N_SHARD,
+    CGM_DIM_K,
+    CGM_DIM_K_SHARD,
+};
+
+struct cgm_dims {
+    enum cgm_dim rows, cols;
+};
+
+struct cgm_operation_row {
+    int op;
+    int comm_type;      /* what a plan must say */
+    bool product;       /* there is a GEMM: k, transposition, fp32 output */
+    bool partials;      /* the user buffer holds partial products: out_dtype or fp32 */
+    bool uses_buffer;   /* jobs write the user buffer */
+    uint32_t epilogues; /* that have a meaning */
+    struct cgm_dims operand[CGM_OPERAND_COUNT];
+    struct cgm_dims chunk; /* of the user buffer */
+};
+
+/* NULL when no plan can have this operation. */
+const struct cgm_operation_row *cgm_operation_row(int op);
+
+/* Writes "gemm, ag_gemm, ...": the operations that have a row and all these epilogues. */
+void cgm_operation_list(uint32_t epilogues, char *ret_text, size_t size);
+
+/* Writes "ring_exchange, none or auto": the methods of an operation that have an algorithm, without
+ * atomic_gemm. */
+void cgm_operation_methods(int op, char *ret_text, size_t size);
+
+#endif

@@ -1,0 +1,435 @@
+/* cgm_spec_init: from a request to a plan's parameters. Each check below has one subject, and every
+ * refusal names the field, its value and the limits. */
+#include "daemon/executor/operation_table.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/status.h"
+
+struct check {
+    const Cgm__PlanCreate *request;
+    const struct cgm_operation_row *row;
+    struct cgm_spec *spec;
+    char *detail;
+    size_t detail_bytes;
+};
+
+__attribute__((format(printf, 3, 4))) static int refuse(const struct check *check, int status,
+                                                        const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(check->detail, check->detail_bytes, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static const char *op_name(const struct check *check)
+{
+    return cgm_type_name(CGM_TABLE_OP, check->spec->op);
+}
+
+static const char *dtype_name(int dtype)
+{
+    return cgm_type_name(CGM_TABLE_DTYPE, dtype);
+}
+
+/* ---- fields that are numbers of a table -------------------------------------------------------
+ */
+
+#define REQUEST(field) offsetof(Cgm__PlanCreate, field)
+#define SPEC(field) offsetof(struct cgm_spec, field)
+
+static const struct {
+    const char *name;
+    size_t request, spec; /* uint32_t in the one, int in the other */
+    enum cgm_type_table table;
+} spellings[] = {
+    {"op", REQUEST(op), SPEC(op), CGM_TABLE_OP},
+    {"method", REQUEST(method), SPEC(method), CGM_TABLE_METHOD},
+    {"comm_type", REQUEST(comm_type), SPEC(comm_type), CGM_TABLE_COMM_TYPE},
+    {"algorithm", REQUEST(algorithm), SPEC(algorithm), CGM_TABLE_ALGO},
+    {"dtype", REQUEST(dtype), SPEC(dtype), CGM_TABLE_DTYPE},
+    {"out_dtype", REQUEST(out_dtype), SPEC(out_dtype), CGM_TABLE_DTYPE},
+    {"buffer_dtype", REQUEST(buffer_dtype), SPEC(buffer_dtype), CGM_TABLE_DTYPE},
+};
+
+static uint32_t load_u32(const void *base, size_t offset)
+{
+    uint32_t value;
+    memcpy(&value, (const char *)base + offset, sizeof value);
+    return value;
+}
+
+static void store_i32(void *base, size_t offset, int32_t value)
+{
+    memcpy((char *)base + offset, &value, sizeof value);
+}
+
+static int check_spellings(struct check *check)
+{
+    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+        uint32_t value = load_u32(check->request, spellings[i].request);
+        if (value > INT_MAX || !cgm_type_name(spellings[i].table, (int)value)) {
+            char list[512];
+            cgm_type_list(spellings[i].table, list, sizeof list);
+            return refuse(check, CGM_INVALID_ARGUMENT,
+                          "%s is %u; it must be the number of one of %s", spellings[i].name, value,
+                          list);
+        }
+        store_i32(check->spec, spellings[i].spec, (int32_t)value);
+    }
+    return CGM_OK;
+}
+
+static int check_op(struct check *check)
+{
+    check->row = cgm_operation_row(check->spec->op);
+    if (check->row)
+        return CGM_OK;
+    bool local = check->spec->op == CGM_OP_NOOP || check->spec->op == CGM_OP_COPY_IN;
+    char list[128];
+    cgm_operation_list(0, list, sizeof list);
+    return refuse(check, local ? CGM_INVALID_ARGUMENT : CGM_NOT_SUPPORTED,
+                  local ? "op is %s, which needs no plan of its own; a plan's op is one of %s"
+                        : "op %s is not supported; there are %s",
+                  op_name(check), list);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------
+ */
+
+static int check_size(struct check *check, const char *name, uint64_t value, uint64_t *ret_size)
+{
+    if (value == 0 || value > CGM_DIM_MAX)
+        return refuse(check, CGM_INVALID_ARGUMENT, "%s is %llu; the limits are 1 and %llu", name,
+                      (unsigned long long)value, CGM_DIM_MAX);
+    *ret_size = value;
+    return CGM_OK;
+}
+
+/* k of a collective is not used and not kept. */
+static int check_sizes(struct check *check)
+{
+    struct cgm_spec *spec = check->spec;
+    int status = check_size(check, "m", check->request->m, &spec->m);
+    if (status == CGM_OK)
+        status = check_size(check, "n", check->request->n, &spec->n);
+    if (status == CGM_OK && check->row->product)
+        status = check_size(check, "k", check->request->k, &spec->k);
+    return status;
+}
+
+static bool row_has_dim(const struct cgm_operation_row *row, enum cgm_dim dim)
+{
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
+        if (row->operand[i].rows == dim || row->operand[i].cols == dim)
+            return true;
+    return false;
+}
+
+static int check_sharding(struct check *check)
+{
+    const struct cgm_spec *spec = check->spec;
+    const struct {
+        const char *name;
+        uint64_t value;
+        enum cgm_dim dim;
+    } sharded[] = {{"m", spec->m, CGM_DIM_M_SHARD},
+                   {"n", spec->n, CGM_DIM_N_SHARD},
+                   {"k", spec->k, CGM_DIM_K_SHARD}};
+    for (size_t i = 0; i < sizeof(sharded) / sizeof(sharded[0]); i++)
+        if (row_has_dim(check->row, sharded[i].dim) && sharded[i].value % spec->world)
+            return refuse(check, CGM_INVALID_ARGUMENT,
+                          "%s is %llu; %s divides it over %u ranks, so it must be a multiple of %u",
+                          sharded[i].name, (unsigned long long)sharded[i].value, op_name(check),
+                          spec->world, spec->world);
+    return CGM_OK;
+}
+
+static int check_bytes(struct check *check, const char *name, struct cgm_shape shape)
+{
+    uint64_t limit = CGM_BUFFER_BYTES_MAX / cgm_dtype_bytes(shape.dtype);
+    if (shape.rows == 0 || shape.cols <= limit / shape.rows)
+        return CGM_OK;
+    return refuse(check, CGM_INVALID_ARGUMENT,
+                  "%s would be %llu x %llu of %s; the limit is %llu bytes for one matrix", name,
+                  (unsigned long long)shape.rows, (unsigned long long)shape.cols,
+                  dtype_name(shape.dtype), CGM_BUFFER_BYTES_MAX);
+}
+
+static int check_matrices(struct check *check)
+{
+    static const char *const names[] = {
+#define X(index, SYMBOL, spelling) [index] = spelling,
+        CGM_OPERANDS(X)
+#undef X
+    };
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
+        struct cgm_shape shape;
+        if (cgm_operation_operand(check->spec, check->spec->m, i, &shape) == CGM_ABSENT)
+            continue;
+        int status = check_bytes(check, names[i], shape);
+        if (status != CGM_OK)
+            return status;
+    }
+    return check_bytes(check, "the user buffer", cgm_operation_user_buffer(check->spec));
+}
+
+/* ---- types and the user buffer ----------------------------------------------------------------
+ */
+
+static int check_out_dtype(struct check *check)
+{
+    struct cgm_spec *spec = check->spec;
+    if (!check->request->has_out_dtype)
+        spec->out_dtype = spec->dtype;
+    if (spec->out_dtype == spec->dtype)
+        return CGM_OK;
+    if (!check->row->product)
+        return refuse(check, CGM_INVALID_ARGUMENT, "out_dtype is %s; %s of %s gives %s",
+                      dtype_name(spec->out_dtype), op_name(check), dtype_name(spec->dtype),
+                      dtype_name(spec->dtype));
+    if (spec->out_dtype != CGM_DTYPE_FP32)
+        return refuse(check, CGM_NOT_SUPPORTED, "out_dtype is %s; with dtype %s it may be %s%s",
+                      dtype_name(spec->out_dtype), dtype_name(spec->dtype), dtype_name(spec->dtype),
+                      spec->dtype == CGM_DTYPE_FP32 ? "" : " or fp32");
+    return CGM_OK;
+}
+
+static int check_buffer_dtype(struct check *check)
+{
+    struct cgm_spec *spec = check->spec;
+    int natural = check->row->partials ? spec->out_dtype : spec->dtype;
+    if (!check->request->has_buffer_dtype)
+        spec->buffer_dtype = natural;
+    if (spec->buffer_dtype == natural ||
+        (check->row->partials && spec->buffer_dtype == CGM_DTYPE_FP32))
+        return CGM_OK;
+    return refuse(check, CGM_INVALID_ARGUMENT,
+                  "buffer_dtype is %s; the user buffer of %s holds %s%s",
+                  dtype_name(spec->buffer_dtype), op_name(check), dtype_name(natural),
+                  check->row->partials && natural != CGM_DTYPE_FP32 ? " or fp32" : "");
+}
+
+/* As the seed gives it: any number of dimensions that make as many elements. All zero: absent. */
+static int check_buffer_shape(struct check *check)
+{
+    struct cgm_shape need = cgm_operation_user_buffer(check->spec);
+    uint64_t elements = need.rows * need.cols, product = 1;
+    bool given = false, fits = true;
+    for (size_t i = 0; i < check->request->n_buffer_shape; i++) {
+        uint64_t dim = check->request->buffer_shape[i];
+        given = given || dim != 0;
+        fits = fits && dim != 0 && dim <= elements / product;
+        product = fits ? product * dim : 1;
+    }
+    check->spec->buffer_shape[0] = need.rows;
+    check->spec->buffer_shape[1] = need.cols;
+    if (!given || (fits && product == elements))
+        return CGM_OK;
+    char text[128];
+    size_t used = 0;
+    for (size_t i = 0; i < check->request->n_buffer_shape && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%llu", i ? " x " : "",
+                                 (unsigned long long)check->request->buffer_shape[i]);
+    return refuse(check, CGM_INVALID_ARGUMENT,
+                  "buffer_shape is %s; the user buffer of %s has %llu x %llu elements", text,
+                  op_name(check), (unsigned long long)need.rows, (unsigned long long)need.cols);
+}
+
+/* ---- what the operation does ------------------------------------------------------------------
+ */
+
+static int check_epilogue(struct check *check)
+{
+    static const struct {
+        const char *name;
+        uint32_t bit;
+    } names[] = {{"bias", CGM_EPILOGUE_BIAS},
+                 {"gelu", CGM_EPILOGUE_GELU},
+                 {"grad", CGM_EPILOGUE_GRAD},
+                 {"accumulate", CGM_EPILOGUE_ACCUMULATE}};
+    uint32_t bits = check->request->epilogue;
+    if (bits & ~(uint32_t)CGM_EPILOGUE_ALL)
+        return refuse(check, CGM_INVALID_ARGUMENT,
+                      "epilogue is %u; it is a sum of 1 (bias), 2 (gelu), 4 (grad), 8 (accumulate)",
+                      bits);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (!(bits & names[i].bit & ~check->row->epilogues))
+            continue;
+        char list[128];
+        cgm_operation_list(names[i].bit, list, sizeof list);
+        if (list[0] == '\0')
+            return refuse(check, CGM_NOT_SUPPORTED,
+                          "epilogue %s is not supported; there are bias and accumulate",
+                          names[i].name);
+        return refuse(check, CGM_INVALID_ARGUMENT,
+                      "epilogue %s does not go with %s; it goes with %s", names[i].name,
+                      op_name(check), list);
+    }
+    check->spec->epilogue = bits;
+    return CGM_OK;
+}
+
+static int check_layout(struct check *check)
+{
+    check->spec->transa = check->request->transa;
+    check->spec->transb = check->request->transb;
+    if (!check->row->product && (check->spec->transa || check->spec->transb))
+        return refuse(check, CGM_INVALID_ARGUMENT, "%s is set; %s has no product to transpose for",
+                      check->spec->transa ? "transa" : "transb", op_name(check));
+    return CGM_OK;
+}
+
+static int check_comm_type(struct check *check)
+{
+    if (check->spec->comm_type == check->row->comm_type)
+        return CGM_OK;
+    return refuse(check, CGM_INVALID_ARGUMENT, "comm_type is %s; op %s needs %s",
+                  cgm_type_name(CGM_TABLE_COMM_TYPE, check->spec->comm_type), op_name(check),
+                  cgm_type_name(CGM_TABLE_COMM_TYPE, check->row->comm_type));
+}
+
+/* Spelled as people say it: "AG with pipeline". */
+static const char *pattern_name(const struct check *check)
+{
+    switch (check->row->comm_type) {
+    case CGM_COMM_TYPE_AG:
+        return "AG";
+    case CGM_COMM_TYPE_RS:
+        return "RS";
+    default:
+        return op_name(check);
+    }
+}
+
+static int check_method(struct check *check)
+{
+    struct cgm_spec *spec = check->spec;
+    spec->atomic_gemm = check->request->atomic_gemm;
+    if (spec->method == CGM_METHOD_AUTO ||
+        cgm_operation_algorithm(spec->op, spec->method, spec->atomic_gemm) >= 0)
+        return CGM_OK;
+    char list[128];
+    cgm_operation_methods(spec->op, list, sizeof list);
+    return refuse(check, CGM_NOT_SUPPORTED, "op %s: %s with %s%s is not supported; use %s",
+                  op_name(check), pattern_name(check),
+                  cgm_type_name(CGM_TABLE_METHOD, spec->method),
+                  spec->atomic_gemm ? " and atomic_gemm" : "", list);
+}
+
+/* ---- knobs ------------------------------------------------------------------------------------
+ */
+
+#define PRIORITY_MIN (-5)
+#define PRIORITY_MAX 5
+
+static const struct {
+    const char *name;
+    size_t request, spec;
+    bool is_signed;
+    int64_t min, max;
+} knobs[] = {
+    {"num_splits", REQUEST(num_splits), SPEC(num_splits), false, 0, 64},
+    {"num_max_streams", REQUEST(num_max_streams), SPEC(num_max_streams), false, 0, 16},
+    {"comm_cga_size", REQUEST(comm_cga_size), SPEC(comm_cga_size), false, 0, 16},
+    {"num_comm_sm", REQUEST(num_comm_sm), SPEC(num_comm_sm), false, 0, 256},
+    {"gemm_priority", REQUEST(gemm_priority), SPEC(gemm_priority), true, PRIORITY_MIN,
+     PRIORITY_MAX},
+    {"comm_priority", REQUEST(comm_priority), SPEC(comm_priority), true, PRIORITY_MIN,
+     PRIORITY_MAX},
+};
+
+static int check_knobs(struct check *check)
+{
+    for (size_t i = 0; i < sizeof(knobs) / sizeof(knobs[0]); i++) {
+        uint32_t raw = load_u32(check->request, knobs[i].request);
+        int64_t value = knobs[i].is_signed ? (int64_t)(int32_t)raw : (int64_t)raw;
+        if (value < knobs[i].min || value > knobs[i].max)
+            return refuse(check, CGM_INVALID_ARGUMENT, "%s is %lld; the limits are %lld and %lld",
+                          knobs[i].name, (long long)value, (long long)knobs[i].min,
+                          (long long)knobs[i].max);
+        store_i32(check->spec, knobs[i].spec, (int32_t)value);
+    }
+    return CGM_OK;
+}
+
+static int check_tp_size(struct check *check)
+{
+    uint32_t value = check->request->tp_size;
+    if (value != 0 && value != check->spec->world)
+        return refuse(check, CGM_INVALID_ARGUMENT, "tp_size is %u; the comm has %u ranks", value,
+                      check->spec->world);
+    check->spec->tp_size = check->spec->world;
+    return CGM_OK;
+}
+
+/* Switches of one operation's algorithms. */
+static int check_switches(struct check *check)
+{
+    struct cgm_spec *spec = check->spec;
+    spec->aggregate_ag = check->request->aggregate_ag;
+    spec->rs_overlap_first_gemm = check->request->rs_overlap_first_gemm;
+    if (spec->aggregate_ag && spec->op != CGM_OP_AG_GEMM)
+        return refuse(check, CGM_INVALID_ARGUMENT,
+                      "aggregate_ag is set; it goes with ag_gemm, not %s", op_name(check));
+    if (spec->rs_overlap_first_gemm && spec->op != CGM_OP_GEMM_RS)
+        return refuse(check, CGM_INVALID_ARGUMENT,
+                      "rs_overlap_first_gemm is set; it goes with gemm_rs, not %s", op_name(check));
+    return CGM_OK;
+}
+
+/* The seed's defaults: one set where ranks exchange chunks, one where collectives run. */
+static int fill_defaults(struct check *check)
+{
+    struct cgm_spec *spec = check->spec;
+    bool exchange = spec->method == CGM_METHOD_RING_EXCHANGE || spec->method == CGM_METHOD_AUTO;
+    const struct {
+        uint32_t *field, of_exchange, of_collective;
+    } defaults[] = {{&spec->num_splits, spec->world, 4},
+                    {&spec->num_max_streams, 3, 3},
+                    {&spec->comm_cga_size, 1, 2},
+                    {&spec->num_comm_sm, 1, 16}};
+    for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++)
+        if (*defaults[i].field == 0)
+            *defaults[i].field = exchange ? defaults[i].of_exchange : defaults[i].of_collective;
+    const Cgm__PlanCreate *request = check->request;
+    spec->set_sm_margin = request->has_set_sm_margin ? request->set_sm_margin : !exchange;
+    spec->use_ce = request->has_use_ce ? request->use_ce : exchange;
+    return CGM_OK;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+static int (*const checks[])(struct check *check) = {
+    check_spellings, check_op,           check_sizes,    check_layout,
+    check_comm_type, check_method,       check_epilogue, check_sharding,
+    check_out_dtype, check_buffer_dtype, check_matrices, check_buffer_shape,
+    check_knobs,     check_tp_size,      check_switches, fill_defaults,
+};
+
+int cgm_spec_init(const Cgm__PlanCreate *request, uint32_t world, bool devices_shared,
+                  char *ret_detail, size_t detail_bytes, struct cgm_spec *ret_spec)
+{
+    struct cgm_spec spec;
+    memset(&spec, 0, sizeof spec);
+    struct check check = {
+        .request = request, .spec = &spec, .detail = ret_detail, .detail_bytes = detail_bytes};
+    if (world == 0 || world > CGM_COMM_SIZE_MAX)
+        return refuse(&check, CGM_INVALID_ARGUMENT,
+                      "the comm has %u ranks; the limits are 1 and %u", world, CGM_COMM_SIZE_MAX);
+    spec.world = world;
+    spec.devices_shared = devices_shared;
+    for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
+        int status = checks[i](&check);
+        if (status != CGM_OK)
+            return status;
+    }
+    memcpy(ret_spec, &spec, sizeof spec);
+    return CGM_OK;
+}
