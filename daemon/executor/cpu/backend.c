@@ -1,0 +1,86 @@
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/executor/cpu/cpu.h"
+#include "daemon/executor/cpu/gemm.h"
+#include "daemon/executor/cpu/system.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+/* Well below the number of buffers that any build of OpenBLAS has. */
+#define BLAS_SEATS 32u
+
+static int backend_open(const struct cgm_backend_options *options, char *ret_detail,
+                        size_t detail_bytes, struct cgm_backend **ret_backend)
+{
+    uint32_t devices = options->devices ? options->devices : CGM_CPU_DEVICES_DEFAULT;
+    if (devices > CGM_CPU_DEVICES_MAX)
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "devices is %u; the CPU backend has 1 to %u", devices,
+                          CGM_CPU_DEVICES_MAX);
+    struct cgm_backend *backend = calloc(1, sizeof(*backend));
+    if (!backend)
+        return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY, "no memory for the CPU backend");
+    backend->options = *options;
+    backend->devices = devices;
+    sem_init(&backend->blas_seats, 0, BLAS_SEATS);
+    cgm_gemm_setup();
+    *ret_backend = backend;
+    return CGM_OK;
+}
+
+static void backend_close(struct cgm_backend *backend)
+{
+    sem_destroy(&backend->blas_seats);
+    free(backend);
+}
+
+static uint32_t backend_device_count(struct cgm_backend *backend)
+{
+    return backend->devices;
+}
+
+static int backend_device_info(struct cgm_backend *backend, uint32_t device,
+                               struct cgm_device_info *ret_info)
+{
+    if (device >= backend->devices)
+        return CGM_INVALID_ARGUMENT;
+    *ret_info = (struct cgm_device_info){0};
+    snprintf(ret_info->uuid, sizeof(ret_info->uuid), "CPU-%u", device);
+    snprintf(ret_info->name, sizeof(ret_info->name), "CPU device %u", device);
+    return cgm_system_memory(&ret_info->bytes_total, &ret_info->bytes_free);
+}
+
+/* Nothing allocates after a queue was created. */
+static uint64_t backend_allocations(struct cgm_backend *backend)
+{
+    (void)backend;
+    return 0;
+}
+
+const struct cgm_backend_ops cgm_backend_cpu = {
+    .name = "cpu",
+    .open = backend_open,
+    .close = backend_close,
+    .device_count = backend_device_count,
+    .device_info = backend_device_info,
+    .mem_alloc = cgm_cpu_mem_alloc,
+    .mem_export = cgm_cpu_mem_export,
+    .mem_adopt = cgm_cpu_mem_adopt,
+    .mem_import = cgm_cpu_mem_import,
+    .mem_bytes = cgm_cpu_mem_bytes,
+    .mem_free = cgm_cpu_mem_free,
+    .queue_new = cgm_cpu_queue_new,
+    .queue_free = cgm_cpu_queue_free,
+    .flag_new = cgm_cpu_flag_new,
+    .flag_read = cgm_cpu_flag_read,
+    .flag_free = cgm_cpu_flag_free,
+    .set_run = cgm_cpu_set_run,
+    .copy = cgm_cpu_copy,
+    .gemm = cgm_cpu_gemm,
+    .reduce = cgm_cpu_reduce,
+    .poison = cgm_cpu_poison,
+    .signal = cgm_cpu_signal,
+    .wait = cgm_cpu_wait,
+    .allocations = backend_allocations,
+};

@@ -1,0 +1,120 @@
+/* The operations of the seam: views are checked and resolved once, here, by the enqueuing thread.
+ */
+#include "daemon/executor/cpu/queue.h"
+#include "proto/status.h"
+
+void cgm_cpu_set_run(struct cgm_queue *queue, struct cgm_run *run)
+{
+    queue->run = run;
+}
+
+static int present(const struct cgm_view *view, bool writes, struct cgm_matrix *ret_matrix)
+{
+    return view->mem ? cgm_matrix_resolve(view, writes, ret_matrix) : CGM_INVALID_ARGUMENT;
+}
+
+int cgm_cpu_copy(struct cgm_queue *queue, const struct cgm_copy *copy)
+{
+    struct cgm_matrix dst, src;
+    if (present(&copy->dst, true, &dst) != CGM_OK || present(&copy->src, false, &src) != CGM_OK ||
+        !cgm_matrix_same_shape(&dst, &src) || dst.dtype != src.dtype)
+        return CGM_INVALID_ARGUMENT;
+    struct cgm_record *record = cgm_queue_reserve(queue, CGM_RECORD_COPY);
+    record->label = copy->label;
+    record->of.copy.dst = dst;
+    record->of.copy.src = src;
+    cgm_queue_push(queue);
+    return CGM_OK;
+}
+
+int cgm_cpu_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
+{
+    struct cgm_matrix_gemm resolved = {
+        .transa = gemm->transa, .transb = gemm->transb, .accumulate = gemm->accumulate};
+    if (present(&gemm->a, false, &resolved.a) != CGM_OK ||
+        present(&gemm->b, false, &resolved.b) != CGM_OK ||
+        present(&gemm->out, true, &resolved.out) != CGM_OK ||
+        cgm_matrix_resolve(&gemm->bias, false, &resolved.bias) != CGM_OK ||
+        cgm_gemm_check(&resolved) != CGM_OK)
+        return CGM_INVALID_ARGUMENT;
+    struct cgm_record *record = cgm_queue_reserve(queue, CGM_RECORD_GEMM);
+    record->label = gemm->label;
+    record->of.gemm = resolved;
+    cgm_queue_push(queue);
+    return CGM_OK;
+}
+
+/* Everything is checked before the first record, so that a refusal leaves nothing behind. */
+static int reduce_resolve(const struct cgm_reduce *reduce, struct cgm_matrix_reduce *ret_reduce,
+                          struct cgm_matrix *ret_sources)
+{
+    if (reduce->n_src < 1 || reduce->n_src > CGM_REDUCE_SOURCES_MAX)
+        return CGM_INVALID_ARGUMENT;
+    ret_reduce->n_src = reduce->n_src;
+    ret_reduce->accumulate = reduce->accumulate;
+    if (present(&reduce->dst, true, &ret_reduce->dst) != CGM_OK ||
+        cgm_matrix_resolve(&reduce->bias, false, &ret_reduce->bias) != CGM_OK)
+        return CGM_INVALID_ARGUMENT;
+    const struct cgm_matrix *bias = &ret_reduce->bias;
+    if (bias->data && (bias->rows != 1 || bias->cols != ret_reduce->dst.cols))
+        return CGM_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < reduce->n_src; i++)
+        if (present(&reduce->src[i], false, &ret_sources[i]) != CGM_OK ||
+            !cgm_matrix_same_shape(&ret_sources[i], &ret_reduce->dst))
+            return CGM_INVALID_ARGUMENT;
+    return CGM_OK;
+}
+
+int cgm_cpu_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce)
+{
+    struct cgm_matrix_reduce resolved;
+    struct cgm_matrix sources[CGM_REDUCE_SOURCES_MAX];
+    int status = reduce_resolve(reduce, &resolved, sources);
+    if (status != CGM_OK)
+        return status;
+    for (uint32_t first = 0; first < reduce->n_src; first += CGM_SOURCES_PER_RECORD) {
+        struct cgm_record *part = cgm_queue_reserve(queue, CGM_RECORD_SOURCES);
+        uint32_t left = reduce->n_src - first;
+        part->of.sources.first = first;
+        part->of.sources.count = left < CGM_SOURCES_PER_RECORD ? left : CGM_SOURCES_PER_RECORD;
+        for (uint32_t i = 0; i < part->of.sources.count; i++)
+            part->of.sources.matrix[i] = sources[first + i];
+        cgm_queue_push(queue);
+    }
+    struct cgm_record *record = cgm_queue_reserve(queue, CGM_RECORD_REDUCE);
+    record->label = reduce->label;
+    record->of.reduce = resolved;
+    cgm_queue_push(queue);
+    return CGM_OK;
+}
+
+int cgm_cpu_poison(struct cgm_queue *queue, const struct cgm_view *view)
+{
+    struct cgm_matrix matrix;
+    if (present(view, true, &matrix) != CGM_OK)
+        return CGM_INVALID_ARGUMENT;
+    struct cgm_record *record = cgm_queue_reserve(queue, CGM_RECORD_POISON);
+    record->of.poison = matrix;
+    cgm_queue_push(queue);
+    return CGM_OK;
+}
+
+int cgm_cpu_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value)
+{
+    struct cgm_record *record = cgm_queue_reserve(queue, CGM_RECORD_SIGNAL);
+    record->of.flag.flag = flag;
+    record->of.flag.value = value;
+    cgm_queue_push(queue);
+    return CGM_OK;
+}
+
+int cgm_cpu_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,
+                 const struct cgm_label *label)
+{
+    struct cgm_record *record = cgm_queue_reserve(queue, CGM_RECORD_WAIT);
+    record->label = *label;
+    record->of.flag.flag = flag;
+    record->of.flag.value = value;
+    cgm_queue_push(queue);
+    return CGM_OK;
+}

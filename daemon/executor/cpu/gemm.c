@@ -1,0 +1,178 @@
+#include "daemon/executor/cpu/gemm.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <sys/mman.h>
+
+#include "kernels/number_format.h"
+#include "proto/status.h"
+
+/* Blocks of products whose operands are converted. */
+#define BLOCK_ROWS 768u
+#define BLOCK_COLS 768u
+#define BLOCK_DEPTH 768u
+/* Blocks of others: some tenths of a second each, so that an abort is seen. */
+#define WHOLE_STEPS (1ull << 34)
+#define WHOLE_ROWS_MIN 1024u
+
+/* Pages are only touched when a queue multiplies what is not fp32. */
+struct cgm_gemm_panels {
+    float a[BLOCK_ROWS * BLOCK_DEPTH];
+    float b[BLOCK_DEPTH * BLOCK_COLS];
+    float out[BLOCK_ROWS * BLOCK_COLS];
+};
+
+/* fp32 values that BLAS can take. */
+struct panel {
+    float *values;
+    uint64_t stride;
+};
+
+struct block {
+    uint64_t row, col, step;
+    uint64_t rows, cols, depth;
+};
+
+void cgm_gemm_setup(void)
+{
+    openblas_set_num_threads(1);
+}
+
+struct cgm_gemm_panels *cgm_gemm_panels_new(void)
+{
+    void *panels = mmap(NULL, sizeof(struct cgm_gemm_panels), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return panels == MAP_FAILED ? NULL : panels;
+}
+
+void cgm_gemm_panels_free(struct cgm_gemm_panels *panels)
+{
+    if (panels)
+        munmap(panels, sizeof(*panels));
+}
+
+static uint64_t gemm_depth(const struct cgm_matrix_gemm *gemm)
+{
+    return gemm->transa ? gemm->a.rows : gemm->a.cols;
+}
+
+static bool size_is_blas(const struct cgm_matrix *m)
+{
+    return m->rows <= INT_MAX && m->cols <= INT_MAX && m->stride <= INT_MAX;
+}
+
+int cgm_gemm_check(const struct cgm_matrix_gemm *g)
+{
+    uint64_t a_rows = g->transa ? g->a.cols : g->a.rows;
+    uint64_t b_rows = g->transb ? g->b.cols : g->b.rows;
+    uint64_t b_cols = g->transb ? g->b.rows : g->b.cols;
+    if (!g->a.data || !g->b.data || !g->out.data)
+        return CGM_INVALID_ARGUMENT;
+    if (a_rows != g->out.rows || b_cols != g->out.cols || b_rows != gemm_depth(g))
+        return CGM_INVALID_ARGUMENT;
+    if (g->bias.data && (g->bias.rows != 1 || g->bias.cols != g->out.cols))
+        return CGM_INVALID_ARGUMENT;
+    bool fits = size_is_blas(&g->a) && size_is_blas(&g->b) && size_is_blas(&g->out);
+    return fits ? CGM_OK : CGM_INVALID_ARGUMENT;
+}
+
+static bool is_direct(const struct cgm_matrix *matrix)
+{
+    return matrix->dtype == CGM_FORMAT_FP32;
+}
+
+/* The part of an operand that a block needs. lines: rows of op(a), columns of op(b). */
+static struct panel operand_panel(const struct cgm_matrix *matrix, bool lines_are_rows,
+                                  uint64_t line, uint64_t lines, uint64_t step, uint64_t depth,
+                                  float *workspace)
+{
+    uint64_t row = lines_are_rows ? line : step, rows = lines_are_rows ? lines : depth;
+    uint64_t col = lines_are_rows ? step : line, cols = lines_are_rows ? depth : lines;
+    if (is_direct(matrix))
+        return (struct panel){(float *)(void *)cgm_matrix_at(matrix, row, col), matrix->stride};
+    cgm_matrix_load(matrix, row, col, rows, cols, workspace);
+    return (struct panel){workspace, cols};
+}
+
+/* The first addend of every sum of the block: what is accumulated into, and the bias. False: there
+ * is none, and the product overwrites. */
+static bool out_begin(const struct cgm_matrix_gemm *gemm, const struct block *block,
+                      const struct panel *out)
+{
+    for (uint64_t i = 0; i < block->rows; i++) {
+        float *sums = out->values + i * out->stride;
+        if (gemm->accumulate && !is_direct(&gemm->out))
+            cgm_matrix_load(&gemm->out, block->row + i, block->col, 1, block->cols, sums);
+        if (gemm->accumulate && gemm->bias.data)
+            cgm_matrix_add(&gemm->bias, 0, block->col, block->cols, sums);
+        else if (gemm->bias.data)
+            cgm_matrix_load(&gemm->bias, 0, block->col, 1, block->cols, sums);
+    }
+    return gemm->accumulate || gemm->bias.data;
+}
+
+static void block_multiply(const struct cgm_matrix_gemm *gemm, const struct block *block,
+                           const struct panel *out, bool add, struct cgm_gemm_panels *panels,
+                           sem_t *seats)
+{
+    struct panel a = operand_panel(&gemm->a, !gemm->transa, block->row, block->rows, block->step,
+                                   block->depth, panels->a);
+    struct panel b = operand_panel(&gemm->b, gemm->transb, block->col, block->cols, block->step,
+                                   block->depth, panels->b);
+    while (sem_wait(seats) != 0)
+        ;
+    cblas_sgemm(CblasRowMajor, gemm->transa ? CblasTrans : CblasNoTrans,
+                gemm->transb ? CblasTrans : CblasNoTrans, (int)block->rows, (int)block->cols,
+                (int)block->depth, 1.0f, a.values, (int)a.stride, b.values, (int)b.stride,
+                add ? 1.0f : 0.0f, out->values, (int)out->stride);
+    sem_post(seats);
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The largest blocks of a product. */
+static struct block block_limits(const struct cgm_matrix_gemm *gemm)
+{
+    uint64_t depth = gemm_depth(gemm), cols = gemm->out.cols;
+    if (!is_direct(&gemm->a) || !is_direct(&gemm->b) || !is_direct(&gemm->out))
+        return (struct block){.rows = BLOCK_ROWS, .cols = BLOCK_COLS, .depth = BLOCK_DEPTH};
+    uint64_t rows = WHOLE_STEPS / (cols * depth);
+    rows = rows > WHOLE_ROWS_MIN ? rows : WHOLE_ROWS_MIN;
+    return (struct block){.rows = rows, .cols = cols, .depth = depth};
+}
+
+/* All of the depth for the block's rows and columns. */
+static void blocks_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
+                              uint64_t depth_limit, struct cgm_gemm_panels *panels, sem_t *seats)
+{
+    uint64_t depth = gemm_depth(gemm);
+    bool direct = is_direct(&gemm->out);
+    char *at = cgm_matrix_at(&gemm->out, block.row, block.col);
+    struct panel out = {direct ? (float *)(void *)at : panels->out,
+                        direct ? gemm->out.stride : block.cols};
+    bool add = out_begin(gemm, &block, &out);
+    for (block.step = 0; block.step < depth; block.step += block.depth) {
+        block.depth = min_u64(depth - block.step, depth_limit);
+        block_multiply(gemm, &block, &out, add || block.step > 0, panels, seats);
+    }
+    if (!direct)
+        cgm_matrix_store(&gemm->out, block.row, block.col, block.rows, block.cols, out.values);
+}
+
+void cgm_gemm_multiply(const struct cgm_matrix_gemm *gemm, struct cgm_gemm_panels *panels,
+                       sem_t *seats, const _Atomic int *abort)
+{
+    struct block limits = block_limits(gemm), block = {0};
+    for (block.row = 0; block.row < gemm->out.rows; block.row += block.rows) {
+        block.rows = min_u64(gemm->out.rows - block.row, limits.rows);
+        for (block.col = 0; block.col < gemm->out.cols; block.col += block.cols) {
+            block.cols = min_u64(gemm->out.cols - block.col, limits.cols);
+            if (abort && atomic_load(abort) != CGM_OK)
+                return;
+            blocks_over_depth(gemm, block, limits.depth, panels, seats);
+        }
+    }
+}

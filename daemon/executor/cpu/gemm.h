@@ -1,0 +1,31 @@
+/* out = op(a) * op(b) [+ out] [+ bias] by OpenBLAS. What is fp32 is multiplied where it lies;
+ * anything else goes through fp32 panels, block by block, and the sum of a block is rounded once.
+ */
+#ifndef CGM_CPU_GEMM_H
+#define CGM_CPU_GEMM_H
+
+#include <semaphore.h>
+
+#include "daemon/executor/cpu/matrix.h"
+
+struct cgm_matrix_gemm {
+    struct cgm_matrix a, b, out, bias;
+    bool transa, transb, accumulate;
+};
+
+struct cgm_gemm_panels; /* one queue's workspace */
+
+/* Once a process, before any multiplication. */
+void cgm_gemm_setup(void);
+
+struct cgm_gemm_panels *cgm_gemm_panels_new(void); /* NULL: no memory */
+void cgm_gemm_panels_free(struct cgm_gemm_panels *panels);
+
+/* OK, or INVALID_ARGUMENT when shapes do not fit together or a size is above what BLAS takes. */
+int cgm_gemm_check(const struct cgm_matrix_gemm *gemm);
+
+/* Ends early, between two blocks, when *abort (NULL: never) is not 0. */
+void cgm_gemm_multiply(const struct cgm_matrix_gemm *gemm, struct cgm_gemm_panels *panels,
+                       sem_t *seats, const _Atomic int *abort);
+
+#endif

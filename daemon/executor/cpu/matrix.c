@@ -1,0 +1,156 @@
+#include "daemon/executor/cpu/matrix.h"
+
+#include <string.h>
+
+#include "daemon/executor/cpu/cpu.h"
+#include "kernels/number_format.h"
+#include "proto/status.h"
+
+#define BLOCK 1024u /* values that are converted at a time */
+
+#define X(number, SYMBOL, spelling, bytes)                                                         \
+    _Static_assert((int)CGM_FORMAT_##SYMBOL == (int)CGM_DTYPE_##SYMBOL, "one numbering");
+CGM_DTYPES(X)
+#undef X
+
+static bool view_end(const struct cgm_view *view, uint64_t element, uint64_t *ret_end)
+{
+    uint64_t elements, bytes;
+    return !__builtin_mul_overflow(view->rows - 1, view->stride, &elements) &&
+           !__builtin_add_overflow(elements, view->cols, &elements) &&
+           !__builtin_mul_overflow(elements, element, &bytes) &&
+           !__builtin_add_overflow(bytes, view->offset_bytes, ret_end);
+}
+
+int cgm_matrix_resolve(const struct cgm_view *view, bool writes, struct cgm_matrix *ret_matrix)
+{
+    uint64_t element = cgm_dtype_bytes(view->dtype), end;
+    *ret_matrix = (struct cgm_matrix){0};
+    if (!view->mem)
+        return CGM_OK;
+    if (!element || !view->rows || !view->cols || view->stride < view->cols ||
+        view->offset_bytes % element || !view_end(view, element, &end) || end > view->mem->bytes ||
+        (writes && view->mem->read_only))
+        return CGM_INVALID_ARGUMENT;
+    *ret_matrix = (struct cgm_matrix){view->mem->base + view->offset_bytes, view->rows, view->cols,
+                                      view->stride, view->dtype};
+    return CGM_OK;
+}
+
+bool cgm_matrix_same_shape(const struct cgm_matrix *a, const struct cgm_matrix *b)
+{
+    return a->rows == b->rows && a->cols == b->cols;
+}
+
+char *cgm_matrix_at(const struct cgm_matrix *matrix, uint64_t row, uint64_t col)
+{
+    return matrix->data + (row * matrix->stride + col) * cgm_dtype_bytes(matrix->dtype);
+}
+
+void cgm_matrix_load(const struct cgm_matrix *matrix, uint64_t row, uint64_t col, uint64_t rows,
+                     uint64_t cols, float *ret_values)
+{
+    for (uint64_t i = 0; i < rows; i++)
+        cgm_format_load(matrix->dtype, cgm_matrix_at(matrix, row + i, col), cols,
+                        ret_values + i * cols);
+}
+
+void cgm_matrix_store(const struct cgm_matrix *matrix, uint64_t row, uint64_t col, uint64_t rows,
+                      uint64_t cols, const float *values)
+{
+    for (uint64_t i = 0; i < rows; i++)
+        cgm_format_store(matrix->dtype, values + i * cols, cols,
+                         cgm_matrix_at(matrix, row + i, col));
+}
+
+void cgm_matrix_add(const struct cgm_matrix *matrix, uint64_t row, uint64_t col, uint64_t count,
+                    float *sums)
+{
+    float values[BLOCK];
+    for (uint64_t at = 0; at < count; at += BLOCK) {
+        uint64_t n = count - at < BLOCK ? count - at : BLOCK;
+        cgm_matrix_load(matrix, row, col + at, 1, n, values);
+        for (uint64_t i = 0; i < n; i++)
+            sums[at + i] += values[i];
+    }
+}
+
+/* A matrix without gaps is one long row. */
+static bool is_whole(const struct cgm_matrix *matrix)
+{
+    return matrix->stride == matrix->cols || matrix->rows == 1;
+}
+
+static struct cgm_matrix flattened(const struct cgm_matrix *matrix)
+{
+    uint64_t count = matrix->rows * matrix->cols;
+    return (struct cgm_matrix){matrix->data, 1, count, count, matrix->dtype};
+}
+
+void cgm_matrix_copy(const struct cgm_matrix *dst, const struct cgm_matrix *src)
+{
+    uint64_t element = cgm_dtype_bytes(dst->dtype);
+    if (is_whole(dst) && is_whole(src)) {
+        memcpy(dst->data, src->data, dst->rows * dst->cols * element);
+        return;
+    }
+    for (uint64_t row = 0; row < dst->rows; row++)
+        memcpy(cgm_matrix_at(dst, row, 0), cgm_matrix_at(src, row, 0), dst->cols * element);
+}
+
+static void fill_row(char *row, const void *pattern, uint64_t element, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        memcpy(row + i * element, pattern, element);
+}
+
+void cgm_matrix_poison(const struct cgm_matrix *matrix)
+{
+    const struct cgm_format_info *info = cgm_format_info(matrix->dtype);
+    uint16_t narrow = (uint16_t)info->nan;
+    const void *pattern = info->bytes == sizeof(narrow) ? (const void *)&narrow : &info->nan;
+    for (uint64_t row = 0; row < matrix->rows; row++)
+        fill_row(cgm_matrix_at(matrix, row, 0), pattern, info->bytes, matrix->cols);
+}
+
+static void reduce_block(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
+                         uint64_t row, uint64_t col, uint64_t count)
+{
+    float sum[BLOCK];
+    cgm_matrix_load(&sources[0], row, col, 1, count, sum);
+    for (uint32_t i = 1; i < reduce->n_src; i++)
+        cgm_matrix_add(&sources[i], row, col, count, sum);
+    if (reduce->accumulate)
+        cgm_matrix_add(&reduce->dst, row, col, count, sum);
+    if (reduce->bias.data)
+        cgm_matrix_add(&reduce->bias, 0, col, count, sum);
+    cgm_matrix_store(&reduce->dst, row, col, 1, count, sum);
+}
+
+static void reduce_rows(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources)
+{
+    const struct cgm_matrix *dst = &reduce->dst;
+    for (uint64_t row = 0; row < dst->rows; row++) {
+        for (uint64_t col = 0; col < dst->cols; col += BLOCK) {
+            uint64_t left = dst->cols - col;
+            reduce_block(reduce, sources, row, col, left < BLOCK ? left : BLOCK);
+        }
+    }
+}
+
+void cgm_matrix_reduce(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources)
+{
+    struct cgm_matrix_reduce flat = *reduce;
+    struct cgm_matrix flat_sources[CGM_REDUCE_SOURCES_MAX];
+    bool whole = !reduce->bias.data && is_whole(&reduce->dst);
+    for (uint32_t i = 0; i < reduce->n_src; i++)
+        whole = whole && is_whole(&sources[i]);
+    if (!whole) {
+        reduce_rows(reduce, sources);
+        return;
+    }
+    flat.dst = flattened(&reduce->dst);
+    for (uint32_t i = 0; i < reduce->n_src; i++)
+        flat_sources[i] = flattened(&sources[i]);
+    reduce_rows(&flat, flat_sources);
+}

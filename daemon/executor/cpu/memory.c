@@ -1,0 +1,185 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/executor/cpu/cpu.h"
+#include "daemon/executor/cpu/segment.h"
+#include "daemon/executor/cpu/system.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static uint64_t page_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static bool round_up(uint64_t bytes, uint64_t *ret_bytes)
+{
+    uint64_t page = page_bytes();
+    if (bytes == 0 || bytes > CGM_BUFFER_BYTES_MAX)
+        return false;
+    *ret_bytes = (bytes + page - 1) / page * page;
+    return true;
+}
+
+/* Takes fd; it is closed on failure too. */
+static int mem_new(int fd, uint64_t bytes, struct cgm_mem **ret_mem)
+{
+    struct cgm_mem *mem = calloc(1, sizeof(*mem));
+    void *base = MAP_FAILED;
+    if (mem)
+        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        free(mem);
+        close(fd);
+        return CGM_NO_MEMORY;
+    }
+    *mem = (struct cgm_mem){.base = base, .bytes = bytes, .fd = fd};
+    *ret_mem = mem;
+    return CGM_OK;
+}
+
+/* Its pages exist from the start: a device's memory does not run out while a job writes it. */
+static int memfd_filled(uint64_t bytes, int *ret_fd)
+{
+    uint64_t total, available;
+    int status = cgm_system_memory(&total, &available);
+    if (status != CGM_OK)
+        return status;
+    if (bytes > available)
+        return CGM_NO_MEMORY;
+    int fd = memfd_create("commgemm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return cgm_status_of_errno(errno);
+    if (fallocate(fd, 0, 0, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
+        close(fd);
+        return CGM_NO_MEMORY;
+    }
+    *ret_fd = fd;
+    return CGM_OK;
+}
+
+int cgm_cpu_mem_alloc(struct cgm_backend *backend, uint32_t device, uint64_t bytes, uint32_t flags,
+                      struct cgm_mem **ret_mem)
+{
+    int fd = -1;
+    if (flags & CGM_MEMORY_IPC)
+        return CGM_NOT_SUPPORTED;
+    if (device >= backend->devices || !round_up(bytes, &bytes))
+        return CGM_INVALID_ARGUMENT;
+    int status = memfd_filled(bytes, &fd);
+    return status == CGM_OK ? mem_new(fd, bytes, ret_mem) : status;
+}
+
+int cgm_cpu_mem_export(struct cgm_mem *mem, int *ret_fd)
+{
+    if (mem->fd < 0)
+        return CGM_NOT_SUPPORTED;
+    int fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        return cgm_status_of_errno(errno);
+    *ret_fd = fd;
+    return CGM_OK;
+}
+
+int cgm_cpu_mem_adopt(struct cgm_backend *backend, uint32_t device, int fd, uint64_t bytes,
+                      struct cgm_mem **ret_mem)
+{
+    if (device >= backend->devices || !round_up(bytes, &bytes))
+        return CGM_INVALID_ARGUMENT;
+    struct cgm_memory_segment whole = {.kind = CGM_SEGMENT_FD, .fd = fd, .length = bytes};
+    char detail[CGM_CQE_DETAIL];
+    int status = cgm_segment_check(&whole, 0, false, detail, sizeof(detail));
+    if (status != CGM_OK)
+        return status;
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (own < 0)
+        return cgm_status_of_errno(errno);
+    return mem_new(own, bytes, ret_mem);
+}
+
+static int segments_check(const struct cgm_memory_segment *segments, uint32_t n_segments,
+                          bool read_only, char *ret_detail, size_t detail_bytes,
+                          uint64_t *ret_bytes)
+{
+    uint64_t bytes = 0;
+    if (n_segments < 1 || n_segments > CGM_IMPORT_SEGMENTS_MAX)
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "%u segments; an import has 1 to %u", n_segments,
+                          CGM_IMPORT_SEGMENTS_MAX);
+    for (uint32_t i = 0; i < n_segments; i++) {
+        int status = cgm_segment_check(&segments[i], i, read_only, ret_detail, detail_bytes);
+        if (status != CGM_OK)
+            return status;
+        bytes += segments[i].length;
+        if (bytes > CGM_BUFFER_BYTES_MAX)
+            return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                              "segment %u: length is %llu; all segments have at most %llu bytes", i,
+                              (unsigned long long)segments[i].length, CGM_BUFFER_BYTES_MAX);
+    }
+    *ret_bytes = bytes;
+    return CGM_OK;
+}
+
+/* One reserved range of addresses, and the segments mapped over it one behind the other. */
+static char *segments_map(const struct cgm_memory_segment *segments, uint32_t n_segments,
+                          bool read_only, uint64_t bytes)
+{
+    int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+    char *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
+    char *at = base;
+    for (uint32_t i = 0; i < n_segments; i++) {
+        if (mmap(at, segments[i].length, protection, MAP_SHARED | MAP_FIXED, segments[i].fd,
+                 (off_t)segments[i].offset) == MAP_FAILED) {
+            munmap(base, bytes);
+            return NULL;
+        }
+        at += segments[i].length;
+    }
+    return base;
+}
+
+int cgm_cpu_mem_import(struct cgm_backend *backend, uint32_t device,
+                       const struct cgm_memory_segment *segments, uint32_t n_segments,
+                       bool read_only, char *ret_detail, size_t detail_bytes,
+                       struct cgm_mem **ret_mem)
+{
+    uint64_t bytes = 0;
+    if (device >= backend->devices)
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "device is %u; there are 0 to %u", device, backend->devices - 1);
+    int status = segments_check(segments, n_segments, read_only, ret_detail, detail_bytes, &bytes);
+    if (status != CGM_OK)
+        return status;
+    struct cgm_mem *mem = calloc(1, sizeof(*mem));
+    char *base = mem ? segments_map(segments, n_segments, read_only, bytes) : NULL;
+    if (!base) {
+        free(mem);
+        return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY,
+                          "%u segments of together %llu bytes could not be mapped", n_segments,
+                          (unsigned long long)bytes);
+    }
+    *mem = (struct cgm_mem){.base = base, .bytes = bytes, .fd = -1, .read_only = read_only};
+    *ret_mem = mem;
+    return CGM_OK;
+}
+
+uint64_t cgm_cpu_mem_bytes(const struct cgm_mem *mem)
+{
+    return mem->bytes;
+}
+
+void cgm_cpu_mem_free(struct cgm_mem *mem)
+{
+    munmap(mem->base, mem->bytes);
+    if (mem->fd >= 0)
+        close(mem->fd);
+    free(mem);
+}

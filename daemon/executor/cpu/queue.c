@@ -1,0 +1,132 @@
+#include "daemon/executor/cpu/queue.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/status.h"
+
+#define LOOKS_PER_CLOCK 64
+
+_Static_assert((CGM_QUEUE_RECORDS & (CGM_QUEUE_RECORDS - 1)) == 0, "indices are masked");
+
+static struct cgm_record *record_at(struct cgm_queue *queue, uint32_t index)
+{
+    return &queue->records[index & (CGM_QUEUE_RECORDS - 1)];
+}
+
+static bool has_room(struct cgm_queue *queue, uint32_t tail)
+{
+    return tail - atomic_load(&queue->head) < CGM_QUEUE_RECORDS;
+}
+
+struct cgm_record *cgm_queue_reserve(struct cgm_queue *queue, enum cgm_record_kind kind)
+{
+    uint32_t tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
+    while (!has_room(queue, tail)) {
+        uint32_t key = cgm_park_prepare(&queue->room);
+        if (!has_room(queue, tail))
+            cgm_park_sleep(&queue->room, key, 0);
+        cgm_park_finish(&queue->room);
+    }
+    struct cgm_record *record = record_at(queue, tail);
+    record->kind = kind;
+    record->run = queue->run;
+    record->label = (struct cgm_label){0};
+    return record;
+}
+
+void cgm_queue_push(struct cgm_queue *queue)
+{
+    atomic_fetch_add(&queue->tail, 1);
+    cgm_park_wake(&queue->work);
+}
+
+static bool work_spinning(struct cgm_queue *queue, uint32_t head)
+{
+    uint64_t until = cgm_cpu_now_ns() + queue->backend->options.spin_ns;
+    do {
+        for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
+            if (atomic_load(&queue->tail) != head)
+                return true;
+            cgm_cpu_relax();
+        }
+    } while (cgm_cpu_now_ns() < until);
+    return false;
+}
+
+static void await_work(struct cgm_queue *queue, uint32_t head)
+{
+    if (work_spinning(queue, head))
+        return;
+    while (atomic_load(&queue->tail) == head) {
+        uint32_t key = cgm_park_prepare(&queue->work);
+        if (atomic_load(&queue->tail) == head)
+            cgm_park_sleep(&queue->work, key, 0);
+        cgm_park_finish(&queue->work);
+    }
+}
+
+static void *queue_main(void *argument)
+{
+    struct cgm_queue *queue = argument;
+    for (uint32_t head = 0;; head++) {
+        await_work(queue, head);
+        const struct cgm_record *record = record_at(queue, head);
+        if (record->kind == CGM_RECORD_STOP)
+            return NULL;
+        cgm_record_run(queue, record);
+        atomic_store(&queue->head, head + 1);
+        cgm_park_wake(&queue->room);
+    }
+}
+
+/* Signals are for the threads that expect them. */
+static int thread_start(struct cgm_queue *queue)
+{
+    sigset_t all, before;
+    char name[16];
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&queue->thread, NULL, queue_main, queue);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return cgm_status_of_errno(error);
+    snprintf(name, sizeof(name), "cgm-queue-%u", queue->device);
+    pthread_setname_np(queue->thread, name);
+    return CGM_OK;
+}
+
+int cgm_cpu_queue_new(struct cgm_backend *backend, uint32_t device, int priority,
+                      struct cgm_queue **ret_queue)
+{
+    (void)priority; /* the threads of a CPU share it as the system decides */
+    if (device >= backend->devices)
+        return CGM_INVALID_ARGUMENT;
+    struct cgm_queue *queue = aligned_alloc(_Alignof(struct cgm_queue), sizeof(*queue));
+    if (!queue)
+        return CGM_NO_MEMORY;
+    memset(queue, 0, offsetof(struct cgm_queue, records));
+    queue->backend = backend;
+    queue->device = device;
+    queue->delay_state = cgm_cpu_now_ns() ^ (uintptr_t)queue;
+    queue->panels = cgm_gemm_panels_new();
+    int status = queue->panels ? thread_start(queue) : CGM_NO_MEMORY;
+    if (status != CGM_OK) {
+        cgm_gemm_panels_free(queue->panels);
+        free(queue);
+        return status;
+    }
+    *ret_queue = queue;
+    return CGM_OK;
+}
+
+void cgm_cpu_queue_free(struct cgm_queue *queue)
+{
+    cgm_queue_reserve(queue, CGM_RECORD_STOP);
+    cgm_queue_push(queue);
+    pthread_join(queue->thread, NULL);
+    cgm_gemm_panels_free(queue->panels);
+    free(queue);
+}

@@ -1,0 +1,119 @@
+/* What a queue's thread does with each kind of record: one row each. */
+#include <time.h>
+
+#include "daemon/executor/cpu/queue.h"
+#include "proto/status.h"
+
+static void run_copy(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    (void)queue;
+    cgm_matrix_copy(&record->of.copy.dst, &record->of.copy.src);
+}
+
+static void run_gemm(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    cgm_gemm_multiply(&record->of.gemm, queue->panels, &queue->backend->blas_seats,
+                      record->run ? &record->run->status : NULL);
+}
+
+static void run_sources(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    for (uint32_t i = 0; i < record->of.sources.count; i++)
+        queue->sources[record->of.sources.first + i] = record->of.sources.matrix[i];
+}
+
+static void run_reduce(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    cgm_matrix_reduce(&record->of.reduce, queue->sources);
+}
+
+static void run_poison(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    (void)queue;
+    cgm_matrix_poison(&record->of.poison);
+}
+
+/* After the store the run may be gone: nothing looks at it any more. */
+static void run_signal(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    (void)queue;
+    cgm_cpu_flag_signal(record->of.flag.flag, record->of.flag.value);
+}
+
+static void run_wait(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    (void)queue;
+    cgm_cpu_flag_wait(record->of.flag.flag, record->of.flag.value, record->run);
+}
+
+#define NO_PHASE (-1)
+
+static const struct {
+    void (*run)(struct cgm_queue *queue, const struct cgm_record *record);
+    int phase;
+    bool always; /* in a failed run too */
+} kinds[] = {
+    [CGM_RECORD_COPY] = {run_copy, CGM_PHASE_COPY, false},
+    [CGM_RECORD_GEMM] = {run_gemm, CGM_PHASE_GEMM, false},
+    [CGM_RECORD_SOURCES] = {run_sources, NO_PHASE, false},
+    [CGM_RECORD_REDUCE] = {run_reduce, CGM_PHASE_REDUCE, false},
+    [CGM_RECORD_POISON] = {run_poison, CGM_PHASE_FILL, true},
+    [CGM_RECORD_SIGNAL] = {run_signal, NO_PHASE, true},
+    [CGM_RECORD_WAIT] = {run_wait, CGM_PHASE_WAIT, false},
+};
+
+static void phase_add(const struct cgm_queue *queue, const struct cgm_record *record,
+                      uint64_t begin_ns)
+{
+    struct cgm_run *run = record->run;
+    uint32_t index = atomic_fetch_add(&run->n_phases, 1);
+    if (index >= run->phases_max)
+        return;
+    run->phases[index] = (struct cgm_phase){
+        .begin_ns = begin_ns - run->begin_ns,
+        .end_ns = cgm_cpu_now_ns() - run->begin_ns,
+        .kind = (uint16_t)kinds[record->kind].phase,
+        .device = (uint16_t)queue->device,
+        .rank = record->label.rank,
+        .queue = record->label.queue,
+        .chunk = record->label.chunk,
+        .peer_or_zero = record->label.peer,
+    };
+}
+
+/* A wait that does not hold the queue is no phase. */
+static bool is_over(const struct cgm_record *record)
+{
+    return record->kind == CGM_RECORD_WAIT &&
+           cgm_cpu_flag_read(record->of.flag.flag) >= record->of.flag.value;
+}
+
+/* xorshift64. */
+static void delay(struct cgm_queue *queue, uint32_t limit_us)
+{
+    uint64_t x = queue->delay_state;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    queue->delay_state = x;
+    uint64_t ns = x % (limit_us * 1000ull);
+    struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    nanosleep(&pause, NULL);
+}
+
+void cgm_record_run(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    struct cgm_run *run = record->run;
+    int phase = kinds[record->kind].phase;
+    if (queue->backend->options.test_delay_us)
+        delay(queue, queue->backend->options.test_delay_us);
+    if (!kinds[record->kind].always && run && atomic_load(&run->status) != CGM_OK)
+        return;
+    if (phase == NO_PHASE || !run || !run->phases || is_over(record)) {
+        kinds[record->kind].run(queue, record);
+        return;
+    }
+    uint64_t begin_ns = cgm_cpu_now_ns();
+    kinds[record->kind].run(queue, record);
+    phase_add(queue, record, begin_ns);
+}

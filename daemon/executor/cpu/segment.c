@@ -1,0 +1,90 @@
+#include "daemon/executor/cpu/segment.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/messages.h"
+#include "proto/status.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+/* Where a check writes what it found. */
+struct finding {
+    uint32_t index;
+    char *detail;
+    size_t bytes;
+};
+
+#define REFUSE(f, status, format, ...)                                                             \
+    cgm_detail((f)->detail, (f)->bytes, status, "segment %u: " format, (f)->index, __VA_ARGS__)
+
+static int check_kind(const struct cgm_memory_segment *segment, const struct finding *f)
+{
+    if (segment->kind == CGM_SEGMENT_FD)
+        return CGM_OK;
+    if (segment->kind == CGM_SEGMENT_CUDA_IPC)
+        return REFUSE(f, CGM_NOT_SUPPORTED, "kind is %u (cudaIpc handle); the CPU backend takes %s",
+                      segment->kind, "kind 1 (fd of a memfd)");
+    return REFUSE(f, CGM_INVALID_ARGUMENT, "kind is %u; it must be 1 (fd) or 2 (cudaIpc handle)",
+                  segment->kind);
+}
+
+static int check_access(int fd, bool read_only, int seals, const struct finding *f)
+{
+    int flags = fcntl(fd, F_GETFL);
+    int mode = flags & O_ACCMODE;
+    if (flags < 0 || (mode != O_RDWR && mode != O_RDONLY))
+        return REFUSE(f, CGM_PERMISSION, "fd %d is not open for reading", fd);
+    if (!read_only && mode != O_RDWR)
+        return REFUSE(f, CGM_PERMISSION, "fd %d is open for reading only; import it read-only", fd);
+    if (!read_only && seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))
+        return REFUSE(f, CGM_PERMISSION, "fd %d is sealed against writing; import it read-only",
+                      fd);
+    return CGM_OK;
+}
+
+static int check_fd(int fd, bool read_only, const struct finding *f)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0)
+        return REFUSE(f, CGM_INVALID_ARGUMENT, "fd %d is not a memfd", fd);
+    if (!(seals & F_SEAL_SHRINK))
+        return REFUSE(f, CGM_INVALID_ARGUMENT,
+                      "fd %d is not sealed; it must be a memfd with F_SEAL_SHRINK", fd);
+    return check_access(fd, read_only, seals, f);
+}
+
+static int check_range(const struct cgm_memory_segment *segment, const struct finding *f)
+{
+    struct stat info;
+    unsigned long long page = (unsigned long long)sysconf(_SC_PAGESIZE);
+    unsigned long long offset = segment->offset, length = segment->length;
+    if (offset % page)
+        return REFUSE(f, CGM_INVALID_ARGUMENT, "offset is %llu; it must be a multiple of %llu",
+                      offset, page);
+    if (length == 0 || length % page)
+        return REFUSE(f, CGM_INVALID_ARGUMENT,
+                      "length is %llu; it must be a multiple of %llu, at least %llu", length, page,
+                      page);
+    if (fstat(segment->fd, &info) != 0)
+        return REFUSE(f, CGM_INVALID_ARGUMENT, "fd %d has no size", segment->fd);
+    unsigned long long size = (unsigned long long)info.st_size;
+    if (length > size || offset > size - length)
+        return REFUSE(f, CGM_INVALID_ARGUMENT,
+                      "offset %llu and length %llu reach beyond the %llu bytes of the memory",
+                      offset, length, size);
+    return CGM_OK;
+}
+
+int cgm_segment_check(const struct cgm_memory_segment *segment, uint32_t index, bool read_only,
+                      char *ret_detail, size_t detail_bytes)
+{
+    struct finding finding = {index, ret_detail, detail_bytes};
+    int status = check_kind(segment, &finding);
+    if (status == CGM_OK)
+        status = check_fd(segment->fd, read_only, &finding);
+    return status == CGM_OK ? check_range(segment, &finding) : status;
+}

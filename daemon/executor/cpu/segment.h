@@ -1,0 +1,14 @@
+/* Whether an fd from outside may be mapped: a memfd that can never shrink under us, and a range
+ * that lies in it. */
+#ifndef CGM_CPU_SEGMENT_H
+#define CGM_CPU_SEGMENT_H
+
+#include "daemon/executor/backend.h"
+
+enum cgm_segment_kind { CGM_SEGMENT_FD = 1, CGM_SEGMENT_CUDA_IPC = 2 };
+
+/* OK, or a status and a sentence that names segment, field and limits. */
+int cgm_segment_check(const struct cgm_memory_segment *segment, uint32_t index, bool read_only,
+                      char *ret_detail, size_t detail_bytes);
+
+#endif
