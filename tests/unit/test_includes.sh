@@ -12,16 +12,17 @@ daemon/broker/          ^(proto|daemon/broker)/
 daemon/executor/algo/   ^(proto/(ring|types|status)\.h|daemon/executor/(backend|operation|algorithm)\.h|daemon/executor/algo/)
 daemon/executor/cpu/    ^(proto|kernels|daemon/executor/cpu)/|^daemon/executor/backend\.h
 daemon/executor/cuda/   ^(proto|kernels|daemon/executor/cuda)/|^daemon/executor/backend\.h
+daemon/man/             ^proto/status\.h
 daemon/executor/        ^(proto/|kernels/|daemon/executor/[^/]*$)
 client/include/         ^$
-client/lib/             ^(proto|client/lib)/
-client/common/          ^(proto|kernels|client/common)/
-client/ctl/             ^(proto|kernels|client/common|client/ctl)/
-client/bench/           ^(proto|kernels|client/common|client/bench)/
-client/examples/        ^kernels/
+client/lib/             ^(commgemm\.h$|proto/|client/(include|lib)/)
+client/common/          ^(commgemm\.h$|proto/|kernels/|client/(include|common)/)
+client/ctl/             ^(commgemm\.h$|proto/|kernels/|client/(include|common|ctl)/)
+client/bench/           ^(commgemm\.h$|proto/|kernels/|client/(include|common|bench)/)
+client/examples/        ^(commgemm\.h$|kernels/|client/(common|examples)/)
 '
-# Found by their own include directories: the public header, and what protoc-c generates.
-everywhere='^(commgemm\.h|commgemm\.pb-c\.h)$'
+# What protoc-c generates, found by an include directory of its own.
+everywhere='^commgemm\.pb-c\.h$'
 
 rule_of() {
     printf '%s\n' "$rules" | while read -r folder allowed; do
