@@ -186,6 +186,12 @@ void cgm_reference_check(const struct cgm_reference *reference,
     }
 }
 
+double cgm_reference_bound(const struct cgm_reference *reference, uint64_t row, uint64_t col,
+                           int format)
+{
+    return element_bound(reference, row * reference->cols + col, cgm_format_info(format));
+}
+
 bool cgm_verdict_is_right(const struct cgm_verdict *verdict)
 {
     return verdict->ratio <= 1 && verdict->no_number == 0;

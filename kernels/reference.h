@@ -72,6 +72,10 @@ void cgm_reference_add_bias(struct cgm_reference *reference, const float *bias);
 void cgm_reference_check(const struct cgm_reference *reference,
                          const struct cgm_reference_found *found, struct cgm_verdict *verdict);
 
+/* How far one element of this format may be from R. */
+double cgm_reference_bound(const struct cgm_reference *reference, uint64_t row, uint64_t col,
+                           int format);
+
 bool cgm_verdict_is_right(const struct cgm_verdict *verdict);
 
 #endif
