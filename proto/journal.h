@@ -15,7 +15,8 @@
 struct cgm_journal {
     uint64_t magic;
     uint32_t version, n_buffers, n_comms, reserved;
-    /* Launched jobs that may be writing buffer i right now. Not 0 at death: the buffer is tainted. */
+    /* Launched jobs that may be writing buffer i right now. Not 0 at death: the buffer is tainted.
+     */
     _Atomic uint32_t writers[CGM_JOURNAL_BUFFERS];
     /* Highest number that any rank submitted in comm i. At death all numbers up to it are burnt. */
     _Atomic uint64_t comm_high[CGM_JOURNAL_COMMS];

@@ -62,6 +62,7 @@
     X(84, BUFFER_RESTORED, buffer_restored, BufferRestored)                                        \
     X(85, SESSION_BAD, session_bad, SessionBad)                                                    \
     X(86, SHUTDOWN, shutdown, Shutdown)                                                            \
+    X(87, COMM_RANK_LEFT, comm_rank_left, CommRankLeft)                                            \
     X(87, MEMBER_REMOVE, member_remove, MemberRemove)
 
 enum cgm_message_type {
@@ -102,7 +103,8 @@ enum cgm_epilogue {
 };
 
 /* Limits that both sides enforce, so that a refusal can name them. */
-#define CGM_NAME_BYTES_MAX 63u /* of comms, buffers and programs: [A-Za-z0-9._:-], first not '.' */
+#define CGM_NAME_BYTES_MAX 63u /* of comms, buffers and programs: [A-Za-z0-9._:-], first not '.'   \
+                                */
 #define CGM_COMM_SIZE_MAX 64u
 #define CGM_DIM_MAX (1ull << 31)
 #define CGM_BUFFER_BYTES_MAX (1ull << 46)

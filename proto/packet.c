@@ -37,7 +37,8 @@ int cgm_packet_pack(uint16_t type, uint32_t serial, const ProtobufCMessage *mess
     return CGM_OK;
 }
 
-static void attach_fds(struct msghdr *msg, union fd_control *control, const int *fds, unsigned n_fds)
+static void attach_fds(struct msghdr *msg, union fd_control *control, const int *fds,
+                       unsigned n_fds)
 {
     memset(control, 0, sizeof(*control));
     msg->msg_control = control->space;

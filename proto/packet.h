@@ -25,7 +25,8 @@ struct cgm_packet_header {
 };
 _Static_assert(sizeof(struct cgm_packet_header) == 16, "layout is protocol");
 
-/* A received packet. The fds are owned by the packet until somebody takes them (sets them to -1). */
+/* A received packet. The fds are owned by the packet until somebody takes them (sets them to -1).
+ */
 struct cgm_packet {
     struct cgm_packet_header header;
     unsigned n_fds;
@@ -67,9 +68,9 @@ void cgm_message_free(ProtobufCMessage *message);
 int cgm_socket_connect(const char *path, int *ret_socket); /* NOT_RUNNING, PERMISSION, ... */
 
 /* Where the daemon's socket is: `given`, else $COMMGEMM_SOCKET, else
- * $XDG_RUNTIME_DIR/commgemm/commgemmd.sock, else /run/commgemm/commgemmd.sock. A client (`listening`
- * 0) takes the last one also when it exists and the one before it does not. INVALID_ARGUMENT when
- * the path is longer than a socket address can be. */
+ * $XDG_RUNTIME_DIR/commgemm/commgemmd.sock, else /run/commgemm/commgemmd.sock. A client
+ * (`listening` 0) takes the last one also when it exists and the one before it does not.
+ * INVALID_ARGUMENT when the path is longer than a socket address can be. */
 int cgm_socket_path(const char *given, int listening, char *ret_path, size_t size);
 
 #endif

@@ -23,7 +23,8 @@ static uint64_t layout_take(uint64_t *offset, uint64_t count, uint64_t size)
     return at;
 }
 
-/* Every array starts on a page of its own, so that a session which uses few slots touches little. */
+/* Every array starts on a page of its own, so that a session which uses few slots touches little.
+ */
 static struct layout layout_of(uint32_t entries)
 {
     struct layout l;
@@ -33,7 +34,8 @@ static struct layout layout_of(uint32_t entries)
     l.entry = layout_take(&offset, entries, sizeof(struct cgm_entry));
     l.ready = layout_take(&offset, entries, sizeof(uint64_t));
     l.done = layout_take(&offset, entries, sizeof(struct cgm_done));
-    l.phase = layout_take(&offset, (uint64_t)entries * CGM_PHASES_PER_JOB, sizeof(struct cgm_phase));
+    l.phase =
+        layout_take(&offset, (uint64_t)entries * CGM_PHASES_PER_JOB, sizeof(struct cgm_phase));
     l.bytes = offset;
     return l;
 }
@@ -145,14 +147,27 @@ void cgm_ring_unmap(struct cgm_ring *ring)
     memset(ring, 0, sizeof(*ring));
 }
 
+#define FIXED_WORDS (offsetof(struct cgm_entry, operand) / 8)
+#define ENTRY_WORDS (sizeof(struct cgm_entry) / 8)
+
+static void load_words(const struct cgm_entry *entry, size_t first, size_t end,
+                       struct cgm_entry *ret_entry)
+{
+    const volatile uint64_t *from = (const volatile uint64_t *)entry;
+    uint64_t *to = (uint64_t *)ret_entry;
+    for (size_t i = first; i < end; i++)
+        to[i] = from[i];
+}
+
 void cgm_ring_load_entry(const struct cgm_ring *ring, uint32_t slot, int operands,
                          struct cgm_entry *ret_entry)
 {
-    const volatile uint64_t *from = (const volatile uint64_t *)&ring->entry[slot];
-    uint64_t *to = (uint64_t *)ret_entry;
-    size_t words = (operands ? sizeof(struct cgm_entry) : offsetof(struct cgm_entry, operand)) / 8;
-    for (size_t i = 0; i < words; i++)
-        to[i] = from[i];
+    load_words(&ring->entry[slot], 0, operands ? ENTRY_WORDS : FIXED_WORDS, ret_entry);
+}
+
+void cgm_ring_load_operands(const struct cgm_ring *ring, uint32_t slot, struct cgm_entry *ret_entry)
+{
+    load_words(&ring->entry[slot], FIXED_WORDS, ENTRY_WORDS, ret_entry);
 }
 
 void cgm_ring_set_done(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t status)

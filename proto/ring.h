@@ -167,7 +167,8 @@ struct cgm_ring {
     size_t bytes;
 };
 
-/* Bytes of a ring with this many entries; 0 when entries is not a power of two within the limits. */
+/* Bytes of a ring with this many entries; 0 when entries is not a power of two within the limits.
+ */
 size_t cgm_ring_bytes(uint32_t entries);
 
 /* Creates and seals a memfd with an initialised header; status. *ret_fd is the caller's. */
@@ -178,10 +179,14 @@ int cgm_ring_create(uint32_t entries, uint64_t session, uint64_t executor_life, 
 int cgm_ring_map(int fd, uint32_t entries, struct cgm_ring *ret_ring);
 void cgm_ring_unmap(struct cgm_ring *ring);
 
-/* Copies an entry with loads that the compiler can neither elide nor repeat. `operands` false copies
- * the fixed part alone. */
+/* Copies an entry with loads that the compiler can neither elide nor repeat. `operands` false
+ * copies the fixed part alone. */
 void cgm_ring_load_entry(const struct cgm_ring *ring, uint32_t slot, int operands,
                          struct cgm_entry *ret_entry);
+
+/* The operands alone, for who has copied the fixed part before: together each word is read once. */
+void cgm_ring_load_operands(const struct cgm_ring *ring, uint32_t slot,
+                            struct cgm_entry *ret_entry);
 
 /* Stores status, then ticket (release; pairs with the acquire in cgm_ring_done). */
 void cgm_ring_set_done(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t status);

@@ -77,8 +77,7 @@ enum cgm_exit {
     X(-21, STALE, "stale reference",                                                               \
       "the buffer's generation moved on: it was recreated, or its writer died in mid-write",       \
       "open the buffer again and use its current generation", FAILED)                              \
-    X(-22, DRAINING, "the daemon is draining",                                                     \
-      "the operator asked it to accept no new work",                                               \
+    X(-22, DRAINING, "the daemon is draining", "the operator asked it to accept no new work",      \
       "connect to another node, or wait for the restart", FAILED)                                  \
     X(-23, IO, "input or output failed", "a file or device could not be read or written",          \
       "the detail names the file and the system's reason", FAILED)                                 \

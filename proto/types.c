@@ -19,14 +19,17 @@ static const struct type_row phases[] = {CGM_PHASES(ROW)};
 #undef ROW
 #undef ROW_AND
 
-#define TABLE(rows) {rows, sizeof(rows) / sizeof((rows)[0])}
+#define TABLE(rows)                                                                                \
+    {                                                                                              \
+        rows, sizeof(rows) / sizeof((rows)[0])                                                     \
+    }
 static const struct {
     const struct type_row *rows;
     size_t count;
 } tables[] = {
-    [CGM_TABLE_DTYPE] = TABLE(dtypes),         [CGM_TABLE_OP] = TABLE(ops),
-    [CGM_TABLE_METHOD] = TABLE(methods),       [CGM_TABLE_COMM_TYPE] = TABLE(comm_types),
-    [CGM_TABLE_ALGO] = TABLE(algos),           [CGM_TABLE_PHASE] = TABLE(phases),
+    [CGM_TABLE_DTYPE] = TABLE(dtypes),   [CGM_TABLE_OP] = TABLE(ops),
+    [CGM_TABLE_METHOD] = TABLE(methods), [CGM_TABLE_COMM_TYPE] = TABLE(comm_types),
+    [CGM_TABLE_ALGO] = TABLE(algos),     [CGM_TABLE_PHASE] = TABLE(phases),
 };
 #undef TABLE
 
