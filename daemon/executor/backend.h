@@ -31,7 +31,8 @@ struct cgm_mem;
 struct cgm_queue;
 struct cgm_flag;
 
-/* One launched job of all its ranks, as its operations see it. Lives until every queue is through. */
+/* One launched job of all its ranks, as its operations see it. Lives until every queue is through.
+ */
 struct cgm_run {
     _Atomic int status;       /* CGM_OK, else the first failure; setting it aborts the run */
     uint64_t begin_ns;        /* CLOCK_MONOTONIC of the launch */
@@ -69,8 +70,8 @@ struct cgm_gemm {
     bool transa, transb, accumulate;
 };
 
-/* dst = src[0] + src[1] + ... in this order in fp32 [+ dst] [+ bias], rounded once. All sources have
- * dst's shape. */
+/* dst = src[0] + src[1] + ... in this order in fp32 [+ dst] [+ bias], rounded once. All sources
+ * have dst's shape. */
 struct cgm_reduce {
     struct cgm_label label;
     struct cgm_view dst, bias;

@@ -1,0 +1,215 @@
+#include "daemon/executor/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/executor/endpoint.h"
+#include "daemon/executor/gang.h"
+#include "daemon/executor/plan.h"
+#include "proto/status.h"
+
+typedef unsigned long long ull;
+
+void cgm_comm_ref(struct cgm_comm *comm)
+{
+    comm->users++;
+}
+
+/* ---- coming, on the mapper and then on the poller ------------------------------------------- */
+
+static void comm_free_queues(struct cgm_comm *comm, const struct cgm_backend_ops *ops)
+{
+    for (uint32_t rank = 0; rank < comm->size; rank++) {
+        if (comm->compute[rank])
+            ops->queue_free(comm->compute[rank]);
+        if (comm->comm[rank])
+            ops->queue_free(comm->comm[rank]);
+    }
+}
+
+static void comm_free(struct cgm_comm *comm)
+{
+    cgm_gang_free_all(comm);
+    cgm_flight_free_all(comm);
+    free(comm->window);
+    free(comm);
+}
+
+static int comm_make_queues(struct cgm_comm *comm, struct cgm_executor *executor)
+{
+    int status = CGM_OK;
+    for (uint32_t rank = 0; rank < comm->size && status == CGM_OK; rank++) {
+        status = executor->ops->queue_new(executor->backend, comm->devices[rank], 0,
+                                          &comm->compute[rank]);
+        if (status == CGM_OK)
+            status = executor->ops->queue_new(executor->backend, comm->devices[rank], 0,
+                                              &comm->comm[rank]);
+    }
+    return status;
+}
+
+static void comm_discard_step(struct cgm_request *request)
+{
+    struct cgm_comm *comm = request->object;
+    comm_free_queues(comm, request->executor->ops);
+    comm_free(comm);
+    cgm_request_fail(request, CGM_EXISTS, "comm: the id is in use");
+}
+
+static void comm_register_step(struct cgm_request *request)
+{
+    struct cgm_comm *comm = request->object;
+    if (cgm_map_add(&request->executor->poller.comms, comm->id, comm) == CGM_OK)
+        cgm_request_ok(request);
+    else
+        cgm_request_to_mapper(request, comm_discard_step);
+}
+
+static void comm_queues_step(struct cgm_request *request)
+{
+    struct cgm_comm *comm = request->object;
+    int status = comm_make_queues(comm, request->executor);
+    if (status == CGM_OK) {
+        cgm_request_to_poller(request, comm_register_step);
+        return;
+    }
+    comm_free_queues(comm, request->executor->ops);
+    comm_free(comm);
+    cgm_request_fail(request, status, "comm: its queues cannot be made");
+}
+
+static bool comm_request_is_right(const Cgm__CommAdd *m, uint32_t n_devices)
+{
+    if (m->n_sessions == 0 || m->n_sessions > CGM_COMM_SIZE_MAX || m->n_devices != m->n_sessions ||
+        m->journal >= CGM_JOURNAL_COMMS)
+        return false;
+    for (size_t i = 0; i < m->n_devices; i++)
+        if (m->devices[i] >= n_devices)
+            return false;
+    return true;
+}
+
+static bool devices_are_shared(const struct cgm_comm *comm)
+{
+    for (uint32_t a = 0; a < comm->size; a++)
+        for (uint32_t b = 0; b < a; b++)
+            if (comm->devices[a] == comm->devices[b])
+                return true;
+    return false;
+}
+
+static struct cgm_comm *comm_new(const Cgm__CommAdd *m, struct cgm_poller *poller)
+{
+    struct cgm_comm *comm = calloc(1, sizeof(*comm));
+    if (!comm)
+        return NULL;
+    comm->window = calloc(CGM_COMM_WINDOW, sizeof(*comm->window));
+    if (!comm->window) {
+        free(comm);
+        return NULL;
+    }
+    comm->id = m->comm;
+    comm->poller = poller;
+    comm->size = (uint32_t)m->n_sessions;
+    comm->journal = m->journal;
+    comm->join_timeout_ms = m->join_timeout_ns / 1000000;
+    comm->retired = comm->launched = comm->burnt = m->burnt;
+    comm->burnt_status = m->has_burnt_status ? m->burnt_status : CGM_EXECUTOR_LOST;
+    for (uint32_t i = 0; i < comm->size; i++) {
+        comm->sessions[i] = m->sessions[i];
+        comm->devices[i] = m->devices[i];
+    }
+    comm->devices_shared = devices_are_shared(comm);
+    atomic_store(&poller->executor->journal->comm_high[m->journal], m->burnt);
+    return comm;
+}
+
+void cgm_comm_on_add(struct cgm_request *request)
+{
+    const Cgm__CommAdd *m = (const Cgm__CommAdd *)request->message;
+    struct cgm_executor *executor = request->executor;
+    if (!comm_request_is_right(m, executor->n_devices)) {
+        cgm_request_fail(request, CGM_INVALID_ARGUMENT,
+                         "comm: 1 to %u ranks on devices 0 to %u are possible", CGM_COMM_SIZE_MAX,
+                         executor->n_devices - 1);
+        return;
+    }
+    struct cgm_comm *comm = comm_new(m, &executor->poller);
+    if (!comm) {
+        cgm_request_fail(request, CGM_NO_MEMORY, "comm: out of memory");
+        return;
+    }
+    request->object = comm;
+    cgm_request_to_mapper(request, comm_queues_step);
+}
+
+/* ---- going ---------------------------------------------------------------------------------- */
+
+static void comm_free_step(struct cgm_request *request)
+{
+    struct cgm_comm *comm = request->object;
+    comm_free_queues(comm, request->executor->ops);
+    comm_free(comm);
+    cgm_request_ok(request);
+}
+
+static void comm_free_if_unused(struct cgm_comm *comm)
+{
+    if (comm->users > 0 || !comm->removal)
+        return;
+    struct cgm_request *removal = comm->removal;
+    removal->object = comm;
+    cgm_request_to_mapper(removal, comm_free_step);
+}
+
+void cgm_comm_unref(struct cgm_comm *comm)
+{
+    comm->users--;
+    comm_free_if_unused(comm);
+}
+
+/* The first reason stays the one that later submissions are told. */
+static void comm_die(struct cgm_comm *comm, uint64_t session, int status, const char *detail)
+{
+    if (comm->dead_status == CGM_OK) {
+        comm->dead_status = status;
+        cgm_detail(comm->dead_detail, sizeof(comm->dead_detail), 0, "%s", detail);
+    }
+    cgm_gang_fail_unlaunched(comm, session, status, detail);
+}
+
+void cgm_comm_on_remove(struct cgm_request *request)
+{
+    const Cgm__CommRemove *m = (const Cgm__CommRemove *)request->message;
+    struct cgm_comm *comm = cgm_map_remove(&request->executor->poller.comms, m->comm);
+    if (!comm) {
+        cgm_request_fail(request, CGM_NOT_FOUND, "comm: %llu is not here", (ull)m->comm);
+        return;
+    }
+    comm_die(comm, 0, m->status, m->detail ? m->detail : "the comm was removed");
+    comm->removal = request;
+    comm_free_if_unused(comm);
+}
+
+void cgm_comm_session_lost(struct cgm_comm *comm, uint64_t session)
+{
+    char detail[CGM_CQE_DETAIL];
+    for (uint32_t rank = 0; rank < comm->size; rank++) {
+        if (comm->sessions[rank] != session)
+            continue;
+        cgm_detail(detail, sizeof(detail), 0,
+                   "rank %u of comm %llu is gone: its session %llu ended", rank, (ull)comm->id,
+                   (ull)session);
+        comm_die(comm, session, CGM_PEER_LOST, detail);
+        return;
+    }
+}
+
+void cgm_comm_on_rank_left(struct cgm_request *request)
+{
+    const Cgm__CommRankLeft *m = (const Cgm__CommRankLeft *)request->message;
+    struct cgm_comm *comm = cgm_map_get(&request->executor->poller.comms, m->comm);
+    if (comm)
+        cgm_comm_session_lost(comm, m->session);
+    cgm_request_ok(request);
+}

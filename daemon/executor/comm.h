@@ -1,0 +1,50 @@
+/* Comms: who is in them, their queues, and where their numbers stand. Owned by the poller. */
+#ifndef CGM_COMM_H
+#define CGM_COMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/executor/backend.h"
+#include "daemon/executor/request.h"
+#include "proto/messages.h"
+#include "proto/ring.h"
+
+/* How far one rank may be ahead of the slowest one. A power of two, above the largest ring. */
+#define CGM_COMM_WINDOW 8192u
+
+struct cgm_comm {
+    uint64_t id;
+    struct cgm_poller *poller;
+    uint32_t size, journal;
+    uint64_t sessions[CGM_COMM_SIZE_MAX]; /* by rank */
+    uint32_t devices[CGM_COMM_SIZE_MAX];
+    struct cgm_queue *compute[CGM_COMM_SIZE_MAX], *comm[CGM_COMM_SIZE_MAX];
+    uint64_t join_timeout_ms;
+    uint64_t last_number[CGM_COMM_SIZE_MAX]; /* of each rank; 0: none yet */
+    uint64_t retired;  /* every number up to it has ended and every rank has come */
+    uint64_t launched; /* every number up to it was launched or has ended; never below retired */
+    uint64_t burnt;    /* numbers up to it fail with burnt_status */
+    int burnt_status;
+    int dead_status; /* not OK: every submission fails with it */
+    char dead_detail[CGM_CQE_DETAIL];
+    bool devices_shared;
+    struct cgm_gang **window;    /* [CGM_COMM_WINDOW]: gangs above `retired`, by number */
+    struct cgm_gang *free_gangs; /* by next */
+    struct cgm_flight *free_flights;
+    uint32_t users; /* plans and unfinished gangs */
+    struct cgm_request *removal;
+};
+
+/* The broker's requests; on the poller. */
+void cgm_comm_on_add(struct cgm_request *request);
+void cgm_comm_on_remove(struct cgm_request *request);
+void cgm_comm_on_rank_left(struct cgm_request *request);
+
+void cgm_comm_ref(struct cgm_comm *comm);
+void cgm_comm_unref(struct cgm_comm *comm);
+
+/* A session is gone: its ranks are dead, and what is not launched fails on all ranks. */
+void cgm_comm_session_lost(struct cgm_comm *comm, uint64_t session);
+
+#endif

@@ -1,0 +1,74 @@
+#include "daemon/executor/control.h"
+
+#include <stdlib.h>
+
+#include "daemon/executor/endpoint.h"
+#include "daemon/executor/memory.h"
+#include "daemon/executor/plan.h"
+#include "daemon/executor/query.h"
+#include "daemon/executor/request.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+static void on_shutdown(struct cgm_request *request)
+{
+    request->executor->poller.shutdown = request;
+}
+
+enum first_thread { POLLER, MAPPER };
+
+static const struct {
+    int type;
+    enum first_thread thread;
+    void (*step)(struct cgm_request *request);
+} handlers[] = {
+    {CGM_MSG_SESSION_ADD, POLLER, cgm_endpoint_on_add},
+    {CGM_MSG_SESSION_REMOVE, POLLER, cgm_endpoint_on_remove},
+    {CGM_MSG_COMM_ADD, POLLER, cgm_comm_on_add},
+    {CGM_MSG_COMM_REMOVE, POLLER, cgm_comm_on_remove},
+    {CGM_MSG_COMM_RANK_LEFT, POLLER, cgm_comm_on_rank_left},
+    {CGM_MSG_BUFFER_ALLOC, MAPPER, cgm_buffer_on_alloc},
+    {CGM_MSG_BUFFER_ADOPT, MAPPER, cgm_buffer_on_adopt},
+    {CGM_MSG_BUFFER_REMOVE, POLLER, cgm_memory_on_remove},
+    {CGM_MSG_BUFFER_REWRITTEN, POLLER, cgm_memory_on_rewritten},
+    {CGM_MSG_GRANT, POLLER, cgm_grant_on_add},
+    {CGM_MSG_REVOKE, POLLER, cgm_grant_on_revoke},
+    {CGM_MSG_IMPORT_ADD, MAPPER, cgm_import_on_add},
+    {CGM_MSG_IMPORT_REMOVE, POLLER, cgm_memory_on_remove},
+    {CGM_MSG_PLAN_ADD, POLLER, cgm_plan_on_add},
+    {CGM_MSG_PLAN_REMOVE, POLLER, cgm_plan_on_remove},
+    {CGM_MSG_SUBMIT_FORWARD, POLLER, cgm_endpoint_on_submit},
+    {CGM_MSG_CANCEL_FORWARD, POLLER, cgm_endpoint_on_cancel},
+    {CGM_MSG_QUERY, POLLER, cgm_query_on_query},
+    {CGM_MSG_SHUTDOWN, POLLER, on_shutdown},
+};
+
+static void dispatch(struct cgm_request *request)
+{
+    for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]); i++) {
+        if (handlers[i].type != request->type)
+            continue;
+        if (handlers[i].thread == POLLER)
+            cgm_request_to_poller(request, handlers[i].step);
+        else
+            cgm_request_to_mapper(request, handlers[i].step);
+        return;
+    }
+    cgm_request_fail(request, CGM_BAD_MESSAGE, "message %d is not for an executor", request->type);
+}
+
+void cgm_control_run(struct cgm_executor *executor)
+{
+    struct cgm_packet *packet = malloc(sizeof(*packet));
+    int status = packet ? CGM_OK : CGM_NO_MEMORY;
+    while (status == CGM_OK && (status = cgm_packet_recv(executor->link, 0, packet)) == CGM_OK) {
+        struct cgm_request *request = cgm_request_new(executor, packet);
+        if (request)
+            dispatch(request);
+        else
+            cgm_executor_log(3, "broker: a message of type %d cannot be read", packet->header.type);
+    }
+    free(packet);
+    if (status != CGM_DAEMON_LOST)
+        cgm_executor_log(3, "broker: %s", cgm_status_text(status));
+}

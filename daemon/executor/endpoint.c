@@ -1,0 +1,475 @@
+#include "daemon/executor/endpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/executor/entry.h"
+#include "daemon/executor/gang.h"
+#include "daemon/executor/plan.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+/* Entries taken from one ring before the others get their turn. */
+#define DRAIN_BATCH 64u
+
+/* ---- completions ---------------------------------------------------------------------------- */
+
+static void cqe_fill(struct cgm_cqe *cqe, uint64_t ticket, uint32_t slot, uint64_t comm_number,
+                     const struct cgm_outcome *outcome)
+{
+    cqe->ticket = ticket;
+    cqe->status = outcome->status;
+    cqe->slot = slot;
+    cqe->comm_number = comm_number;
+    cqe->queued_ns = outcome->queued_ns;
+    cqe->waiting_ns = outcome->waiting_ns;
+    cqe->running_ns = outcome->running_ns;
+    cqe->algorithm = outcome->algorithm;
+    cqe->n_phases = (uint16_t)outcome->phases_stored;
+    cqe->phases_lost = outcome->n_phases - outcome->phases_stored;
+    cqe->begin_ns = outcome->begin_ns;
+    cqe->detail[0] = '\0';
+    if (outcome->status != CGM_OK && outcome->detail) {
+        strncpy(cqe->detail, outcome->detail, sizeof(cqe->detail) - 1);
+        cqe->detail[sizeof(cqe->detail) - 1] = '\0';
+    }
+}
+
+static void complete_on_ring(struct cgm_endpoint *endpoint, uint64_t ticket, uint32_t slot,
+                             uint64_t comm_number, const struct cgm_outcome *outcome)
+{
+    struct cgm_ring *ring = &endpoint->ring;
+    if (outcome->phases_stored > 0)
+        memcpy(&ring->phase[(size_t)slot * CGM_PHASES_PER_JOB], outcome->phases,
+               outcome->phases_stored * sizeof(struct cgm_phase));
+    cgm_ring_set_done(ring, slot, ticket, outcome->status);
+    cqe_fill(&ring->cq[endpoint->cq_tail & ring->mask], ticket, slot, comm_number, outcome);
+    /* Pairs with the library's acquire of cq_tail before it reads the record. */
+    atomic_store_explicit(&ring->header->cq_tail, ++endpoint->cq_tail, memory_order_release);
+    endpoint->notify = true;
+}
+
+static void complete_on_socket(struct cgm_endpoint *endpoint, uint64_t ticket, uint64_t comm_number,
+                               const struct cgm_outcome *outcome)
+{
+    struct cgm_cqe cqe = {0};
+    Cgm__CompletionForward event = CGM__COMPLETION_FORWARD__INIT;
+    cqe_fill(&cqe, ticket, 0, comm_number, outcome);
+    event.session = endpoint->session;
+    event.cqe.data = (uint8_t *)&cqe;
+    event.cqe.len = sizeof(cqe);
+    event.has_phases = outcome->phases_stored > 0;
+    event.phases.data = (uint8_t *)(uintptr_t)outcome->phases;
+    event.phases.len = outcome->phases_stored * sizeof(struct cgm_phase);
+    endpoint->cq_tail++;
+    cgm_event_send(endpoint->poller->executor, CGM_MSG_COMPLETION_FORWARD, &event.base);
+}
+
+static void complete(struct cgm_endpoint *endpoint, uint64_t ticket, uint32_t slot,
+                     uint64_t comm_number, const struct cgm_outcome *outcome)
+{
+    struct cgm_poller_counters *counters = &endpoint->poller->counters;
+    counters->jobs_done += outcome->status == CGM_OK;
+    counters->jobs_failed += outcome->status != CGM_OK;
+    if (endpoint->ring.header)
+        complete_on_ring(endpoint, ticket, slot, comm_number, outcome);
+    else
+        complete_on_socket(endpoint, ticket, comm_number, outcome);
+}
+
+void cgm_endpoint_notify(struct cgm_endpoint *endpoint)
+{
+    if (!endpoint->notify)
+        return;
+    endpoint->notify = false;
+    /* Pairs with the library's fence between setting cq_need_wakeup and looking at cq_tail: one of
+     * the two sees the other. */
+    atomic_thread_fence(memory_order_seq_cst);
+    _Atomic uint32_t *asleep = &endpoint->ring.header->cq_need_wakeup;
+    if (atomic_load_explicit(asleep, memory_order_relaxed) && atomic_exchange(asleep, 0)) {
+        endpoint->poller->counters.syscalls++;
+        (void)!send(endpoint->notify_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+}
+
+/* ---- jobs ----------------------------------------------------------------------------------- */
+
+bool cgm_job_is_ready(const struct cgm_job *job)
+{
+    const struct cgm_ring *ring = &job->endpoint->ring;
+    /* Acquire: what the client's stream wrote before it came here is visible to the launch. */
+    return !ring->header ||
+           atomic_load_explicit(&ring->ready[job->slot], memory_order_acquire) >= job->ticket;
+}
+
+static struct cgm_job *job_take(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
+                                uint32_t slot, uint64_t now_ns)
+{
+    /* There is one: no more jobs are accepted than the endpoint has. */
+    struct cgm_job *job = endpoint->free_jobs;
+    endpoint->free_jobs = job->next;
+    endpoint->in_flight++;
+    memset(job, 0, offsetof(struct cgm_job, view));
+    job->endpoint = endpoint;
+    job->ticket = entry->ticket;
+    job->comm_number = entry->comm_number;
+    job->accept_ns = now_ns;
+    /* The client's clock is the same one; its word is not. */
+    job->submit_ns = entry->submit_ns < now_ns ? entry->submit_ns : now_ns;
+    job->deadline_ms = entry->deadline_ms;
+    job->slot = slot;
+    job->opcode = entry->opcode;
+    job->rank = entry->rank;
+    job->flags = entry->flags;
+    job->chunk = entry->chunk;
+    return job;
+}
+
+static void endpoint_finish_removal(struct cgm_endpoint *endpoint);
+
+void cgm_job_complete(struct cgm_job *job, const struct cgm_outcome *outcome)
+{
+    struct cgm_endpoint *endpoint = job->endpoint;
+    complete(endpoint, job->ticket, job->slot, job->comm_number, outcome);
+    cgm_job_release(job);
+    job->next = endpoint->free_jobs;
+    endpoint->free_jobs = job;
+    endpoint->in_flight--;
+    if (endpoint->removal && endpoint->in_flight == 0)
+        endpoint_finish_removal(endpoint);
+}
+
+static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *entry, uint32_t slot,
+                       uint64_t now_ns)
+{
+    char detail[CGM_CQE_DETAIL] = "";
+    bool burns = false;
+    struct cgm_job *job = job_take(endpoint, entry, slot, now_ns);
+    int status = cgm_entry_check(endpoint, entry, job, detail, sizeof(detail), &burns);
+    if (status == CGM_OK && job->comm_number != 0) {
+        cgm_gang_submit(job);
+        return;
+    }
+    if (status == CGM_OK) {
+        cgm_gang_submit_local(job);
+        return;
+    }
+    if (burns)
+        cgm_gang_refuse(job->plan->comm, job->rank, job->comm_number, status, detail);
+    cgm_job_complete(job, &(struct cgm_outcome){.status = status, .detail = detail});
+}
+
+static void accept_noop(struct cgm_endpoint *endpoint, const struct cgm_entry *entry, uint32_t slot,
+                        uint64_t now_ns)
+{
+    static const struct cgm_outcome done = {.status = CGM_OK};
+    struct cgm_ring *ring = &endpoint->ring;
+    if (!ring->header ||
+        atomic_load_explicit(&ring->ready[slot], memory_order_acquire) >= entry->ticket) {
+        complete(endpoint, entry->ticket, slot, 0, &done);
+        return;
+    }
+    struct cgm_job *job = job_take(endpoint, entry, slot, now_ns);
+    job->comm_number = 0;
+    job->next = endpoint->poller->idle_noops;
+    endpoint->poller->idle_noops = job;
+}
+
+/* ---- the submission queue ------------------------------------------------------------------- */
+
+static void endpoint_break(struct cgm_endpoint *endpoint, const char *detail)
+{
+    Cgm__SessionBad event = CGM__SESSION_BAD__INIT;
+    endpoint->bad = true;
+    event.session = endpoint->session;
+    event.detail = (char *)(uintptr_t)detail;
+    cgm_event_send(endpoint->poller->executor, CGM_MSG_SESSION_BAD, &event.base);
+}
+
+static bool take_entry(struct cgm_endpoint *endpoint, uint32_t slot, uint64_t now_ns)
+{
+    struct cgm_entry entry;
+    if (slot >= endpoint->entries) {
+        endpoint_break(endpoint, "ring: a slot number on sq is not below the number of entries");
+        return false;
+    }
+    cgm_ring_load_entry(&endpoint->ring, slot, 0, &entry);
+    if (entry.ticket != endpoint->last_ticket + 1) {
+        endpoint_break(endpoint, "ring: an entry's ticket is not the last one plus 1");
+        return false;
+    }
+    endpoint->last_ticket = entry.ticket;
+    endpoint->accepted++;
+    if (entry.opcode == CGM_OPCODE_NOOP) {
+        accept_noop(endpoint, &entry, slot, now_ns);
+        return true;
+    }
+    cgm_ring_load_operands(&endpoint->ring, slot, &entry);
+    accept_job(endpoint, &entry, slot, now_ns);
+    return true;
+}
+
+/* How many entries may be taken now, so that each one's completion has room; breaks the session and
+ * gives 0 when the client's indices are impossible. */
+static uint32_t takeable(struct cgm_endpoint *endpoint)
+{
+    struct cgm_ring_header *header = endpoint->ring.header;
+    /* Pairs with the library's release of sq_tail after it wrote entry and sq slot. */
+    uint32_t pending =
+        atomic_load_explicit(&header->sq_tail, memory_order_acquire) - endpoint->sq_head;
+    if (pending == 0 || endpoint->bad)
+        return 0;
+    uint32_t cq_head = atomic_load_explicit(&header->cq_head, memory_order_acquire);
+    if (pending > endpoint->entries || endpoint->cq_tail - cq_head > endpoint->entries) {
+        endpoint_break(endpoint, pending > endpoint->entries
+                                     ? "ring: sq_tail is more than the ring ahead of sq_head"
+                                     : "ring: cq_head is ahead of cq_tail");
+        return 0;
+    }
+    uint32_t unreaped = endpoint->accepted - cq_head;
+    uint32_t room = unreaped < endpoint->entries ? endpoint->entries - unreaped : 0;
+    uint32_t most = room < DRAIN_BATCH ? room : DRAIN_BATCH;
+    return pending < most ? pending : most;
+}
+
+bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint)
+{
+    const struct cgm_ring_header *header = endpoint->ring.header;
+    uint32_t reaped = atomic_load_explicit(&header->cq_head, memory_order_relaxed);
+    return !endpoint->bad && endpoint->accepted - reaped < endpoint->entries &&
+           atomic_load_explicit(&header->sq_tail, memory_order_acquire) != endpoint->sq_head;
+}
+
+bool cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint64_t now_ns)
+{
+    uint32_t count = takeable(endpoint);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = endpoint->sq_head & endpoint->ring.mask;
+        uint32_t slot = atomic_load_explicit(&endpoint->ring.sq[at], memory_order_relaxed);
+        endpoint->sq_head++;
+        if (!take_entry(endpoint, slot, now_ns))
+            break;
+    }
+    if (count > 0)
+        atomic_store_explicit(&endpoint->ring.header->sq_head, endpoint->sq_head,
+                              memory_order_release);
+    return count > 0;
+}
+
+void cgm_endpoint_on_submit(struct cgm_request *request)
+{
+    const Cgm__SubmitForward *m = (const Cgm__SubmitForward *)request->message;
+    struct cgm_endpoint *endpoint = cgm_map_get(&request->executor->poller.endpoints, m->session);
+    struct cgm_entry entry;
+    if (!endpoint || endpoint->ring.header || endpoint->bad ||
+        m->entry.len != sizeof(struct cgm_entry)) {
+        cgm_request_fail(request, CGM_BAD_MESSAGE,
+                         "entry: %zu bytes; a session without a ring sends %zu", m->entry.len,
+                         sizeof(struct cgm_entry));
+        return;
+    }
+    memcpy(&entry, m->entry.data, sizeof(entry));
+    if (endpoint->in_flight >= endpoint->entries) {
+        cgm_request_fail(request, CGM_RING_FULL, "jobs in flight: %u; at most %u",
+                         endpoint->in_flight, endpoint->entries);
+        return;
+    }
+    if (entry.ticket != endpoint->last_ticket + 1) {
+        cgm_request_fail(request, CGM_BAD_MESSAGE, "ticket: %llu; expected %llu",
+                         (unsigned long long)entry.ticket,
+                         (unsigned long long)endpoint->last_ticket + 1);
+        return;
+    }
+    endpoint->last_ticket = entry.ticket;
+    cgm_request_ok(request);
+    if (entry.opcode == CGM_OPCODE_NOOP)
+        accept_noop(endpoint, &entry, 0, cgm_now_ns());
+    else
+        accept_job(endpoint, &entry, 0, cgm_now_ns());
+}
+
+static bool cancel_noop(struct cgm_endpoint *endpoint, uint64_t ticket, const char *detail)
+{
+    for (struct cgm_job **link = &endpoint->poller->idle_noops; *link; link = &(*link)->next) {
+        struct cgm_job *job = *link;
+        if (job->endpoint != endpoint || job->ticket != ticket)
+            continue;
+        *link = job->next;
+        cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_CANCELLED, .detail = detail});
+        return true;
+    }
+    return false;
+}
+
+void cgm_endpoint_on_cancel(struct cgm_request *request)
+{
+    const Cgm__CancelForward *m = (const Cgm__CancelForward *)request->message;
+    struct cgm_poller *poller = &request->executor->poller;
+    struct cgm_endpoint *endpoint = cgm_map_get(&poller->endpoints, m->session);
+    char detail[CGM_CQE_DETAIL];
+    if (endpoint && endpoint->ring.header)
+        while (cgm_endpoint_drain(endpoint, cgm_now_ns()))
+            continue; /* the entry to cancel may still lie in the ring */
+    cgm_detail(detail, sizeof(detail), 0, "session %llu cancelled its ticket %llu",
+               (unsigned long long)m->session, (unsigned long long)m->ticket);
+    if (endpoint && !cancel_noop(endpoint, m->ticket, detail))
+        cgm_gang_cancel(poller, endpoint, m->ticket, detail);
+    cgm_request_ok(request);
+}
+
+/* ---- coming and going ----------------------------------------------------------------------- */
+
+static int endpoint_open_ring(struct cgm_endpoint *endpoint, struct cgm_packet *packet)
+{
+    int ring_fd = cgm_packet_take_fd(packet, 0);
+    endpoint->wake_fd = cgm_packet_take_fd(packet, 1);
+    endpoint->notify_fd = cgm_packet_take_fd(packet, 2);
+    int status = cgm_ring_map(ring_fd, endpoint->entries, &endpoint->ring);
+    close(ring_fd);
+    if (status != CGM_OK)
+        return status;
+    return cgm_poller_add_ring(endpoint->poller, endpoint);
+}
+
+static int endpoint_make_jobs(struct cgm_endpoint *endpoint)
+{
+    endpoint->jobs = calloc(endpoint->entries, sizeof(*endpoint->jobs));
+    if (!endpoint->jobs)
+        return CGM_NO_MEMORY;
+    for (uint32_t i = 0; i < endpoint->entries; i++) {
+        endpoint->jobs[i].next = endpoint->free_jobs;
+        endpoint->free_jobs = &endpoint->jobs[i];
+    }
+    return CGM_OK;
+}
+
+static void grant_free(void *context, uint64_t id, void *grant)
+{
+    (void)context;
+    (void)id;
+    free(grant);
+}
+
+static void endpoint_free(struct cgm_endpoint *endpoint)
+{
+    if (endpoint->ring.header)
+        cgm_poller_remove_ring(endpoint->poller, endpoint);
+    cgm_ring_unmap(&endpoint->ring);
+    if (endpoint->wake_fd >= 0)
+        close(endpoint->wake_fd);
+    if (endpoint->notify_fd >= 0)
+        close(endpoint->notify_fd);
+    cgm_map_each(&endpoint->grants, grant_free, NULL);
+    cgm_map_fini(&endpoint->grants);
+    free(endpoint->jobs);
+    free(endpoint);
+}
+
+void cgm_endpoint_on_add(struct cgm_request *request)
+{
+    const Cgm__SessionAdd *m = (const Cgm__SessionAdd *)request->message;
+    struct cgm_poller *poller = &request->executor->poller;
+    struct cgm_endpoint *endpoint = calloc(1, sizeof(*endpoint));
+    int status = endpoint ? CGM_OK : CGM_NO_MEMORY;
+    if (endpoint) {
+        *endpoint = (struct cgm_endpoint){.session = m->session,
+                                          .uid = m->uid,
+                                          .pid = m->pid,
+                                          .poller = poller,
+                                          .wake_fd = -1,
+                                          .notify_fd = -1};
+        endpoint->entries = request->packet->n_fds ? m->entries : CGM_RING_ENTRIES_DEFAULT;
+        if (request->packet->n_fds == 3)
+            status = endpoint_open_ring(endpoint, request->packet);
+        if (status == CGM_OK)
+            status = endpoint_make_jobs(endpoint);
+        if (status == CGM_OK)
+            status = cgm_map_add(&poller->endpoints, m->session, endpoint);
+    }
+    if (status == CGM_OK) {
+        cgm_request_ok(request);
+        return;
+    }
+    if (endpoint)
+        endpoint_free(endpoint);
+    cgm_request_fail(request, status, "session %llu cannot be served",
+                     (unsigned long long)m->session);
+}
+
+static void endpoint_finish_removal(struct cgm_endpoint *endpoint)
+{
+    struct cgm_request *removal = endpoint->removal;
+    cgm_map_remove(&endpoint->poller->endpoints, endpoint->session);
+    endpoint_free(endpoint);
+    cgm_request_ok(removal);
+}
+
+static void drop_idle_noops(struct cgm_endpoint *endpoint)
+{
+    struct cgm_job **link = &endpoint->poller->idle_noops;
+    while (*link) {
+        struct cgm_job *job = *link;
+        if (job->endpoint != endpoint) {
+            link = &job->next;
+            continue;
+        }
+        *link = job->next;
+        cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_PEER_LOST});
+    }
+}
+
+static void lose_session(void *context, uint64_t id, void *comm)
+{
+    (void)id;
+    cgm_comm_session_lost(comm, ((struct cgm_endpoint *)context)->session);
+}
+
+/* All of a session's death on this side: nothing more is read, what is not launched fails on all
+ * ranks, launched jobs finish, then ring and grants go and the broker is told. Imports go by their
+ * own requests. */
+void cgm_endpoint_on_remove(struct cgm_request *request)
+{
+    const Cgm__SessionRemove *m = (const Cgm__SessionRemove *)request->message;
+    struct cgm_poller *poller = &request->executor->poller;
+    struct cgm_endpoint *endpoint = cgm_map_get(&poller->endpoints, m->session);
+    if (!endpoint) {
+        cgm_request_fail(request, CGM_NOT_FOUND, "session: %llu is not here",
+                         (unsigned long long)m->session);
+        return;
+    }
+    endpoint->bad = true;
+    drop_idle_noops(endpoint);
+    cgm_map_each(&poller->comms, lose_session, endpoint);
+    endpoint->removal = request;
+    if (endpoint->in_flight == 0)
+        endpoint_finish_removal(endpoint);
+}
+
+/* ---- grants --------------------------------------------------------------------------------- */
+
+int cgm_endpoint_grant(struct cgm_endpoint *endpoint, struct cgm_memory *memory, bool writable)
+{
+    if (!endpoint)
+        return CGM_NOT_FOUND;
+    struct cgm_grant *grant = cgm_map_get(&endpoint->grants, memory->id);
+    if (grant) {
+        grant->writable = grant->writable || writable;
+        return CGM_OK;
+    }
+    grant = malloc(sizeof(*grant));
+    if (!grant)
+        return CGM_NO_MEMORY;
+    *grant = (struct cgm_grant){memory, writable};
+    int status = cgm_map_add(&endpoint->grants, memory->id, grant);
+    if (status != CGM_OK)
+        free(grant);
+    return status;
+}
+
+void cgm_endpoint_revoke(struct cgm_endpoint *endpoint, uint64_t id)
+{
+    free(cgm_map_remove(&endpoint->grants, id));
+}

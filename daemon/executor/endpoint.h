@@ -1,0 +1,68 @@
+/* The executor's end of a session: its ring, its grants, its jobs. Owned by the poller. */
+#ifndef CGM_ENDPOINT_H
+#define CGM_ENDPOINT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/executor/job.h"
+#include "daemon/executor/map.h"
+#include "daemon/executor/request.h"
+#include "proto/ring.h"
+
+struct cgm_endpoint {
+    uint64_t session;
+    uint32_t uid, pid;
+    struct cgm_poller *poller;
+    struct cgm_ring ring; /* header NULL: the session submits through the socket */
+    uint32_t entries;     /* most jobs accepted and not reaped */
+    int wake_fd;          /* in the poller's epoll set, never read: its other end is the client's */
+    int notify_fd;        /* one byte wakes the client; MSG_DONTWAIT always */
+    uint32_t sq_head, cq_tail;
+    uint32_t accepted; /* entries taken, free-running like the ring's indices */
+    uint64_t last_ticket;
+    uint32_t in_flight; /* jobs not completed */
+    bool bad;           /* broke the protocol: nothing is read from it any more */
+    bool notify;        /* completions were written in this round */
+    struct cgm_job *jobs, *free_jobs;
+    struct cgm_map grants; /* id -> struct cgm_grant */
+    struct cgm_request *removal;
+};
+
+/* What a completion says; times in ns. */
+struct cgm_outcome {
+    int status;
+    const char *detail; /* NULL on success */
+    uint16_t algorithm;
+    uint64_t queued_ns, waiting_ns, running_ns, begin_ns;
+    const struct cgm_phase *phases; /* NULL: none */
+    uint32_t n_phases;              /* may exceed phases_stored */
+    uint32_t phases_stored;
+};
+
+/* The broker's requests; on the poller. */
+void cgm_endpoint_on_add(struct cgm_request *request);
+void cgm_endpoint_on_remove(struct cgm_request *request);
+void cgm_endpoint_on_submit(struct cgm_request *request);
+void cgm_endpoint_on_cancel(struct cgm_request *request);
+
+/* Takes what the client has submitted; false when there was nothing. */
+bool cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint64_t now_ns);
+
+/* True when the ring has entries that could be taken now. */
+bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint);
+
+/* Wakes the client if it sleeps and completions were written since the last call. */
+void cgm_endpoint_notify(struct cgm_endpoint *endpoint);
+
+/* True when the job's stream has come. */
+bool cgm_job_is_ready(const struct cgm_job *job);
+
+/* Writes done slot and completion, drops the job's references and frees it. */
+void cgm_job_complete(struct cgm_job *job, const struct cgm_outcome *outcome);
+
+/* NOT_FOUND for a NULL endpoint. Granting again changes the right. */
+int cgm_endpoint_grant(struct cgm_endpoint *endpoint, struct cgm_memory *memory, bool writable);
+void cgm_endpoint_revoke(struct cgm_endpoint *endpoint, uint64_t id);
+
+#endif

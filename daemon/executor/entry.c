@@ -1,0 +1,234 @@
+#include "daemon/executor/entry.h"
+
+#include "daemon/executor/gang.h"
+#include "daemon/executor/plan.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+typedef unsigned long long ull;
+
+static const char *const operand_names[CGM_OPERAND_COUNT] = {
+#define X(index, SYMBOL, spelling) [index] = spelling,
+    CGM_OPERANDS(X)
+#undef X
+};
+
+static bool operand_is_written(int operand)
+{
+    return CGM_OPERANDS_WRITTEN >> operand & 1;
+}
+
+static int check_fixed(const struct cgm_entry *entry, char *detail, size_t bytes)
+{
+    if (entry->opcode > CGM_OPCODE_COPY_IN)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "opcode: %u; it must be 0 (noop), 1 (run) or 2 (copy_in)", entry->opcode);
+    if (entry->flags & ~(uint32_t)CGM_ENTRY_FLAGS_ALL)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "flags: 0x%x has unknown bits; known are 0x%x", entry->flags,
+                          CGM_ENTRY_FLAGS_ALL);
+    for (size_t i = 0; i < sizeof(entry->reserved) / sizeof(entry->reserved[0]); i++)
+        if (entry->reserved[i] != 0)
+            return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                              "reserved[%zu]: 0x%llx; it must be 0", i, (ull)entry->reserved[i]);
+    return CGM_OK;
+}
+
+/* Who submits: the plan, its comm, the rank, the number. */
+static int check_place(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
+                       struct cgm_job *job, char *detail, size_t bytes, bool *ret_burns)
+{
+    struct cgm_plan *plan = cgm_map_get(&endpoint->poller->plans, entry->plan);
+    if (!plan || plan->creation)
+        return cgm_detail(detail, bytes, CGM_NOT_FOUND, "plan: %llu does not exist",
+                          (ull)entry->plan);
+    struct cgm_comm *comm = plan->comm;
+    if (entry->rank >= comm->size)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "rank: %u; comm %llu has ranks 0 to %u", entry->rank, (ull)comm->id,
+                          comm->size - 1);
+    if (comm->sessions[entry->rank] != endpoint->session)
+        return cgm_detail(detail, bytes, CGM_PERMISSION,
+                          "rank: %u of comm %llu belongs to another session", entry->rank,
+                          (ull)comm->id);
+    cgm_plan_ref(plan);
+    job->plan = plan;
+    bool collective = entry->opcode == CGM_OPCODE_RUN && cgm_op_is_collective(plan->spec.op);
+    if (!collective) {
+        if (entry->comm_number == 0)
+            return CGM_OK;
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "comm_number: %llu; a local operation has 0", (ull)entry->comm_number);
+    }
+    int status = cgm_gang_check_number(comm, entry->rank, entry->comm_number, detail, bytes);
+    *ret_burns = status == CGM_OK;
+    return status;
+}
+
+/* The shape that an operand must have; CGM_ABSENT when the job does not take it. */
+static enum cgm_presence job_operand(const struct cgm_job *job, int operand,
+                                     struct cgm_shape *ret_shape)
+{
+    const struct cgm_spec *spec = &job->plan->spec;
+    if (job->opcode != CGM_OPCODE_COPY_IN)
+        return cgm_operation_operand(spec, job->rows, operand, ret_shape);
+    if (operand != CGM_OPERAND_LHS)
+        return CGM_ABSENT;
+    *ret_shape = cgm_operation_user_buffer(spec);
+    if (job->chunk != UINT32_MAX)
+        ret_shape->rows /= spec->world;
+    return CGM_REQUIRED;
+}
+
+static int check_range(const char *name, const struct cgm_operand *o, const struct cgm_shape *shape,
+                       const struct cgm_memory *memory, char *detail, size_t bytes,
+                       struct cgm_view *ret_view)
+{
+    uint64_t element = cgm_dtype_bytes(shape->dtype), row = shape->cols * element;
+    uint64_t stride = o->row_stride_bytes ? o->row_stride_bytes : row, extent;
+    if (stride < row || stride % element != 0)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "%s.row_stride_bytes: %llu; it must be 0 or a multiple of %llu from %llu",
+                          name, (ull)stride, (ull)element, (ull)row);
+    if (o->offset_bytes % element != 0)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "%s.offset_bytes: %llu is not a multiple of %llu", name,
+                          (ull)o->offset_bytes, (ull)element);
+    if (__builtin_mul_overflow(shape->rows - 1, stride, &extent) ||
+        __builtin_add_overflow(extent, row, &extent) || extent > memory->mem_bytes ||
+        o->offset_bytes > memory->mem_bytes - extent)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "%s: %llu x %llu of %llu bytes at offset %llu, stride %llu, leave the "
+                          "object's %llu bytes",
+                          name, (ull)shape->rows, (ull)shape->cols, (ull)element,
+                          (ull)o->offset_bytes, (ull)stride, (ull)memory->mem_bytes);
+    *ret_view = (struct cgm_view){.mem = memory->mem,
+                                  .offset_bytes = o->offset_bytes,
+                                  .rows = shape->rows,
+                                  .cols = shape->cols,
+                                  .stride = stride / element,
+                                  .dtype = shape->dtype};
+    return CGM_OK;
+}
+
+static int check_right(const char *name, const struct cgm_operand *o, const struct cgm_grant *grant,
+                       bool written, char *detail, size_t bytes)
+{
+    if (!grant)
+        return cgm_detail(detail, bytes, CGM_NOT_FOUND, "%s.id: %llu is not open in this session",
+                          name, (ull)o->id);
+    if (o->reserved != 0)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT, "%s.reserved: %u; it must be 0",
+                          name, o->reserved);
+    if (o->generation != grant->memory->generation)
+        return cgm_detail(detail, bytes, CGM_STALE, "%s.generation: %u; object %llu is at %u", name,
+                          o->generation, (ull)o->id, grant->memory->generation);
+    if (written && !grant->writable)
+        return cgm_detail(detail, bytes, CGM_PERMISSION, "%s: object %llu is open for reading only",
+                          name, (ull)o->id);
+    if (!written && grant->memory->tainted)
+        return cgm_detail(detail, bytes, CGM_TAINTED, "%s: object %llu is tainted", name,
+                          (ull)o->id);
+    return CGM_OK;
+}
+
+static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand *o, int operand,
+                         struct cgm_job *job, char *detail, size_t bytes)
+{
+    const char *name = operand_names[operand];
+    struct cgm_shape shape;
+    enum cgm_presence presence = job_operand(job, operand, &shape);
+    job->view[operand] = (struct cgm_view){0};
+    if (o->id == 0)
+        return presence != CGM_REQUIRED ? CGM_OK
+                                        : cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                                                     "%s: missing; it is %llu x %llu", name,
+                                                     (ull)shape.rows, (ull)shape.cols);
+    if (presence == CGM_ABSENT)
+        return cgm_detail(
+            detail, bytes, CGM_INVALID_ARGUMENT, "%s: this plan's %s takes none", name,
+            job->opcode == CGM_OPCODE_COPY_IN ? "copy_in"
+                                              : cgm_type_name(CGM_TABLE_OP, job->plan->spec.op));
+    struct cgm_grant *grant = cgm_map_get(&endpoint->grants, o->id);
+    int status = check_right(name, o, grant, operand_is_written(operand), detail, bytes);
+    if (status == CGM_OK)
+        status = check_range(name, o, &shape, grant->memory, detail, bytes, &job->view[operand]);
+    if (status != CGM_OK)
+        return status;
+    cgm_memory_ref(grant->memory);
+    job->memory[operand] = grant->memory;
+    return CGM_OK;
+}
+
+static uint64_t view_end(const struct cgm_view *view)
+{
+    uint64_t element = cgm_dtype_bytes(view->dtype);
+    return view->offset_bytes + ((view->rows - 1) * view->stride + view->cols) * element;
+}
+
+static bool views_overlap(const struct cgm_view *a, const struct cgm_view *b)
+{
+    return a->mem == b->mem && a->offset_bytes < view_end(b) && b->offset_bytes < view_end(a);
+}
+
+/* A written operand must not share bytes with another one of the job. */
+static int check_overlaps(const struct cgm_job *job, char *detail, size_t bytes)
+{
+    for (int w = 0; w < CGM_OPERAND_COUNT; w++) {
+        if (!operand_is_written(w) || !job->memory[w])
+            continue;
+        for (int other = 0; other < CGM_OPERAND_COUNT; other++)
+            if (other != w && job->memory[other] && views_overlap(&job->view[w], &job->view[other]))
+                return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                                  "%s: overlaps %s in object %llu", operand_names[w],
+                                  operand_names[other], (ull)job->memory[w]->id);
+    }
+    return CGM_OK;
+}
+
+static int check_rows_and_chunk(const struct cgm_entry *entry, struct cgm_job *job, char *detail,
+                                size_t bytes)
+{
+    const struct cgm_spec *spec = &job->plan->spec;
+    bool may_accumulate = spec->epilogue & CGM_EPILOGUE_ACCUMULATE;
+    job->rows = entry->rows ? entry->rows : spec->m;
+    if (entry->flags & CGM_ENTRY_ACCUMULATE && !may_accumulate)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "accumulate: plan %llu was made without that epilogue",
+                          (ull)job->plan->id);
+    if (job->opcode == CGM_OPCODE_COPY_IN && entry->chunk != UINT32_MAX &&
+        entry->chunk >= spec->world)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "chunk: %u; the user buffer has chunks 0 to %u", entry->chunk,
+                          spec->world - 1);
+    return job->opcode == CGM_OPCODE_COPY_IN
+               ? CGM_OK
+               : cgm_operation_check_rows(spec, job->rows, detail, bytes);
+}
+
+int cgm_entry_check(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
+                    struct cgm_job *job, char *ret_detail, size_t detail_bytes, bool *ret_burns)
+{
+    int status = check_place(endpoint, entry, job, ret_detail, detail_bytes, ret_burns);
+    if (status == CGM_OK)
+        status = check_fixed(entry, ret_detail, detail_bytes);
+    if (status == CGM_OK)
+        status = check_rows_and_chunk(entry, job, ret_detail, detail_bytes);
+    for (int i = 0; i < CGM_OPERAND_COUNT && status == CGM_OK; i++)
+        status = check_operand(endpoint, &entry->operand[i], i, job, ret_detail, detail_bytes);
+    if (status == CGM_OK)
+        status = check_overlaps(job, ret_detail, detail_bytes);
+    return status;
+}
+
+void cgm_job_release(struct cgm_job *job)
+{
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
+        if (job->memory[i])
+            cgm_memory_unref(job->memory[i]);
+        job->memory[i] = NULL;
+    }
+    if (job->plan)
+        cgm_plan_unref(job->plan);
+    job->plan = NULL;
+}

@@ -1,0 +1,17 @@
+/* Trust ends here: everything that a client says in an entry is checked on the executor's copy. */
+#ifndef CGM_ENTRY_H
+#define CGM_ENTRY_H
+
+#include "daemon/executor/endpoint.h"
+
+/* Checks the copy of an entry (not a noop) against plan, comm, grants and memory bounds, and fills
+ * the job: plan and memory objects referenced, views resolved. On failure nothing is referenced
+ * beyond job->plan, and the detail names the field, its value and the limits. *ret_burns is true
+ * when comm, rank and number were right, so that the refusal must reach the other ranks. */
+int cgm_entry_check(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
+                    struct cgm_job *job, char *ret_detail, size_t detail_bytes, bool *ret_burns);
+
+/* Drops what cgm_entry_check referenced. */
+void cgm_job_release(struct cgm_job *job);
+
+#endif

@@ -1,0 +1,185 @@
+#include "daemon/executor/executor.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/executor/control.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+static _Atomic int log_level = 6;
+
+void cgm_executor_log(int level, const char *format, ...)
+{
+    char line[512];
+    va_list arguments;
+    if (level > atomic_load(&log_level))
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "<%d>executor: %s\n", level, line);
+}
+
+uint64_t cgm_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+static void wake_poller(void *context)
+{
+    cgm_poller_wake(context);
+}
+
+static int map_journal(struct cgm_executor *executor, int fd)
+{
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0 || (size_t)st.st_size < sizeof(struct cgm_journal))
+        return CGM_BAD_MESSAGE;
+    void *base = mmap(NULL, sizeof(struct cgm_journal), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return cgm_status_of_errno(errno);
+    executor->journal = base;
+    if (executor->journal->magic != CGM_JOURNAL_MAGIC ||
+        executor->journal->version != CGM_JOURNAL_VERSION)
+        return CGM_VERSION;
+    return CGM_OK;
+}
+
+static int send_hello(struct cgm_executor *executor, uint32_t serial)
+{
+    Cgm__ExecutorHello hello = CGM__EXECUTOR_HELLO__INIT;
+    struct cgm_device_info *info = calloc(executor->n_devices, sizeof(*info));
+    char **uuids = calloc(executor->n_devices, sizeof(*uuids));
+    char **names = calloc(executor->n_devices, sizeof(*names));
+    uint64_t *bytes = calloc(executor->n_devices, sizeof(*bytes));
+    int status = info && uuids && names && bytes ? CGM_OK : CGM_NO_MEMORY;
+    for (uint32_t i = 0; status == CGM_OK && i < executor->n_devices; i++) {
+        status = executor->ops->device_info(executor->backend, i, &info[i]);
+        uuids[i] = info[i].uuid;
+        names[i] = info[i].name;
+        bytes[i] = info[i].bytes_total;
+    }
+    hello.version = CGM_PROTOCOL_MAX;
+    hello.backend = (char *)(uintptr_t)executor->ops->name;
+    hello.n_device_uuid = hello.n_device_name = hello.n_device_bytes = executor->n_devices;
+    hello.device_uuid = uuids;
+    hello.device_name = names;
+    hello.device_bytes = bytes;
+    if (status == CGM_OK)
+        status =
+            cgm_packet_send(executor->link, CGM_MSG_EXECUTOR_HELLO, serial, &hello.base, NULL, 0);
+    free(info);
+    free(uuids);
+    free(names);
+    free(bytes);
+    return status;
+}
+
+static int start_threads(struct cgm_executor *executor)
+{
+    char name[16];
+    int status = cgm_worker_start(&executor->mapper, "cgm-mapper");
+    executor->devices = calloc(executor->n_devices, sizeof(*executor->devices));
+    if (!executor->devices)
+        return CGM_NO_MEMORY;
+    for (uint32_t i = 0; i < executor->n_devices && status == CGM_OK; i++) {
+        snprintf(name, sizeof(name), "cgm-device%u", i % 1000);
+        status = cgm_worker_start(&executor->devices[i], name);
+    }
+    return status;
+}
+
+static int open_backend(struct cgm_executor *executor, const Cgm__ExecutorSetup *m, char *detail,
+                        size_t bytes)
+{
+    struct cgm_backend_options options = {
+        .devices = m->devices,
+        .test_delay_us = m->test_delay_us,
+        .spin_ns = m->spin_ns,
+        .wake = wake_poller,
+        .wake_context = &executor->poller,
+    };
+    int status = executor->ops->open(&options, detail, bytes, &executor->backend);
+    if (status == CGM_OK)
+        executor->n_devices = executor->ops->device_count(executor->backend);
+    return status;
+}
+
+static int set_up(struct cgm_executor *executor, const Cgm__ExecutorSetup *m,
+                  struct cgm_packet *packet, char *detail, size_t bytes)
+{
+    int journal = cgm_packet_take_fd(packet, 0);
+    executor->life = m->life;
+    executor->limits =
+        (struct cgm_limits){m->spin_ns, m->join_timeout_ns, m->ready_timeout_ns, m->job_timeout_ns};
+    if (m->has_log_level)
+        atomic_store(&log_level, (int)m->log_level);
+    if (m->version < CGM_PROTOCOL_MIN || m->version > CGM_PROTOCOL_MAX)
+        return cgm_detail(detail, bytes, CGM_VERSION, "version: %u; the executor speaks %u to %u",
+                          m->version, CGM_PROTOCOL_MIN, CGM_PROTOCOL_MAX);
+    int status = map_journal(executor, journal);
+    if (journal >= 0)
+        close(journal);
+    if (status != CGM_OK)
+        return cgm_detail(detail, bytes, status, "journal: it cannot be mapped");
+    /* The poller first: queues may wake it as soon as they exist. */
+    status = cgm_poller_start(&executor->poller, executor);
+    if (status == CGM_OK)
+        status = open_backend(executor, m, detail, bytes);
+    if (status == CGM_OK)
+        status = start_threads(executor);
+    return status;
+}
+
+static int first_message(struct cgm_executor *executor)
+{
+    char detail[256] = "the executor could not be set up";
+    struct cgm_packet *packet = malloc(sizeof(*packet));
+    int status = packet ? cgm_packet_recv(executor->link, 0, packet) : CGM_NO_MEMORY;
+    ProtobufCMessage *message = status == CGM_OK ? cgm_packet_unpack(packet) : NULL;
+    if (message && packet->header.type == CGM_MSG_EXECUTOR_SETUP)
+        status =
+            set_up(executor, (const Cgm__ExecutorSetup *)message, packet, detail, sizeof(detail));
+    else if (status == CGM_OK)
+        status = CGM_BAD_MESSAGE;
+    if (message && status == CGM_OK)
+        status = send_hello(executor, packet->header.serial);
+    if (message && status != CGM_OK) {
+        Cgm__Error error = CGM__ERROR__INIT;
+        error.status = status;
+        error.detail = detail;
+        cgm_packet_send(executor->link, CGM_MSG_ERROR, packet->header.serial, &error.base, NULL, 0);
+        cgm_executor_log(3, "set-up: %s: %s", cgm_status_text(status), detail);
+    }
+    if (packet && status == CGM_OK)
+        cgm_packet_close_fds(packet);
+    cgm_message_free(message);
+    free(packet);
+    return status;
+}
+
+int cgm_executor_serve(const struct cgm_backend_ops *ops, int link)
+{
+    /* Threads use it until the very end of the process, hence not on this stack. */
+    static struct cgm_executor executor;
+    signal(SIGPIPE, SIG_IGN);
+    executor.ops = ops;
+    executor.link = link;
+    int status = first_message(&executor);
+    if (status != CGM_OK)
+        return cgm_status_exit(status);
+    cgm_control_run(&executor);
+    /* The broker is gone: jobs in flight end with this process, and it has nobody to answer to. */
+    _exit(CGM_EXIT_OK);
+}

@@ -1,0 +1,46 @@
+/* The process that does all device work. Its parts:
+ *
+ *   control thread   reads the broker's requests, hands each to the poller or the mapper
+ *   poller           owns sessions, comms, plans, memory objects and jobs (poller.h)
+ *   mapper           opens, maps and frees memory, builds plans: whatever may block
+ *   device threads   one a device, enqueue the operations of launched jobs in the poller's order
+ *   queues           the backend's own */
+#ifndef CGM_EXECUTOR_H
+#define CGM_EXECUTOR_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "daemon/executor/backend.h"
+#include "daemon/executor/poller.h"
+#include "daemon/executor/task.h"
+#include "proto/journal.h"
+#include "proto/packet.h"
+
+struct cgm_limits {
+    uint64_t spin_ns, join_timeout_ns, ready_timeout_ns, job_timeout_ns; /* 0: no limit */
+};
+
+struct cgm_executor {
+    const struct cgm_backend_ops *ops;
+    struct cgm_backend *backend;
+    int link; /* to the broker; any thread sends, the control thread receives */
+    uint64_t life;
+    struct cgm_journal *journal;
+    struct cgm_limits limits;
+    uint32_t n_devices;
+    struct cgm_worker *devices; /* [n_devices] */
+    struct cgm_worker mapper;
+    struct cgm_poller poller;
+};
+
+/* Serves the broker at the other end of `link` until it hangs up. Returns the exit status. */
+int cgm_executor_serve(const struct cgm_backend_ops *ops, int link);
+
+/* One line on stderr, which the broker's log takes over. level as syslog's: 3 error to 7 debug. */
+void cgm_executor_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* CLOCK_MONOTONIC. */
+uint64_t cgm_now_ns(void);
+
+#endif

@@ -1,0 +1,133 @@
+#include "daemon/executor/flight.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/executor/comm.h"
+#include "daemon/executor/executor.h"
+#include "daemon/executor/plan.h"
+#include "proto/status.h"
+
+struct cgm_flight *cgm_flight_take(struct cgm_comm *comm)
+{
+    struct cgm_flight *flight = comm->free_flights;
+    if (flight) {
+        comm->free_flights = flight->next;
+        return flight;
+    }
+    comm->poller->counters.allocations++;
+    flight = calloc(1, sizeof(*flight));
+    if (!flight)
+        return NULL;
+    flight->views = calloc(comm->size, sizeof(*flight->views));
+    if (!flight->views) {
+        free(flight);
+        return NULL;
+    }
+    return flight;
+}
+
+void cgm_flight_give(struct cgm_comm *comm, struct cgm_flight *flight)
+{
+    flight->next = comm->free_flights;
+    comm->free_flights = flight;
+}
+
+void cgm_flight_free_all(struct cgm_comm *comm)
+{
+    while (comm->free_flights) {
+        struct cgm_flight *flight = comm->free_flights;
+        comm->free_flights = flight->next;
+        free(flight->phases);
+        free(flight->views);
+        free(flight);
+    }
+}
+
+bool cgm_flight_want_phases(struct cgm_flight *flight)
+{
+    if (!flight->phases) {
+        flight->plan->comm->poller->counters.allocations++;
+        flight->phases = malloc(CGM_PHASES_PER_JOB * sizeof(*flight->phases));
+    }
+    flight->run.phases = flight->phases;
+    flight->run.phases_max = flight->phases ? CGM_PHASES_PER_JOB : 0;
+    return flight->phases != NULL;
+}
+
+static int poison_outputs(const struct cgm_launch *launch, uint32_t rank)
+{
+    int status = CGM_OK;
+    for (int i = 0; i < CGM_OPERAND_COUNT && status == CGM_OK; i++)
+        if (CGM_OPERANDS_WRITTEN >> i & 1 && launch->operands[rank][i].mem)
+            status = launch->ops->poison(launch->ranks[rank].compute, &launch->operands[rank][i]);
+    return status;
+}
+
+static int flight_enqueue(struct cgm_flight *flight, uint32_t rank)
+{
+    switch (flight->kind) {
+    case CGM_FLIGHT_RUN:
+        return flight->plan->algorithm->enqueue(&flight->launch, rank);
+    case CGM_FLIGHT_COPY_IN:
+        return cgm_copy_in_enqueue(&flight->launch, rank, flight->chunk);
+    case CGM_FLIGHT_POISON:
+        return poison_outputs(&flight->launch, rank);
+    }
+    return CGM_INTERNAL;
+}
+
+/* On the device's thread. After the last signal the flight may be in other hands already. */
+static void flight_rank_run(struct cgm_task *task)
+{
+    struct cgm_flight_rank *part = (struct cgm_flight_rank *)task;
+    struct cgm_flight *flight = part->flight;
+    struct cgm_plan *plan = flight->plan;
+    const struct cgm_backend_ops *ops = flight->launch.ops;
+    uint32_t rank = part->rank;
+    uint64_t epoch = flight->epoch;
+    ops->set_run(plan->ranks[rank].compute, &flight->run);
+    ops->set_run(plan->ranks[rank].comm, &flight->run);
+    int expected = CGM_OK, status = flight_enqueue(flight, rank);
+    if (status != CGM_OK)
+        atomic_compare_exchange_strong(&flight->run.status, &expected, status);
+    status = ops->signal(plan->ranks[rank].compute, plan->done[rank], epoch);
+    if (status != CGM_OK) {
+        cgm_executor_log(3, "plan %llu: rank %u cannot signal its end (%s): the executor ends",
+                         (unsigned long long)plan->id, rank, cgm_status_text(status));
+        abort();
+    }
+}
+
+void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
+{
+    struct cgm_plan *plan = flight->plan;
+    struct cgm_executor *executor = plan->comm->poller->executor;
+    flight->epoch = ++plan->epoch;
+    if (flight->kind != CGM_FLIGHT_POISON) {
+        atomic_store(&flight->run.status, CGM_OK);
+        atomic_store(&flight->run.n_phases, 0);
+        flight->run.begin_ns = now_ns;
+    }
+    flight->launch.ops = executor->ops;
+    flight->launch.spec = &plan->spec;
+    flight->launch.ranks = plan->ranks;
+    flight->launch.epoch = flight->epoch;
+    flight->launch.operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])flight->views;
+    flight->launch.run = &flight->run;
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++) {
+        if (!(flight->ranks_mask >> rank & 1))
+            continue;
+        flight->ranks[rank] = (struct cgm_flight_rank){{NULL, flight_rank_run}, flight, rank};
+        cgm_worker_post(&executor->devices[plan->ranks[rank].device], &flight->ranks[rank].task);
+    }
+}
+
+bool cgm_flight_is_done(const struct cgm_flight *flight)
+{
+    const struct cgm_plan *plan = flight->plan;
+    for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1)
+        if (flight->launch.ops->flag_read(plan->done[__builtin_ctzll(mask)]) < flight->epoch)
+            return false;
+    return true;
+}

@@ -1,0 +1,53 @@
+/* A flight: one launch on its way through device threads and queues: a job of all ranks, the
+ * poisoning of its outputs, a copy_in, or a plan's warm-up. Started and ended by the poller. */
+#ifndef CGM_FLIGHT_H
+#define CGM_FLIGHT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/executor/algorithm.h"
+#include "daemon/executor/task.h"
+
+struct cgm_plan;
+struct cgm_comm;
+struct cgm_flight;
+
+enum cgm_flight_kind { CGM_FLIGHT_RUN, CGM_FLIGHT_COPY_IN, CGM_FLIGHT_POISON };
+
+struct cgm_flight_rank {
+    struct cgm_task task; /* on the device's thread */
+    struct cgm_flight *flight;
+    uint32_t rank;
+};
+
+struct cgm_flight {
+    struct cgm_flight *next; /* in the comm's free list */
+    struct cgm_plan *plan;
+    enum cgm_flight_kind kind;
+    uint32_t chunk;      /* COPY_IN */
+    uint64_t ranks_mask; /* who takes part */
+    uint64_t epoch;      /* done flags reach it when a rank is through */
+    struct cgm_run run;
+    struct cgm_launch launch;
+    struct cgm_flight_rank ranks[CGM_COMM_SIZE_MAX];
+    struct cgm_phase *phases; /* [CGM_PHASES_PER_JOB * n], made when first asked for */
+    struct cgm_view (*views)[CGM_OPERAND_COUNT]; /* [world] */
+};
+
+/* From the comm's pool; NULL: out of memory. */
+struct cgm_flight *cgm_flight_take(struct cgm_comm *comm);
+void cgm_flight_give(struct cgm_comm *comm, struct cgm_flight *flight);
+void cgm_flight_free_all(struct cgm_comm *comm);
+
+/* Starts it: plan, kind, ranks_mask and views are set. The plan stays until the flight is done: the
+ * jobs of a gang reference it, and a plan that warms up cannot be removed. */
+void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns);
+
+/* True when every rank is through. The flight's memory is the poller's again. */
+bool cgm_flight_is_done(const struct cgm_flight *flight);
+
+/* Makes room for the phases of a run; false: out of memory, the run goes without. */
+bool cgm_flight_want_phases(struct cgm_flight *flight);
+
+#endif

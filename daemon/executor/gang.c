@@ -1,0 +1,575 @@
+#include "daemon/executor/gang.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/executor/endpoint.h"
+#include "daemon/executor/plan.h"
+#include "proto/status.h"
+
+typedef unsigned long long ull;
+
+#define WATCHDOG_GRACE_NS 10000000000ull
+
+const char *cgm_gang_state_name(enum cgm_gang_state state)
+{
+    static const char *const names[] = {
+        [CGM_GANG_COLLECTING] = "collecting", [CGM_GANG_COLLECTED] = "waiting",
+        [CGM_GANG_RUNNING] = "running",       [CGM_GANG_FAILING] = "failing",
+        [CGM_GANG_ENDED] = "ended",
+    };
+    return names[state];
+}
+
+/* ---- the window of numbers ------------------------------------------------------------------ */
+
+static struct cgm_gang **window_slot(struct cgm_comm *comm, uint64_t number)
+{
+    return &comm->window[number & (CGM_COMM_WINDOW - 1)];
+}
+
+/* Moves `launched` and `retired` over everything that is through. */
+static void window_advance(struct cgm_comm *comm)
+{
+    struct cgm_gang *gang;
+    while ((gang = *window_slot(comm, comm->launched + 1)) && gang->state >= CGM_GANG_RUNNING)
+        comm->launched++;
+    while ((gang = *window_slot(comm, comm->retired + 1)) && gang->state == CGM_GANG_ENDED &&
+           gang->n_came == gang->n_expected) {
+        *window_slot(comm, ++comm->retired) = NULL;
+        gang->next = comm->free_gangs;
+        comm->free_gangs = gang;
+    }
+}
+
+static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_t now_ns)
+{
+    struct cgm_gang *gang = comm->free_gangs;
+    size_t bytes = sizeof(*gang) + comm->size * sizeof(gang->jobs[0]);
+    if (gang) {
+        comm->free_gangs = gang->next;
+    } else {
+        comm->poller->counters.allocations++;
+        gang = malloc(bytes);
+        if (!gang)
+            return NULL;
+    }
+    memset(gang, 0, bytes);
+    gang->comm = comm;
+    gang->number = number;
+    gang->first_ns = now_ns;
+    gang->n_expected = number ? comm->size : 1;
+    cgm_comm_ref(comm);
+    cgm_poller_add_gang(comm->poller, gang);
+    if (number)
+        *window_slot(comm, number) = gang;
+    return gang;
+}
+
+void cgm_gang_free_all(struct cgm_comm *comm)
+{
+    for (uint32_t i = 0; i < CGM_COMM_WINDOW; i++)
+        free(comm->window[i]);
+    while (comm->free_gangs) {
+        struct cgm_gang *gang = comm->free_gangs;
+        comm->free_gangs = gang->next;
+        free(gang);
+    }
+}
+
+/* ---- ending --------------------------------------------------------------------------------- */
+
+static uint64_t span(uint64_t from_ns, uint64_t to_ns)
+{
+    return from_ns && to_ns > from_ns ? to_ns - from_ns : 0;
+}
+
+static void job_end(struct cgm_gang *gang, uint32_t rank, uint64_t now_ns)
+{
+    struct cgm_job *job = gang->jobs[rank];
+    struct cgm_flight *flight = gang->flight;
+    struct cgm_outcome outcome = {.status = gang->status, .detail = gang->detail};
+    gang->jobs[rank] = NULL;
+    outcome.algorithm = (uint16_t)job->plan->algorithm->number;
+    outcome.queued_ns = span(job->submit_ns, gang->collected_ns ? gang->collected_ns : now_ns);
+    outcome.waiting_ns = span(gang->collected_ns, gang->launch_ns ? gang->launch_ns : now_ns);
+    outcome.running_ns = span(gang->launch_ns, now_ns);
+    outcome.begin_ns = gang->launch_ns;
+    if (flight && gang->launch_ns && job->flags & CGM_ENTRY_WANT_PHASES) {
+        outcome.phases = flight->phases;
+        outcome.n_phases = atomic_load(&flight->run.n_phases);
+        outcome.phases_stored =
+            outcome.n_phases < flight->run.phases_max ? outcome.n_phases : flight->run.phases_max;
+    }
+    cgm_job_complete(job, &outcome);
+}
+
+static void gang_end(struct cgm_gang *gang, uint64_t now_ns)
+{
+    struct cgm_comm *comm = gang->comm;
+    for (uint32_t rank = 0; rank < comm->size; rank++)
+        if (gang->jobs[rank])
+            job_end(gang, rank, now_ns);
+    if (gang->flight)
+        cgm_flight_give(comm, gang->flight);
+    gang->flight = NULL;
+    gang->state = CGM_GANG_ENDED;
+    cgm_poller_remove_gang(comm->poller, gang);
+    if (gang->number) {
+        window_advance(comm);
+    } else {
+        gang->next = comm->free_gangs;
+        comm->free_gangs = gang;
+    }
+    cgm_comm_unref(comm);
+}
+
+/* ---- flights -------------------------------------------------------------------------------- */
+
+static void each_written(struct cgm_gang *gang, void (*visit)(struct cgm_executor *executor,
+                                                              struct cgm_job *job, int operand))
+{
+    struct cgm_executor *executor = gang->comm->poller->executor;
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++)
+        for (int i = 0; gang->jobs[rank] && i < CGM_OPERAND_COUNT; i++)
+            if (CGM_OPERANDS_WRITTEN >> i & 1 && gang->jobs[rank]->memory[i])
+                visit(executor, gang->jobs[rank], i);
+}
+
+static void begin_write(struct cgm_executor *executor, struct cgm_job *job, int operand)
+{
+    cgm_memory_begin_write(executor, job->memory[operand]);
+}
+
+static void end_write(struct cgm_executor *executor, struct cgm_job *job, int operand)
+{
+    cgm_memory_end_write(executor, job->memory[operand]);
+}
+
+/* A complete, dense rewrite gives a tainted object sound contents again. */
+static void restore(struct cgm_executor *executor, struct cgm_job *job, int operand)
+{
+    const struct cgm_view *view = &job->view[operand];
+    struct cgm_memory *memory = job->memory[operand];
+    uint64_t bytes = view->rows * view->cols * cgm_dtype_bytes(view->dtype);
+    if (memory->tainted && view->offset_bytes == 0 && view->stride == view->cols &&
+        bytes >= memory->bytes)
+        cgm_memory_restored(executor, memory);
+}
+
+static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind, uint64_t now_ns)
+{
+    struct cgm_flight *flight = gang->flight;
+    flight->plan = gang->plan;
+    flight->kind = kind;
+    flight->ranks_mask = 0;
+    flight->launch.rows = gang->rows;
+    flight->launch.accumulate = gang->plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;
+    if (kind != CGM_FLIGHT_POISON) {
+        flight->run.phases = NULL;
+        flight->run.phases_max = 0;
+    }
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
+        struct cgm_job *job = gang->jobs[rank];
+        if (!job)
+            continue;
+        flight->ranks_mask |= 1ull << rank;
+        flight->chunk = job->chunk;
+        memcpy(flight->views[rank], job->view, sizeof(job->view));
+        if (job->flags & CGM_ENTRY_WANT_PHASES && kind != CGM_FLIGHT_POISON)
+            cgm_flight_want_phases(flight);
+    }
+    cgm_flight_start(flight, now_ns);
+}
+
+static void gang_launch(struct cgm_gang *gang, uint64_t now_ns)
+{
+    gang->flight = cgm_flight_take(gang->comm);
+    if (!gang->flight) {
+        cgm_gang_fail(gang, CGM_NO_MEMORY, "the executor is out of host memory");
+        return;
+    }
+    gang->state = CGM_GANG_RUNNING;
+    gang->launch_ns = now_ns;
+    gang->comm->poller->counters.jobs_launched += gang->n_expected;
+    each_written(gang, begin_write);
+    gang_fly(gang, gang->opcode == CGM_OPCODE_COPY_IN ? CGM_FLIGHT_COPY_IN : CGM_FLIGHT_RUN,
+             now_ns);
+    window_advance(gang->comm);
+}
+
+/* Outputs of a failed job are NaN; of those whose stream has not come nothing may be touched. */
+static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
+{
+    uint32_t left = 0;
+    gang->state = CGM_GANG_FAILING;
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
+        struct cgm_job *job = gang->jobs[rank];
+        if (job && !gang->launch_ns && !cgm_job_is_ready(job))
+            job_end(gang, rank, now_ns);
+        left += gang->jobs[rank] != NULL;
+    }
+    if (left > 0 && !gang->flight)
+        gang->flight = cgm_flight_take(gang->comm);
+    if (left == 0 || !gang->flight) {
+        gang_end(gang, now_ns);
+        return;
+    }
+    if (!gang->launch_ns)
+        each_written(gang, begin_write);
+    gang_fly(gang, CGM_FLIGHT_POISON, now_ns);
+}
+
+void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail)
+{
+    if (gang->state >= CGM_GANG_RUNNING)
+        return;
+    gang->status = status;
+    cgm_detail(gang->detail, sizeof(gang->detail), 0, "%s", detail);
+    struct cgm_comm *comm = gang->comm;
+    cgm_comm_ref(comm);
+    gang_poison(gang, cgm_now_ns());
+    window_advance(comm);
+    cgm_comm_unref(comm);
+}
+
+static bool gang_concerns(const struct cgm_gang *gang, uint64_t session)
+{
+    if (gang->number != 0 || session == 0)
+        return true;
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++)
+        if (gang->jobs[rank])
+            return gang->comm->sessions[rank] == session;
+    return false;
+}
+
+void cgm_gang_fail_unlaunched(struct cgm_comm *comm, uint64_t session, int status,
+                              const char *detail)
+{
+    struct cgm_gang *next;
+    cgm_comm_ref(comm);
+    for (struct cgm_gang *gang = comm->poller->gangs; gang; gang = next) {
+        next = gang->next;
+        if (gang->comm == comm && gang_concerns(gang, session))
+            cgm_gang_fail(gang, status, detail);
+    }
+    cgm_comm_unref(comm);
+}
+
+/* ---- submission ----------------------------------------------------------------------------- */
+
+int cgm_gang_check_number(const struct cgm_comm *comm, uint32_t rank, uint64_t number,
+                          char *ret_detail, size_t detail_bytes)
+{
+    uint64_t last = comm->last_number[rank];
+    if (number == 0 || (last != 0 && number != last + 1))
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "comm_number: %llu; rank %u's next one in comm %llu is %llu", (ull)number,
+                          rank, (ull)comm->id, (ull)last + 1);
+    if (number > comm->retired && number - comm->retired >= CGM_COMM_WINDOW)
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "comm_number: %llu; rank %u is %u jobs ahead of the slowest rank of comm "
+                          "%llu",
+                          (ull)number, rank, CGM_COMM_WINDOW, (ull)comm->id);
+    return CGM_OK;
+}
+
+/* From here on the rank has come for this number, whatever becomes of it. */
+static void number_take(struct cgm_comm *comm, uint32_t rank, uint64_t number)
+{
+    _Atomic uint64_t *high = &comm->poller->executor->journal->comm_high[comm->journal];
+    comm->last_number[rank] = number;
+    if (number > atomic_load_explicit(high, memory_order_relaxed))
+        atomic_store_explicit(high, number, memory_order_relaxed);
+}
+
+static void job_fail_alone(struct cgm_job *job, int status, const char *detail)
+{
+    struct cgm_gang *gang = gang_new(job->plan->comm, 0, job->accept_ns);
+    if (!gang) {
+        cgm_job_complete(job, &(struct cgm_outcome){.status = status, .detail = detail});
+        return;
+    }
+    gang->plan = job->plan;
+    gang->rows = job->rows;
+    gang->jobs[job->rank] = job;
+    cgm_gang_fail(gang, status, detail);
+}
+
+static bool job_matches(const struct cgm_gang *gang, const struct cgm_job *job, uint32_t first_rank,
+                        char *detail, size_t bytes)
+{
+    if (job->plan != gang->plan)
+        cgm_detail(detail, bytes, 0,
+                   "job %llu of comm %llu: rank %u submitted plan %llu, rank %u %llu",
+                   (ull)gang->number, (ull)gang->comm->id, job->rank, (ull)job->plan->id,
+                   first_rank, (ull)gang->plan->id);
+    else if (job->rows != gang->rows)
+        cgm_detail(detail, bytes, 0,
+                   "job %llu of comm %llu: rank %u submitted rows %llu, rank %u %llu",
+                   (ull)gang->number, (ull)gang->comm->id, job->rank, (ull)job->rows, first_rank,
+                   (ull)gang->rows);
+    else
+        return true;
+    return false;
+}
+
+static uint32_t first_rank_of(const struct cgm_gang *gang)
+{
+    uint32_t rank = 0;
+    while (!gang->jobs[rank])
+        rank++;
+    return rank;
+}
+
+static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
+{
+    char detail[CGM_CQE_DETAIL];
+    bool matches = true;
+    if (gang->n_came == 0) {
+        gang->plan = job->plan;
+        gang->opcode = job->opcode;
+        gang->rows = job->rows;
+        gang->deadline_ms = job->deadline_ms;
+    } else {
+        matches = job_matches(gang, job, first_rank_of(gang), detail, sizeof(detail));
+    }
+    gang->jobs[job->rank] = job;
+    gang->n_came++;
+    if (job->deadline_ms && (!gang->deadline_ms || job->deadline_ms < gang->deadline_ms))
+        gang->deadline_ms = job->deadline_ms;
+    if (!matches) {
+        cgm_gang_fail(gang, CGM_MISMATCH, detail);
+        return;
+    }
+    if (gang->n_came == gang->n_expected) {
+        gang->state = CGM_GANG_COLLECTED;
+        gang->collected_ns = job->accept_ns;
+    }
+}
+
+static void burnt_detail(const struct cgm_comm *comm, uint64_t number, char *ret_detail,
+                         size_t bytes)
+{
+    cgm_detail(ret_detail, bytes, 0,
+               "job %llu of comm %llu was under way when an executor ended (up to %llu)",
+               (ull)number, (ull)comm->id, (ull)comm->burnt);
+}
+
+/* The rank has come for a number that failed before: it gets the same status. */
+static void gang_join_burnt(struct cgm_gang *gang, struct cgm_job *job)
+{
+    struct cgm_comm *comm = gang->comm;
+    cgm_comm_ref(comm);
+    gang->n_came++;
+    job_fail_alone(job, gang->status, gang->detail);
+    window_advance(comm);
+    cgm_comm_unref(comm);
+}
+
+void cgm_gang_submit(struct cgm_job *job)
+{
+    struct cgm_comm *comm = job->plan->comm;
+    uint64_t number = job->comm_number;
+    char detail[CGM_CQE_DETAIL];
+    number_take(comm, job->rank, number);
+    if (comm->dead_status != CGM_OK) {
+        job_fail_alone(job, comm->dead_status, comm->dead_detail);
+        return;
+    }
+    if (number <= comm->retired) {
+        burnt_detail(comm, number, detail, sizeof(detail));
+        job_fail_alone(job, comm->burnt_status, detail);
+        return;
+    }
+    struct cgm_gang *gang = *window_slot(comm, number);
+    if (!gang && !(gang = gang_new(comm, number, job->accept_ns))) {
+        job_fail_alone(job, CGM_NO_MEMORY, "the executor is out of host memory");
+        return;
+    }
+    if (gang->state >= CGM_GANG_FAILING)
+        gang_join_burnt(gang, job);
+    else
+        gang_join(gang, job);
+}
+
+void cgm_gang_submit_local(struct cgm_job *job)
+{
+    struct cgm_gang *gang = gang_new(job->plan->comm, 0, job->accept_ns);
+    if (!gang) {
+        static const char detail[] = "the executor is out of host memory";
+        cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_NO_MEMORY, .detail = detail});
+        return;
+    }
+    gang_join(gang, job);
+}
+
+void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int status,
+                     const char *detail)
+{
+    char text[CGM_CQE_DETAIL];
+    number_take(comm, rank, number);
+    if (number <= comm->retired || comm->dead_status != CGM_OK)
+        return;
+    struct cgm_gang *gang = *window_slot(comm, number);
+    if (!gang && !(gang = gang_new(comm, number, cgm_now_ns())))
+        return;
+    gang->n_came++;
+    cgm_detail(text, sizeof(text), 0, "rank %u: %s", rank, detail);
+    cgm_comm_ref(comm);
+    cgm_gang_fail(gang, status, text);
+    window_advance(comm);
+    cgm_comm_unref(comm);
+}
+
+void cgm_gang_cancel(struct cgm_poller *poller, const struct cgm_endpoint *endpoint,
+                     uint64_t ticket, const char *detail)
+{
+    for (struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
+        for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
+            const struct cgm_job *job = gang->jobs[rank];
+            if (job && job->endpoint == endpoint && job->ticket == ticket) {
+                cgm_gang_fail(gang, CGM_CANCELLED, detail);
+                return;
+            }
+        }
+}
+
+/* ---- stepping ------------------------------------------------------------------------------- */
+
+/* The first rank whose stream has not come; comm size when all have. */
+static uint32_t first_not_ready(const struct cgm_gang *gang)
+{
+    uint32_t rank = 0;
+    while (rank < gang->comm->size && (!gang->jobs[rank] || cgm_job_is_ready(gang->jobs[rank])))
+        rank++;
+    return rank;
+}
+
+static bool is_next(const struct cgm_gang *gang)
+{
+    return gang->number == 0 || gang->comm->launched + 1 == gang->number;
+}
+
+bool cgm_gang_awaits_stream(const struct cgm_gang *gang)
+{
+    return gang->state == CGM_GANG_COLLECTED && first_not_ready(gang) < gang->comm->size;
+}
+
+static bool is_late(uint64_t from_ns, uint64_t limit_ms, uint64_t now_ns)
+{
+    return limit_ms != 0 && now_ns > from_ns && (now_ns - from_ns) / 1000000 >= limit_ms;
+}
+
+static void missing_ranks(const struct cgm_gang *gang, char *ret_text, size_t size)
+{
+    size_t used = 0;
+    ret_text[0] = '\0';
+    for (uint32_t rank = 0; rank < gang->comm->size && used + 16 < size; rank++)
+        if (!gang->jobs[rank])
+            used += (size_t)snprintf(ret_text + used, size - used, "%s%u", used ? ", " : "", rank);
+}
+
+static bool step_collecting(struct cgm_gang *gang, uint64_t now_ns)
+{
+    char detail[CGM_CQE_DETAIL], missing[80];
+    uint64_t limit_ms = gang->deadline_ms ? gang->deadline_ms : gang->comm->join_timeout_ms;
+    if (!is_late(gang->first_ns, limit_ms, now_ns))
+        return false;
+    missing_ranks(gang, missing, sizeof(missing));
+    cgm_detail(detail, sizeof(detail), 0,
+               "rank %s of comm %llu did not submit job %llu within %llu ms", missing,
+               (ull)gang->comm->id, (ull)gang->number, (ull)limit_ms);
+    cgm_gang_fail(gang, CGM_JOIN_TIMEOUT, detail);
+    return true;
+}
+
+static bool step_late_stream(struct cgm_gang *gang, uint32_t rank, uint64_t now_ns)
+{
+    char detail[CGM_CQE_DETAIL];
+    uint64_t limit_ms = gang->deadline_ms;
+    uint64_t from_ns = gang->first_ns;
+    if (limit_ms == 0) {
+        limit_ms = gang->comm->poller->executor->limits.ready_timeout_ns / 1000000;
+        from_ns = gang->collected_ns;
+    }
+    if (!is_late(from_ns, limit_ms, now_ns))
+        return false;
+    cgm_detail(detail, sizeof(detail), 0,
+               "the stream of rank %u did not reach job %llu of comm %llu within %llu ms", rank,
+               (ull)gang->number, (ull)gang->comm->id, (ull)limit_ms);
+    cgm_gang_fail(gang, CGM_READY_TIMEOUT, detail);
+    return true;
+}
+
+static bool step_collected(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
+{
+    uint32_t rank = first_not_ready(gang);
+    if (rank == gang->comm->size && is_next(gang)) {
+        gang_launch(gang, now_ns);
+        return true;
+    }
+    return look_at_deadlines && rank < gang->comm->size && step_late_stream(gang, rank, now_ns);
+}
+
+static void watch(struct cgm_gang *gang, uint64_t now_ns)
+{
+    uint64_t limit_ns = gang->comm->poller->executor->limits.job_timeout_ns;
+    int running = CGM_OK;
+    if (limit_ns == 0 || now_ns - gang->launch_ns < limit_ns)
+        return;
+    atomic_compare_exchange_strong(&gang->flight->run.status, &running, CGM_WATCHDOG);
+    if (now_ns - gang->launch_ns < limit_ns + WATCHDOG_GRACE_NS)
+        return;
+    cgm_executor_log(3, "comm %llu: job %llu does not end after its abort: the executor ends",
+                     (ull)gang->comm->id, (ull)gang->number);
+    abort();
+}
+
+static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
+{
+    if (!cgm_flight_is_done(gang->flight)) {
+        if (look_at_deadlines)
+            watch(gang, now_ns);
+        return false;
+    }
+    gang->status = atomic_load(&gang->flight->run.status);
+    if (gang->status != CGM_OK) {
+        cgm_detail(gang->detail, sizeof(gang->detail), 0, "job %llu of comm %llu: %s after %llu ms",
+                   (ull)gang->number, (ull)gang->comm->id, cgm_status_text(gang->status),
+                   (ull)(now_ns - gang->launch_ns) / 1000000);
+        gang_poison(gang, now_ns);
+        return true;
+    }
+    each_written(gang, restore);
+    each_written(gang, end_write);
+    gang_end(gang, now_ns);
+    return true;
+}
+
+static bool step_failing(struct cgm_gang *gang, uint64_t now_ns)
+{
+    if (!cgm_flight_is_done(gang->flight))
+        return false;
+    each_written(gang, end_write);
+    gang_end(gang, now_ns);
+    return true;
+}
+
+bool cgm_gang_step(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
+{
+    switch (gang->state) {
+    case CGM_GANG_COLLECTING:
+        return look_at_deadlines && step_collecting(gang, now_ns);
+    case CGM_GANG_COLLECTED:
+        return step_collected(gang, now_ns, look_at_deadlines);
+    case CGM_GANG_RUNNING:
+        return step_running(gang, now_ns, look_at_deadlines);
+    case CGM_GANG_FAILING:
+        return step_failing(gang, now_ns);
+    case CGM_GANG_ENDED:
+        break;
+    }
+    return false;
+}

@@ -1,0 +1,78 @@
+/* Matching: a gang is one number of one comm, the jobs that the ranks submitted under it, from the
+ * first submission to the last completion. Owned by the poller.
+ *
+ * COLLECTING -> COLLECTED -> RUNNING -> ENDED
+ *      \___________\___________\-> FAILING -> ENDED
+ *
+ * Gangs of one comm are launched in the order of their numbers. A failed number is burnt: its gang
+ * stays in the window until every rank has come for its status. */
+#ifndef CGM_GANG_H
+#define CGM_GANG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/executor/comm.h"
+#include "daemon/executor/flight.h"
+#include "daemon/executor/job.h"
+
+enum cgm_gang_state {
+    CGM_GANG_COLLECTING, /* ranks are missing */
+    CGM_GANG_COLLECTED,  /* streams are missing, or an earlier number is not launched yet */
+    CGM_GANG_RUNNING,
+    CGM_GANG_FAILING, /* outputs are being poisoned */
+    CGM_GANG_ENDED,
+};
+
+struct cgm_gang {
+    struct cgm_gang *previous, *next; /* in the poller's list of gangs that wait or run */
+    struct cgm_comm *comm;
+    struct cgm_plan *plan; /* of the jobs, which reference it */
+    uint64_t number;       /* 0: a local operation of one rank, in no window */
+    enum cgm_gang_state state;
+    uint32_t opcode, n_expected, n_came;
+    uint64_t rows;
+    uint64_t first_ns, collected_ns, launch_ns, deadline_ms; /* deadline 0: the comm's */
+    struct cgm_flight *flight;
+    int status;
+    char detail[CGM_CQE_DETAIL];
+    struct cgm_job *jobs[]; /* by rank; NULL: has not come, or has completed */
+};
+
+/* Takes over a checked collective job: starts or joins the gang of its number, or fails it. */
+void cgm_gang_submit(struct cgm_job *job);
+
+/* Takes over a checked job that needs no other rank. */
+void cgm_gang_submit_local(struct cgm_job *job);
+
+/* Whether a rank may submit this number now. OK, or INVALID_ARGUMENT with the number expected. */
+int cgm_gang_check_number(const struct cgm_comm *comm, uint32_t rank, uint64_t number,
+                          char *ret_detail, size_t detail_bytes);
+
+/* The entry of this rank and number was refused: the number fails on all ranks. */
+void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int status,
+                     const char *detail);
+
+/* Fails a gang that is not launched; no effect on others. */
+void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail);
+
+/* Fails what is not launched in a comm: every collective job, and the local jobs of `session` (0:
+ * of all sessions). */
+void cgm_gang_fail_unlaunched(struct cgm_comm *comm, uint64_t session, int status,
+                              const char *detail);
+
+/* Cancels the unlaunched job with this ticket, on all ranks. */
+void cgm_gang_cancel(struct cgm_poller *poller, const struct cgm_endpoint *endpoint,
+                     uint64_t ticket, const char *detail);
+
+/* One step of a gang that waits or runs: launch, deadline, end. The gang may be gone afterwards. */
+bool cgm_gang_step(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines);
+
+/* True when nothing but a stream's write can move the gang on: nobody will wake the poller. */
+bool cgm_gang_awaits_stream(const struct cgm_gang *gang);
+
+const char *cgm_gang_state_name(enum cgm_gang_state state);
+
+void cgm_gang_free_all(struct cgm_comm *comm);
+
+#endif

@@ -1,0 +1,25 @@
+/* A job: one accepted ring entry, until its completion is written. Owned by the poller. */
+#ifndef CGM_JOB_H
+#define CGM_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/executor/backend.h"
+#include "daemon/executor/memory.h"
+#include "proto/ring.h"
+
+struct cgm_endpoint;
+struct cgm_plan;
+
+struct cgm_job {
+    struct cgm_job *next; /* in the endpoint's free list, or in the poller's list of idle waiters */
+    struct cgm_endpoint *endpoint;
+    struct cgm_plan *plan; /* referenced; NULL for a noop */
+    uint64_t ticket, comm_number, rows, submit_ns, accept_ns, deadline_ms;
+    uint32_t slot, opcode, rank, flags, chunk;
+    struct cgm_memory *memory[CGM_OPERAND_COUNT]; /* referenced; NULL: absent */
+    struct cgm_view view[CGM_OPERAND_COUNT];
+};
+
+#endif

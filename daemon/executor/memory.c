@@ -1,0 +1,293 @@
+#include "daemon/executor/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/executor/endpoint.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+void cgm_memory_ref(struct cgm_memory *memory)
+{
+    memory->users++;
+}
+
+static void memory_free_step(struct cgm_request *request)
+{
+    struct cgm_memory *memory = request->object;
+    request->executor->ops->mem_free(memory->mem);
+    free(memory);
+    cgm_request_ok(request);
+}
+
+static void memory_free_if_unused(struct cgm_memory *memory)
+{
+    if (memory->users == 0 && memory->removal) {
+        memory->removal->object = memory;
+        cgm_request_to_mapper(memory->removal, memory_free_step);
+    }
+}
+
+void cgm_memory_unref(struct cgm_memory *memory)
+{
+    memory->users--;
+    if (memory->users == 0 && memory->on_unused) {
+        memory->on_unused(memory); /* may free it */
+        return;
+    }
+    memory_free_if_unused(memory);
+}
+
+static _Atomic uint32_t *journal_writers(struct cgm_executor *executor,
+                                         const struct cgm_memory *memory)
+{
+    if (memory->journal >= CGM_JOURNAL_BUFFERS)
+        return NULL;
+    return &executor->journal->writers[memory->journal];
+}
+
+void cgm_memory_begin_write(struct cgm_executor *executor, const struct cgm_memory *memory)
+{
+    _Atomic uint32_t *writers = journal_writers(executor, memory);
+    if (writers)
+        atomic_fetch_add(writers, 1);
+}
+
+void cgm_memory_end_write(struct cgm_executor *executor, const struct cgm_memory *memory)
+{
+    _Atomic uint32_t *writers = journal_writers(executor, memory);
+    if (writers)
+        atomic_fetch_sub(writers, 1);
+}
+
+void cgm_memory_restored(struct cgm_executor *executor, struct cgm_memory *memory)
+{
+    Cgm__BufferRestored event = CGM__BUFFER_RESTORED__INIT;
+    event.id = memory->id;
+    memory->tainted = false;
+    cgm_event_send(executor, CGM_MSG_BUFFER_RESTORED, &event.base);
+}
+
+/* ---- registering, on the poller ------------------------------------------------------------- */
+
+static void memory_answer(struct cgm_request *request, const struct cgm_memory *memory)
+{
+    Cgm__Memory reply = CGM__MEMORY__INIT;
+    int fd = -1;
+    reply.id = memory->id;
+    reply.bytes = memory->mem_bytes;
+    if (request->type != CGM_MSG_BUFFER_ALLOC) {
+        cgm_request_ok(request);
+        return;
+    }
+    int status = request->executor->ops->mem_export(memory->mem, &fd);
+    if (status != CGM_OK) {
+        cgm_request_fail(request, status, "memory of buffer %llu cannot be exported",
+                         (unsigned long long)memory->id);
+        return;
+    }
+    cgm_request_answer(request, CGM_MSG_MEMORY, &reply.base, &fd, 1);
+    close(fd);
+}
+
+/* Mapper. */
+static void memory_discard_step(struct cgm_request *request)
+{
+    struct cgm_memory *memory = request->object;
+    request->executor->ops->mem_free(memory->mem);
+    free(memory);
+    cgm_request_fail(request, request->status, "the memory object cannot be registered: %s",
+                     cgm_status_text(request->status));
+}
+
+static void memory_register(struct cgm_request *request)
+{
+    struct cgm_poller *poller = &request->executor->poller;
+    struct cgm_memory *memory = request->object;
+    int status = cgm_map_add(&poller->memories, memory->id, memory);
+    if (status == CGM_OK && memory->session != 0)
+        status = cgm_endpoint_grant(cgm_map_get(&poller->endpoints, memory->session), memory,
+                                    !memory->read_only);
+    if (status == CGM_OK) {
+        memory_answer(request, memory);
+        return;
+    }
+    if (cgm_map_get(&poller->memories, memory->id) == memory)
+        cgm_map_remove(&poller->memories, memory->id);
+    request->status = status;
+    cgm_request_to_mapper(request, memory_discard_step);
+}
+
+/* ---- making, on the mapper ------------------------------------------------------------------ */
+
+static struct cgm_memory *memory_new(uint64_t id, uint32_t generation, uint64_t bytes,
+                                     uint32_t device, uint32_t journal)
+{
+    struct cgm_memory *memory = calloc(1, sizeof(*memory));
+    if (!memory)
+        return NULL;
+    memory->id = id;
+    memory->generation = generation;
+    memory->bytes = bytes;
+    memory->device = device;
+    memory->journal = journal;
+    return memory;
+}
+
+static void memory_made(struct cgm_request *request, struct cgm_memory *memory, int status,
+                        const char *detail)
+{
+    if (status != CGM_OK) {
+        free(memory);
+        cgm_request_fail(request, status, "%s", detail);
+        return;
+    }
+    memory->mem_bytes = request->executor->ops->mem_bytes(memory->mem);
+    request->object = memory;
+    cgm_request_to_poller(request, memory_register);
+}
+
+void cgm_buffer_on_alloc(struct cgm_request *request)
+{
+    const Cgm__BufferAlloc *m = (const Cgm__BufferAlloc *)request->message;
+    struct cgm_executor *executor = request->executor;
+    char detail[160] = "";
+    if (m->device >= executor->n_devices) {
+        cgm_request_fail(request, CGM_INVALID_ARGUMENT, "device: %u; this node has 0 to %u",
+                         m->device, executor->n_devices - 1);
+        return;
+    }
+    struct cgm_memory *memory = memory_new(m->id, m->generation, m->bytes, m->device, m->journal);
+    int status = memory ? executor->ops->mem_alloc(executor->backend, m->device, m->bytes, m->flags,
+                                                   &memory->mem)
+                        : CGM_NO_MEMORY;
+    cgm_detail(detail, sizeof(detail), 0, "bytes: %llu on device %u could not be allocated",
+               (unsigned long long)m->bytes, m->device);
+    memory_made(request, memory, status, detail);
+}
+
+void cgm_buffer_on_adopt(struct cgm_request *request)
+{
+    const Cgm__BufferAdopt *m = (const Cgm__BufferAdopt *)request->message;
+    struct cgm_executor *executor = request->executor;
+    int fd = cgm_packet_take_fd(request->packet, 0);
+    struct cgm_memory *memory = memory_new(m->id, m->generation, m->bytes, m->device, m->journal);
+    int status =
+        memory ? executor->ops->mem_adopt(executor->backend, m->device, fd, m->bytes, &memory->mem)
+               : CGM_NO_MEMORY;
+    if (memory)
+        memory->tainted = m->tainted;
+    if (fd >= 0)
+        close(fd);
+    memory_made(request, memory, status, "memory could not be adopted");
+}
+
+/* Gathers the segments; false when the lists do not fit together. */
+static bool import_segments(const Cgm__ImportAdd *m, struct cgm_packet *packet,
+                            struct cgm_memory_segment *ret_segments)
+{
+    unsigned next_fd = 0;
+    if (m->n_kind == 0 || m->n_kind > CGM_IMPORT_SEGMENTS_MAX || m->n_offset != m->n_kind ||
+        m->n_length != m->n_kind)
+        return false;
+    for (size_t i = 0; i < m->n_kind; i++) {
+        struct cgm_memory_segment *s = &ret_segments[i];
+        *s = (struct cgm_memory_segment){
+            .kind = m->kind[i], .fd = -1, .offset = m->offset[i], .length = m->length[i]};
+        if (s->kind == 1 && next_fd < packet->n_fds)
+            s->fd = packet->fds[next_fd++];
+        if (s->kind == 2 && i < m->n_handle && m->handle[i].len == sizeof(s->handle))
+            memcpy(s->handle, m->handle[i].data, sizeof(s->handle));
+    }
+    return true;
+}
+
+void cgm_import_on_add(struct cgm_request *request)
+{
+    const Cgm__ImportAdd *m = (const Cgm__ImportAdd *)request->message;
+    struct cgm_executor *executor = request->executor;
+    struct cgm_memory_segment segments[CGM_IMPORT_SEGMENTS_MAX];
+    char detail[256] = "segments: the lists of kinds, offsets and lengths differ in size";
+    uint64_t bytes = 0;
+    if (m->device >= executor->n_devices || !import_segments(m, request->packet, segments)) {
+        cgm_request_fail(request, CGM_INVALID_ARGUMENT, "%s", detail);
+        return;
+    }
+    for (size_t i = 0; i < m->n_length; i++)
+        bytes += m->length[i];
+    struct cgm_memory *memory =
+        memory_new(m->id, m->generation, bytes, m->device, CGM_JOURNAL_NONE);
+    int status = memory ? executor->ops->mem_import(executor->backend, m->device, segments,
+                                                    (uint32_t)m->n_kind, m->read_only, detail,
+                                                    sizeof(detail), &memory->mem)
+                        : CGM_NO_MEMORY;
+    if (memory) {
+        memory->session = m->session;
+        memory->read_only = m->read_only;
+    }
+    memory_made(request, memory, status, detail);
+}
+
+/* ---- removing and granting, on the poller --------------------------------------------------- */
+
+static void revoke_from(void *context, uint64_t session, void *value)
+{
+    (void)session;
+    cgm_endpoint_revoke(value, ((struct cgm_memory *)context)->id);
+}
+
+void cgm_memory_forget(struct cgm_poller *poller, struct cgm_memory *memory)
+{
+    cgm_map_remove(&poller->memories, memory->id);
+    cgm_map_each(&poller->endpoints, revoke_from, memory);
+}
+
+void cgm_memory_on_remove(struct cgm_request *request)
+{
+    struct cgm_poller *poller = &request->executor->poller;
+    uint64_t id = request->type == CGM_MSG_BUFFER_REMOVE
+                      ? ((const Cgm__BufferRemove *)request->message)->id
+                      : ((const Cgm__ImportRemove *)request->message)->id;
+    struct cgm_memory *memory = cgm_map_get(&poller->memories, id);
+    if (!memory || memory->owner) {
+        cgm_request_fail(request, CGM_NOT_FOUND, "id: %llu is no memory object",
+                         (unsigned long long)id);
+        return;
+    }
+    cgm_memory_forget(poller, memory);
+    memory->removal = request;
+    memory_free_if_unused(memory);
+}
+
+void cgm_memory_on_rewritten(struct cgm_request *request)
+{
+    const Cgm__BufferRewritten *m = (const Cgm__BufferRewritten *)request->message;
+    struct cgm_memory *memory = cgm_map_get(&request->executor->poller.memories, m->id);
+    if (memory)
+        memory->tainted = false;
+    cgm_request_ok(request);
+}
+
+void cgm_grant_on_add(struct cgm_request *request)
+{
+    const Cgm__Grant *m = (const Cgm__Grant *)request->message;
+    struct cgm_poller *poller = &request->executor->poller;
+    struct cgm_memory *memory = cgm_map_get(&poller->memories, m->id);
+    struct cgm_endpoint *endpoint = cgm_map_get(&poller->endpoints, m->session);
+    int status = memory ? cgm_endpoint_grant(endpoint, memory, m->writable) : CGM_NOT_FOUND;
+    if (status == CGM_OK)
+        cgm_request_ok(request);
+    else
+        cgm_request_fail(request, status, "session %llu or object %llu is not here",
+                         (unsigned long long)m->session, (unsigned long long)m->id);
+}
+
+void cgm_grant_on_revoke(struct cgm_request *request)
+{
+    const Cgm__Revoke *m = (const Cgm__Revoke *)request->message;
+    struct cgm_endpoint *endpoint = cgm_map_get(&request->executor->poller.endpoints, m->session);
+    if (endpoint)
+        cgm_endpoint_revoke(endpoint, m->id);
+    cgm_request_ok(request);
+}

@@ -1,0 +1,60 @@
+/* Memory objects: buffers, user buffers of plans, and imports, by id. Owned by the poller; the
+ * mapper makes and frees the device memory. */
+#ifndef CGM_MEMORY_H
+#define CGM_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/executor/backend.h"
+#include "daemon/executor/request.h"
+
+struct cgm_plan;
+
+#define CGM_JOURNAL_NONE UINT32_MAX
+
+struct cgm_memory {
+    uint64_t id;
+    uint32_t generation;
+    uint32_t device;
+    uint32_t journal; /* CGM_JOURNAL_NONE: an import, which cannot be tainted */
+    uint64_t session; /* whose import; 0: a buffer */
+    struct cgm_mem *mem;
+    uint64_t bytes;     /* as asked for */
+    uint64_t mem_bytes; /* as the backend rounded up: the bound of every operand */
+    bool tainted, read_only;
+    uint32_t users;              /* unfinished jobs that name it, and pins of plans */
+    struct cgm_request *removal; /* answered when the last user is gone; NULL: not removed */
+    struct cgm_plan *owner;      /* of a user buffer; NULL: a buffer or an import */
+    void (*on_unused)(struct cgm_memory *memory); /* of a removed plan's user buffer */
+};
+
+/* A session's right to name a memory object in its jobs. */
+struct cgm_grant {
+    struct cgm_memory *memory;
+    bool writable;
+};
+
+void cgm_memory_ref(struct cgm_memory *memory);
+void cgm_memory_unref(struct cgm_memory *memory);
+
+/* Takes the object out of the map and of every session's reach; its users keep it. */
+void cgm_memory_forget(struct cgm_poller *poller, struct cgm_memory *memory);
+
+/* Journal marks around a launch that writes the object. */
+void cgm_memory_begin_write(struct cgm_executor *executor, const struct cgm_memory *memory);
+void cgm_memory_end_write(struct cgm_executor *executor, const struct cgm_memory *memory);
+
+/* The whole of a tainted object was rewritten by a job. */
+void cgm_memory_restored(struct cgm_executor *executor, struct cgm_memory *memory);
+
+/* First steps of the broker's requests; the comment says on which thread. */
+void cgm_buffer_on_alloc(struct cgm_request *request);     /* mapper */
+void cgm_buffer_on_adopt(struct cgm_request *request);     /* mapper */
+void cgm_import_on_add(struct cgm_request *request);       /* mapper */
+void cgm_memory_on_remove(struct cgm_request *request);    /* poller; BufferRemove, ImportRemove */
+void cgm_memory_on_rewritten(struct cgm_request *request); /* poller */
+void cgm_grant_on_add(struct cgm_request *request);        /* poller */
+void cgm_grant_on_revoke(struct cgm_request *request);     /* poller */
+
+#endif

@@ -1,0 +1,392 @@
+#include "daemon/executor/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/executor/memory.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+typedef unsigned long long ull;
+
+#define OPERAND_ALIGN 256u
+
+void cgm_plan_ref(struct cgm_plan *plan)
+{
+    plan->users++;
+}
+
+/* ---- freeing, on the mapper ----------------------------------------------------------------- */
+
+static void rank_fini(struct cgm_plan *plan, uint32_t rank, const struct cgm_backend_ops *ops)
+{
+    struct cgm_plan_rank *r = &plan->ranks[rank];
+    for (uint32_t i = 0; r->flags && i < plan->n_flags; i++)
+        if (r->flags[i])
+            ops->flag_free(r->flags[i]);
+    free(r->flags);
+    if (plan->done[rank])
+        ops->flag_free(plan->done[rank]);
+    if (r->scratch)
+        ops->mem_free(r->scratch);
+    if (r->user)
+        ops->mem_free(r->user);
+    free(plan->user[rank]);
+    if (plan->warm[rank])
+        ops->mem_free(plan->warm[rank]);
+}
+
+static void plan_free(struct cgm_plan *plan, const struct cgm_backend_ops *ops)
+{
+    for (uint32_t rank = 0; rank < plan->comm->size; rank++)
+        rank_fini(plan, rank, ops);
+    free(plan);
+}
+
+/* ---- making, on the mapper ------------------------------------------------------------------ */
+
+/* The user buffer of one rank, made like a buffer but owned by the plan. */
+static int make_user_buffer(struct cgm_plan *plan, uint32_t rank, struct cgm_executor *executor,
+                            uint64_t id, uint32_t journal)
+{
+    struct cgm_shape shape = cgm_operation_user_buffer(&plan->spec);
+    uint64_t bytes = shape.rows * shape.cols * cgm_dtype_bytes(shape.dtype);
+    struct cgm_memory *memory = plan->user[rank] = calloc(1, sizeof(*memory));
+    if (!memory)
+        return CGM_NO_MEMORY;
+    int status = executor->ops->mem_alloc(executor->backend, plan->ranks[rank].device, bytes, 0,
+                                          &plan->ranks[rank].user);
+    if (status != CGM_OK)
+        return status;
+    *memory = (struct cgm_memory){.id = id,
+                                  .generation = (uint32_t)executor->life,
+                                  .device = plan->ranks[rank].device,
+                                  .journal = journal,
+                                  .mem = plan->ranks[rank].user,
+                                  .bytes = bytes,
+                                  .owner = plan};
+    memory->mem_bytes = executor->ops->mem_bytes(memory->mem);
+    return CGM_OK;
+}
+
+static int make_flags(struct cgm_plan *plan, uint32_t rank, struct cgm_executor *executor)
+{
+    struct cgm_plan_rank *r = &plan->ranks[rank];
+    int status =
+        executor->ops->flag_new(executor->backend, r->device, CGM_FLAG_HOST, &plan->done[rank]);
+    r->flags = calloc(plan->n_flags + 1, sizeof(struct cgm_flag *));
+    if (!r->flags)
+        return CGM_NO_MEMORY;
+    for (uint32_t i = 0; i < plan->n_flags && status == CGM_OK; i++)
+        status =
+            executor->ops->flag_new(executor->backend, r->device, CGM_FLAG_DEVICE, &r->flags[i]);
+    return status;
+}
+
+static int make_rank(struct cgm_plan *plan, uint32_t rank, struct cgm_executor *executor,
+                     const Cgm__PlanAdd *m)
+{
+    struct cgm_plan_rank *r = &plan->ranks[rank];
+    r->device = plan->comm->devices[rank];
+    r->compute = plan->comm->compute[rank];
+    r->comm = plan->comm->comm[rank];
+    int status = make_user_buffer(plan, rank, executor, m->buffer_ids[rank], m->journals[rank]);
+    if (status == CGM_OK && plan->scratch_bytes > 0)
+        status = executor->ops->mem_alloc(executor->backend, r->device, plan->scratch_bytes, 0,
+                                          &r->scratch);
+    if (status == CGM_OK)
+        status = make_flags(plan, rank, executor);
+    return status;
+}
+
+/* The fewest rows that a job of this plan can have: enough to touch every kernel and buffer. */
+static uint64_t warm_rows(const struct cgm_spec *spec)
+{
+    return cgm_operation_shards_rows(spec->op) ? spec->world : 1;
+}
+
+/* Lays the operands of the first run behind each other; all of them optional ones included. */
+static int make_warm_operands(struct cgm_plan *plan, uint32_t rank, struct cgm_executor *executor,
+                              struct cgm_view *ret_views)
+{
+    uint64_t offset = 0;
+    struct cgm_shape shape;
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
+        ret_views[i] = (struct cgm_view){0};
+        if (cgm_operation_operand(&plan->spec, warm_rows(&plan->spec), i, &shape) == CGM_ABSENT)
+            continue;
+        ret_views[i] = (struct cgm_view){.offset_bytes = offset,
+                                         .rows = shape.rows,
+                                         .cols = shape.cols,
+                                         .stride = shape.cols,
+                                         .dtype = shape.dtype};
+        uint64_t bytes = shape.rows * shape.cols * cgm_dtype_bytes(shape.dtype);
+        offset += (bytes + OPERAND_ALIGN - 1) / OPERAND_ALIGN * OPERAND_ALIGN;
+    }
+    int status = executor->ops->mem_alloc(executor->backend, plan->ranks[rank].device, offset, 0,
+                                          &plan->warm[rank]);
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
+        if (ret_views[i].rows > 0)
+            ret_views[i].mem = plan->warm[rank];
+    return status;
+}
+
+static void plan_register_step(struct cgm_request *request);
+static void plan_discard_step(struct cgm_request *request);
+
+static int plan_make(struct cgm_plan *plan, struct cgm_executor *executor, const Cgm__PlanAdd *m)
+{
+    int status = CGM_OK;
+    plan->scratch_bytes =
+        plan->algorithm->scratch_bytes ? plan->algorithm->scratch_bytes(&plan->spec) : 0;
+    plan->n_flags = plan->algorithm->flags ? plan->algorithm->flags(&plan->spec) : 0;
+    for (uint32_t rank = 0; rank < plan->spec.world && status == CGM_OK; rank++) {
+        status = make_rank(plan, rank, executor, m);
+        if (status == CGM_OK)
+            status = make_warm_operands(plan, rank, executor, plan->flight->views[rank]);
+    }
+    return status;
+}
+
+static void plan_make_step(struct cgm_request *request)
+{
+    struct cgm_plan *plan = request->object;
+    int status = plan_make(plan, request->executor, (const Cgm__PlanAdd *)request->message);
+    if (status == CGM_OK) {
+        cgm_request_to_poller(request, plan_register_step);
+        return;
+    }
+    request->status = status;
+    cgm_request_to_poller(request, plan_discard_step);
+}
+
+/* ---- coming, on the poller ------------------------------------------------------------------ */
+
+static void plan_discarded_step(struct cgm_request *request)
+{
+    struct cgm_plan *plan = request->object;
+    plan_free(plan, request->executor->ops);
+    cgm_request_fail(request, request->status, "plan: %s on the ranks' devices failed: %s",
+                     request->status == CGM_NO_MEMORY ? "memory for user buffers and workspace"
+                                                      : "the first run",
+                     cgm_status_text(request->status));
+}
+
+static void plan_discard_step(struct cgm_request *request)
+{
+    struct cgm_plan *plan = request->object;
+    cgm_flight_give(plan->comm, plan->flight);
+    cgm_comm_unref(plan->comm);
+    cgm_request_to_mapper(request, plan_discarded_step);
+}
+
+static int register_user_buffers(struct cgm_plan *plan, struct cgm_poller *poller)
+{
+    int status = CGM_OK;
+    for (uint32_t rank = 0; rank < plan->spec.world && status == CGM_OK; rank++)
+        status = cgm_map_add(&poller->memories, plan->user[rank]->id, plan->user[rank]);
+    return status;
+}
+
+static void unregister_user_buffers(struct cgm_plan *plan, struct cgm_poller *poller)
+{
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++)
+        if (cgm_map_get(&poller->memories, plan->user[rank]->id) == plan->user[rank])
+            cgm_memory_forget(poller, plan->user[rank]);
+}
+
+static void plan_register_step(struct cgm_request *request)
+{
+    struct cgm_plan *plan = request->object;
+    struct cgm_poller *poller = &request->executor->poller;
+    int status = register_user_buffers(plan, poller);
+    if (status == CGM_OK)
+        status = cgm_map_add(&poller->plans, plan->id, plan);
+    if (status != CGM_OK) {
+        unregister_user_buffers(plan, poller);
+        request->status = status;
+        plan_discard_step(request);
+        return;
+    }
+    struct cgm_flight *flight = plan->flight;
+    flight->plan = plan;
+    flight->kind = CGM_FLIGHT_RUN;
+    flight->ranks_mask = plan->spec.world == 64 ? UINT64_MAX : (1ull << plan->spec.world) - 1;
+    flight->run.phases = NULL;
+    flight->run.phases_max = 0;
+    flight->launch.rows = warm_rows(&plan->spec);
+    flight->launch.accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;
+    plan->next_warming = poller->warming;
+    poller->warming = plan;
+    cgm_flight_start(flight, cgm_now_ns());
+}
+
+static int plan_init(struct cgm_plan *plan, const Cgm__PlanCreate *asked, char *detail,
+                     size_t bytes)
+{
+    struct cgm_comm *comm = plan->comm;
+    int status = cgm_spec_init(asked, comm->size, comm->devices_shared, detail, bytes, &plan->spec);
+    if (status != CGM_OK)
+        return status;
+    status =
+        cgm_algorithm_choose(&plan->spec, plan->reason, sizeof(plan->reason), &plan->algorithm);
+    if (status != CGM_OK)
+        return cgm_detail(detail, bytes, status, "%s", plan->reason);
+    plan->flight = cgm_flight_take(comm);
+    return plan->flight ? CGM_OK
+                        : cgm_detail(detail, bytes, CGM_NO_MEMORY, "plan: out of host memory");
+}
+
+static void plan_add(struct cgm_request *request, struct cgm_comm *comm,
+                     const Cgm__PlanCreate *asked)
+{
+    const Cgm__PlanAdd *m = (const Cgm__PlanAdd *)request->message;
+    char detail[400] = "plan: out of host memory";
+    struct cgm_plan *plan = calloc(1, sizeof(*plan));
+    int status = CGM_NO_MEMORY;
+    if (plan) {
+        plan->id = m->id;
+        plan->comm = comm;
+        plan->creation = request;
+        status = plan_init(plan, asked, detail, sizeof(detail));
+    }
+    if (status != CGM_OK) {
+        free(plan);
+        cgm_request_fail(request, status, "%s", detail);
+        return;
+    }
+    cgm_comm_ref(comm);
+    request->object = plan;
+    cgm_request_to_mapper(request, plan_make_step);
+}
+
+void cgm_plan_on_add(struct cgm_request *request)
+{
+    const Cgm__PlanAdd *m = (const Cgm__PlanAdd *)request->message;
+    Cgm__PlanCreate *asked = cgm__plan_create__unpack(NULL, m->request.len, m->request.data);
+    struct cgm_comm *comm =
+        asked ? cgm_map_get(&request->executor->poller.comms, asked->comm) : NULL;
+    if (comm && m->n_buffer_ids == comm->size && m->n_journals == comm->size)
+        plan_add(request, comm, asked);
+    else
+        cgm_request_fail(request, CGM_NOT_FOUND,
+                         "comm: %llu is not here, or there is not one buffer id a rank",
+                         asked ? (ull)asked->comm : 0);
+    if (asked)
+        cgm__plan_create__free_unpacked(asked, NULL);
+}
+
+/* On the mapper, after the first run: the plan is in use from the answer on. */
+static void plan_answer_step(struct cgm_request *request)
+{
+    const struct cgm_backend_ops *ops = request->executor->ops;
+    struct cgm_plan *plan = request->object;
+    struct cgm_shape shape = cgm_operation_user_buffer(&plan->spec);
+    Cgm__PlanAdded reply = CGM__PLAN_ADDED__INIT;
+    int fds[CGM_COMM_SIZE_MAX], status = CGM_OK;
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++) {
+        ops->mem_free(plan->warm[rank]);
+        plan->warm[rank] = NULL;
+    }
+    while (n < plan->spec.world && status == CGM_OK)
+        if ((status = ops->mem_export(plan->ranks[n].user, &fds[n])) == CGM_OK)
+            n++;
+    reply.algorithm = (uint32_t)plan->algorithm->number;
+    reply.reason = plan->reason;
+    reply.user_rows = shape.rows;
+    reply.user_cols = shape.cols;
+    reply.user_dtype = (uint32_t)shape.dtype;
+    reply.user_bytes = plan->user[0]->mem_bytes;
+    reply.chunks = plan->spec.world;
+    reply.workspace_bytes = plan->user[0]->mem_bytes + plan->scratch_bytes;
+    if (status == CGM_OK)
+        cgm_request_answer(request, CGM_MSG_PLAN_ADDED, &reply.base, fds, n);
+    else
+        cgm_request_fail(request, status, "plan: its user buffers cannot be exported");
+    while (n > 0)
+        close(fds[--n]);
+}
+
+bool cgm_plan_step_warming(struct cgm_poller *poller)
+{
+    bool busy = false;
+    struct cgm_plan **link = &poller->warming;
+    while (*link) {
+        struct cgm_plan *plan = *link;
+        struct cgm_request *request = plan->creation;
+        if (!cgm_flight_is_done(plan->flight)) {
+            link = &plan->next_warming;
+            continue;
+        }
+        *link = plan->next_warming;
+        int status = atomic_load(&plan->flight->run.status);
+        busy = true;
+        if (status != CGM_OK) {
+            cgm_executor_log(4, "plan %llu: its first run failed: %s", (ull)plan->id,
+                             cgm_status_text(status));
+            cgm_map_remove(&poller->plans, plan->id);
+            unregister_user_buffers(plan, poller);
+            request->status = status;
+            plan_discard_step(request);
+            continue;
+        }
+        cgm_flight_give(plan->comm, plan->flight);
+        plan->flight = NULL;
+        plan->creation = NULL;
+        cgm_request_to_mapper(request, plan_answer_step);
+    }
+    return busy;
+}
+
+/* ---- going ---------------------------------------------------------------------------------- */
+
+static void plan_freed_step(struct cgm_request *request)
+{
+    struct cgm_plan *plan = request->object;
+    plan_free(plan, request->executor->ops);
+    cgm_request_ok(request);
+}
+
+static void plan_free_if_unused(struct cgm_plan *plan)
+{
+    if (plan->users > 0 || !plan->removal)
+        return;
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++)
+        if (plan->user[rank]->users > 0)
+            return; /* a job of another plan uses it; on_unused comes back here */
+    struct cgm_request *removal = plan->removal;
+    removal->object = plan;
+    plan->removal = NULL;
+    cgm_comm_unref(plan->comm);
+    cgm_request_to_mapper(removal, plan_freed_step);
+}
+
+static void user_buffer_unused(struct cgm_memory *memory)
+{
+    plan_free_if_unused(memory->owner);
+}
+
+void cgm_plan_unref(struct cgm_plan *plan)
+{
+    plan->users--;
+    plan_free_if_unused(plan);
+}
+
+void cgm_plan_on_remove(struct cgm_request *request)
+{
+    const Cgm__PlanRemove *m = (const Cgm__PlanRemove *)request->message;
+    struct cgm_poller *poller = &request->executor->poller;
+    struct cgm_plan *plan = cgm_map_get(&poller->plans, m->id);
+    if (!plan || plan->creation) {
+        cgm_request_fail(request, CGM_NOT_FOUND, "plan: %llu is not here", (ull)m->id);
+        return;
+    }
+    cgm_map_remove(&poller->plans, m->id);
+    unregister_user_buffers(plan, poller);
+    plan->removal = request;
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++)
+        plan->user[rank]->on_unused = user_buffer_unused;
+    plan_free_if_unused(plan);
+}

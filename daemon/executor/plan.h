@@ -1,0 +1,47 @@
+/* A plan: what was asked for, the algorithm that was chosen, and what it needs on every rank. Made
+ * and freed by the mapper, used by the poller and the device threads. */
+#ifndef CGM_PLAN_H
+#define CGM_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/executor/algorithm.h"
+#include "daemon/executor/comm.h"
+#include "daemon/executor/flight.h"
+#include "daemon/executor/request.h"
+
+struct cgm_plan {
+    uint64_t id;
+    struct cgm_comm *comm; /* referenced */
+    struct cgm_spec spec;
+    const struct cgm_algorithm *algorithm;
+    char reason[160];
+    struct cgm_plan_rank ranks[CGM_COMM_SIZE_MAX];
+    struct cgm_flag
+        *done[CGM_COMM_SIZE_MAX]; /* host flags: the last epoch that a rank is through */
+    struct cgm_memory *user[CGM_COMM_SIZE_MAX]; /* registered like buffers, freed with the plan */
+    uint32_t n_flags;                           /* of each rank */
+    uint64_t scratch_bytes;                     /* on each rank */
+    uint64_t epoch;                             /* of the last launch */
+    uint32_t users;                             /* unfinished jobs */
+    struct cgm_request *removal;
+
+    /* While it is made: the request, its first run, and the operands of that run. */
+    struct cgm_request *creation;
+    struct cgm_plan *next_warming;
+    struct cgm_flight *flight;
+    struct cgm_mem *warm[CGM_COMM_SIZE_MAX];
+};
+
+void cgm_plan_ref(struct cgm_plan *plan);
+void cgm_plan_unref(struct cgm_plan *plan);
+
+/* The broker's requests; on the poller. */
+void cgm_plan_on_add(struct cgm_request *request);
+void cgm_plan_on_remove(struct cgm_request *request);
+
+/* Looks after the first runs that are under way. True when one ended. */
+bool cgm_plan_step_warming(struct cgm_poller *poller);
+
+#endif

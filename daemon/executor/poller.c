@@ -1,0 +1,264 @@
+#include "daemon/executor/poller.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "daemon/executor/endpoint.h"
+#include "daemon/executor/executor.h"
+#include "daemon/executor/gang.h"
+#include "daemon/executor/plan.h"
+#include "proto/status.h"
+
+/* How often deadlines are looked at, and how long a sleep may last while one may pass. */
+#define DEADLINE_LOOK_NS 1000000ull
+#define SLEEP_WITH_GANGS_MS 10
+/* A stream's write wakes nobody: while one is awaited, sleeps are this short. */
+#define SLEEP_WITH_STREAMS_MS 1
+
+/* ---- being told ----------------------------------------------------------------------------- */
+
+void cgm_poller_wake(struct cgm_poller *poller)
+{
+    uint64_t one = 1;
+    /* Pairs with the fence in poller_sleep: either the poller sees the work that was made before
+     * this call, or this sees it asleep. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&poller->asleep, memory_order_relaxed))
+        (void)!write(poller->wake_fd, &one, sizeof(one));
+}
+
+void cgm_poller_post(struct cgm_poller *poller, struct cgm_task *task)
+{
+    cgm_task_list_post(&poller->inbox, task);
+    cgm_poller_wake(poller);
+}
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+static int poller_watch(struct cgm_poller *poller, int fd)
+{
+    /* Edge-triggered and never read: every write is an event, and nobody who shares the eventfd can
+     * make a read of it block or take a wake-up away. */
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    if (epoll_ctl(poller->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+        return CGM_BAD_MESSAGE;
+    return CGM_OK;
+}
+
+int cgm_poller_add_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint)
+{
+    if (poller->n_rings == poller->rings_capacity) {
+        uint32_t capacity = poller->rings_capacity ? poller->rings_capacity * 2 : 16;
+        struct cgm_endpoint **rings =
+            realloc(poller->rings, capacity * sizeof(struct cgm_endpoint *));
+        if (!rings)
+            return CGM_NO_MEMORY;
+        poller->rings = rings;
+        poller->rings_capacity = capacity;
+    }
+    int status = poller_watch(poller, endpoint->wake_fd);
+    if (status == CGM_OK)
+        poller->rings[poller->n_rings++] = endpoint;
+    return status;
+}
+
+void cgm_poller_remove_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint)
+{
+    for (uint32_t i = 0; i < poller->n_rings; i++) {
+        if (poller->rings[i] != endpoint)
+            continue;
+        poller->rings[i] = poller->rings[--poller->n_rings];
+        epoll_ctl(poller->epoll_fd, EPOLL_CTL_DEL, endpoint->wake_fd, NULL);
+        return;
+    }
+}
+
+void cgm_poller_add_gang(struct cgm_poller *poller, struct cgm_gang *gang)
+{
+    gang->previous = NULL;
+    gang->next = poller->gangs;
+    if (gang->next)
+        gang->next->previous = gang;
+    poller->gangs = gang;
+}
+
+void cgm_poller_remove_gang(struct cgm_poller *poller, struct cgm_gang *gang)
+{
+    if (gang->previous)
+        gang->previous->next = gang->next;
+    else
+        poller->gangs = gang->next;
+    if (gang->next)
+        gang->next->previous = gang->previous;
+    gang->previous = gang->next = NULL;
+}
+
+/* ---- one round ------------------------------------------------------------------------------ */
+
+static bool round_rings(struct cgm_poller *poller, uint64_t now_ns)
+{
+    bool busy = false;
+    for (uint32_t i = 0; i < poller->n_rings; i++)
+        busy |= cgm_endpoint_drain(poller->rings[i], now_ns);
+    return busy;
+}
+
+static bool round_noops(struct cgm_poller *poller)
+{
+    bool busy = false;
+    struct cgm_job **link = &poller->idle_noops;
+    while (*link) {
+        struct cgm_job *job = *link;
+        if (!cgm_job_is_ready(job)) {
+            link = &job->next;
+            continue;
+        }
+        *link = job->next;
+        cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_OK});
+        busy = true;
+    }
+    return busy;
+}
+
+/* A step ends at most its own gang, and new ones go to the front: `next` stays valid. */
+static bool round_gangs(struct cgm_poller *poller, uint64_t now_ns)
+{
+    bool busy = false, look = now_ns >= poller->next_deadline_look_ns;
+    struct cgm_gang *next;
+    if (look)
+        poller->next_deadline_look_ns = now_ns + DEADLINE_LOOK_NS;
+    for (struct cgm_gang *gang = poller->gangs; gang; gang = next) {
+        next = gang->next;
+        busy |= cgm_gang_step(gang, now_ns, look);
+    }
+    return busy;
+}
+
+static bool poller_round(struct cgm_poller *poller)
+{
+    uint64_t now_ns = cgm_now_ns();
+    bool busy = cgm_task_list_run(&poller->inbox);
+    busy |= round_rings(poller, now_ns);
+    if (poller->idle_noops)
+        busy |= round_noops(poller);
+    if (poller->gangs)
+        busy |= round_gangs(poller, now_ns);
+    if (poller->warming)
+        busy |= cgm_plan_step_warming(poller);
+    for (uint32_t i = 0; i < poller->n_rings; i++)
+        cgm_endpoint_notify(poller->rings[i]);
+    return busy;
+}
+
+/* ---- sleeping ------------------------------------------------------------------------------- */
+
+static void rings_ask_for_wakeup(struct cgm_poller *poller, uint32_t value)
+{
+    for (uint32_t i = 0; i < poller->n_rings; i++)
+        atomic_store_explicit(&poller->rings[i]->ring.header->sq_need_wakeup, value,
+                              memory_order_relaxed);
+}
+
+static bool poller_has_work(const struct cgm_poller *poller)
+{
+    if (atomic_load_explicit(&poller->inbox.filled, memory_order_acquire))
+        return true;
+    for (uint32_t i = 0; i < poller->n_rings; i++)
+        if (cgm_endpoint_has_work(poller->rings[i]))
+            return true;
+    return false;
+}
+
+/* Whatever a queue signalled before the fence is seen by this look, whatever came later by wake. */
+static bool gangs_have_work(struct cgm_poller *poller)
+{
+    return (poller->gangs && round_gangs(poller, cgm_now_ns())) ||
+           (poller->warming && cgm_plan_step_warming(poller));
+}
+
+static int sleep_limit_ms(const struct cgm_poller *poller)
+{
+    if (poller->idle_noops)
+        return SLEEP_WITH_STREAMS_MS;
+    for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
+        if (cgm_gang_awaits_stream(gang))
+            return SLEEP_WITH_STREAMS_MS;
+    return poller->gangs ? SLEEP_WITH_GANGS_MS : -1;
+}
+
+static void poller_sleep(struct cgm_poller *poller)
+{
+    struct epoll_event events[16];
+    atomic_store_explicit(&poller->asleep, true, memory_order_relaxed);
+    rings_ask_for_wakeup(poller, 1);
+    /* Pairs with the fences in cgm_poller_wake and in the library's submit. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!poller_has_work(poller) && !gangs_have_work(poller)) {
+        poller->counters.sleeps++;
+        poller->counters.syscalls++;
+        epoll_wait(poller->epoll_fd, events, 16, sleep_limit_ms(poller));
+    }
+    rings_ask_for_wakeup(poller, 0);
+    atomic_store_explicit(&poller->asleep, false, memory_order_relaxed);
+}
+
+/* ---- the thread ----------------------------------------------------------------------------- */
+
+static bool anything_runs(const struct cgm_poller *poller)
+{
+    for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
+        if (gang->state == CGM_GANG_RUNNING || gang->state == CGM_GANG_FAILING)
+            return true;
+    return poller->warming != NULL;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void *poller_main(void *argument)
+{
+    struct cgm_poller *poller = argument;
+    uint64_t spin_ns = poller->executor->limits.spin_ns, idle_since_ns = 0;
+    for (;;) {
+        if (poller_round(poller)) {
+            idle_since_ns = 0;
+            continue;
+        }
+        if (poller->shutdown && !anything_runs(poller)) {
+            cgm_request_ok(poller->shutdown);
+            poller->shutdown = NULL;
+        }
+        uint64_t now_ns = cgm_now_ns();
+        if (idle_since_ns == 0)
+            idle_since_ns = now_ns;
+        if (now_ns - idle_since_ns < spin_ns) {
+            relax();
+            continue;
+        }
+        poller_sleep(poller);
+        idle_since_ns = 0;
+    }
+    return NULL;
+}
+
+int cgm_poller_start(struct cgm_poller *poller, struct cgm_executor *executor)
+{
+    poller->executor = executor;
+    cgm_task_list_init(&poller->inbox);
+    poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    poller->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (poller->epoll_fd < 0 || poller->wake_fd < 0 ||
+        poller_watch(poller, poller->wake_fd) != CGM_OK)
+        return CGM_NO_MEMORY;
+    if (pthread_create(&poller->thread, NULL, poller_main, poller) != 0)
+        return CGM_NO_MEMORY;
+    pthread_setname_np(poller->thread, "cgm-poller");
+    return CGM_OK;
+}

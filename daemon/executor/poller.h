@@ -1,0 +1,57 @@
+/* The poller: one thread that owns sessions, comms, plans, memory objects and jobs. It reads rings,
+ * matches, launches and completes; everybody else sends it tasks. It polls for spin_ns, then sleeps
+ * in epoll until a client, a queue or the broker wakes it. */
+#ifndef CGM_POLLER_H
+#define CGM_POLLER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/executor/map.h"
+#include "daemon/executor/task.h"
+
+struct cgm_executor;
+struct cgm_gang;
+struct cgm_job;
+struct cgm_endpoint;
+struct cgm_plan;
+struct cgm_request;
+
+struct cgm_poller_counters {
+    uint64_t jobs_launched, jobs_done, jobs_failed;
+    uint64_t sleeps, syscalls; /* made by the poller; none while it is awake */
+    uint64_t allocations;      /* on the way of jobs; none in a steady state */
+};
+
+struct cgm_poller {
+    struct cgm_executor *executor;
+    pthread_t thread;
+    int epoll_fd, wake_fd;
+    _Atomic bool asleep; /* whoever sends work and sees it true writes wake_fd */
+    struct cgm_task_list inbox;
+    struct cgm_map endpoints, comms, plans, memories;
+    struct cgm_endpoint **rings; /* endpoints with a ring, in order of arrival */
+    uint32_t n_rings, rings_capacity;
+    struct cgm_gang *gangs;     /* waiting or running */
+    struct cgm_job *idle_noops; /* whose stream has not come */
+    struct cgm_plan *warming;   /* plans whose first run is under way */
+    uint64_t next_deadline_look_ns;
+    struct cgm_request *shutdown; /* answered when nothing runs any more */
+    struct cgm_poller_counters counters;
+};
+
+int cgm_poller_start(struct cgm_poller *poller, struct cgm_executor *executor);
+
+/* Any thread. */
+void cgm_poller_post(struct cgm_poller *poller, struct cgm_task *task);
+void cgm_poller_wake(struct cgm_poller *poller);
+
+/* On the poller's thread. */
+int cgm_poller_add_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint);
+void cgm_poller_remove_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint);
+void cgm_poller_add_gang(struct cgm_poller *poller, struct cgm_gang *gang);
+void cgm_poller_remove_gang(struct cgm_poller *poller, struct cgm_gang *gang);
+
+#endif

@@ -1,0 +1,175 @@
+#include "daemon/executor/query.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/executor/algorithm.h"
+#include "daemon/executor/endpoint.h"
+#include "daemon/executor/gang.h"
+#include "daemon/executor/plan.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+typedef unsigned long long ull;
+
+#define ROWS_MAX 100u
+#define FIELDS_MAX 24u
+#define VALUE_BYTES 160u
+
+/* One page of rows under construction; strings live in it. */
+struct page {
+    Cgm__QueryReply reply;
+    Cgm__Row *pointers[ROWS_MAX];
+    Cgm__Row rows[ROWS_MAX];
+    char *keys[ROWS_MAX][FIELDS_MAX];
+    char *values[ROWS_MAX][FIELDS_MAX];
+    char text[ROWS_MAX][FIELDS_MAX][VALUE_BYTES];
+};
+
+static Cgm__Row *page_row(struct page *page)
+{
+    size_t i = page->reply.n_row;
+    if (i == ROWS_MAX)
+        return NULL;
+    cgm__row__init(&page->rows[i]);
+    page->rows[i].key = page->keys[i];
+    page->rows[i].value = page->values[i];
+    page->pointers[i] = &page->rows[i];
+    page->reply.row = page->pointers;
+    page->reply.n_row++;
+    return &page->rows[i];
+}
+
+/* Values are JSON text: numbers as they are, strings with their quotes. None of ours need escapes.
+ */
+static void row_add(struct page *page, Cgm__Row *row, const char *key, const char *format, ...)
+{
+    size_t i = (size_t)(row - page->rows), field = row->n_key;
+    va_list arguments;
+    if (field == FIELDS_MAX)
+        return;
+    va_start(arguments, format);
+    vsnprintf(page->text[i][field], VALUE_BYTES, format, arguments);
+    va_end(arguments);
+    page->keys[i][field] = (char *)(uintptr_t)key;
+    page->values[i][field] = page->text[i][field];
+    row->n_key = row->n_value = field + 1;
+}
+
+static void query_status(struct page *page, struct cgm_poller *poller)
+{
+    const struct cgm_poller_counters *c = &poller->counters;
+    struct cgm_executor *executor = poller->executor;
+    Cgm__Row *row = page_row(page);
+    row_add(page, row, "devices", "%u", executor->n_devices);
+    row_add(page, row, "jobs_launched", "%llu", (ull)c->jobs_launched);
+    row_add(page, row, "jobs_done", "%llu", (ull)c->jobs_done);
+    row_add(page, row, "jobs_failed", "%llu", (ull)c->jobs_failed);
+    row_add(page, row, "allocations", "%llu",
+            (ull)(c->allocations + executor->ops->allocations(executor->backend)));
+    row_add(page, row, "syscalls", "%llu", (ull)c->syscalls);
+    row_add(page, row, "poller_sleeps", "%llu", (ull)c->sleeps);
+}
+
+static void job_row(struct page *page, const struct cgm_job *job, const struct cgm_gang *gang,
+                    uint64_t now_ns)
+{
+    Cgm__Row *row = page_row(page);
+    if (!row)
+        return;
+    row_add(page, row, "session", "%llu", (ull)job->endpoint->session);
+    row_add(page, row, "ticket", "%llu", (ull)job->ticket);
+    row_add(page, row, "comm", "%llu", gang ? (ull)gang->comm->id : 0);
+    row_add(page, row, "number", "%llu", (ull)job->comm_number);
+    row_add(page, row, "rank", "%u", job->rank);
+    row_add(page, row, "op", "\"%s\"",
+            gang ? cgm_type_name(CGM_TABLE_OP, job->plan->spec.op) : "noop");
+    row_add(page, row, "algorithm", "\"%s\"", gang ? job->plan->algorithm->name : "");
+    row_add(page, row, "state", "\"%s\"", gang ? cgm_gang_state_name(gang->state) : "waiting");
+    row_add(page, row, "age_ms", "%llu", (ull)(now_ns - job->accept_ns) / 1000000);
+}
+
+static void query_jobs(struct page *page, struct cgm_poller *poller)
+{
+    uint64_t now_ns = cgm_now_ns();
+    for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
+        for (uint32_t rank = 0; rank < gang->comm->size; rank++)
+            if (gang->jobs[rank])
+                job_row(page, gang->jobs[rank], gang, now_ns);
+    for (const struct cgm_job *job = poller->idle_noops; job; job = job->next)
+        job_row(page, job, NULL, now_ns);
+}
+
+static void ops_list(uint32_t ops, char *ret_text, size_t size)
+{
+    size_t used = 0;
+    ret_text[0] = '\0';
+    for (int op = 0; op < 32 && used + 16 < size; op++)
+        if (ops >> op & 1)
+            used += (size_t)snprintf(ret_text + used, size - used, "%s%s", used ? ", " : "",
+                                     cgm_type_name(CGM_TABLE_OP, op));
+}
+
+static void query_algorithms(struct page *page, struct cgm_poller *poller)
+{
+    char ops[VALUE_BYTES - 2];
+    for (size_t i = 0; i < cgm_algorithm_count; i++) {
+        const struct cgm_algorithm *a = cgm_algorithms[i];
+        Cgm__Row *row = page_row(page);
+        if (!row)
+            return;
+        ops_list(a->ops, ops, sizeof(ops));
+        row_add(page, row, "number", "%d", a->number);
+        row_add(page, row, "name", "\"%s\"", a->name);
+        row_add(page, row, "ops", "\"%s\"", ops);
+        row_add(page, row, "method", "\"%s\"", cgm_type_name(CGM_TABLE_METHOD, a->method));
+        row_add(page, row, "atomic", "%s", a->atomic ? "true" : "false");
+        row_add(page, row, "backend", "\"%s\"", poller->executor->ops->name);
+        row_add(page, row, "summary", "\"%s\"", a->summary);
+    }
+}
+
+static void query_doctor(struct page *page, struct cgm_poller *poller)
+{
+    struct cgm_executor *executor = poller->executor;
+    struct cgm_device_info info;
+    for (uint32_t device = 0; device < executor->n_devices; device++) {
+        Cgm__Row *row = page_row(page);
+        if (!row)
+            return;
+        int status = executor->ops->device_info(executor->backend, device, &info);
+        row_add(page, row, "check", "\"device %u\"", device);
+        row_add(page, row, "result", "\"%s\"", status == CGM_OK ? "ok" : "failure");
+        row_add(page, row, "text", "\"%s\"",
+                status == CGM_OK ? info.name : cgm_status_text(status));
+        row_add(page, row, "fix", "\"\"");
+    }
+}
+
+static const struct {
+    uint32_t what;
+    void (*rows)(struct page *page, struct cgm_poller *poller);
+} queries[] = {
+    {CGM_QUERY_STATUS, query_status},
+    {CGM_QUERY_JOBS, query_jobs},
+    {CGM_QUERY_ALGORITHMS, query_algorithms},
+    {CGM_QUERY_DOCTOR, query_doctor},
+};
+
+void cgm_query_on_query(struct cgm_request *request)
+{
+    const Cgm__Query *m = (const Cgm__Query *)request->message;
+    struct page *page = calloc(1, sizeof(*page));
+    if (!page) {
+        cgm_request_fail(request, CGM_NO_MEMORY, "query: out of host memory");
+        return;
+    }
+    cgm__query_reply__init(&page->reply);
+    for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++)
+        if (queries[i].what == m->what)
+            queries[i].rows(page, &request->executor->poller);
+    cgm_request_answer(request, CGM_MSG_QUERY_REPLY, &page->reply.base, NULL, 0);
+    free(page);
+}

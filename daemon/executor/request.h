@@ -1,0 +1,37 @@
+/* A request of the broker on its way through the executor's threads. Each step runs on one thread
+ * and ends by passing the request on or by answering it, which frees it. */
+#ifndef CGM_REQUEST_H
+#define CGM_REQUEST_H
+
+#include "daemon/executor/executor.h"
+#include "daemon/executor/task.h"
+
+struct cgm_request {
+    struct cgm_task task;
+    struct cgm_executor *executor;
+    int type;
+    uint32_t serial; /* 0: an event, nobody waits for an answer */
+    ProtobufCMessage *message;
+    struct cgm_packet *packet; /* its fds; taken or closed with the request */
+    void (*step)(struct cgm_request *request);
+    int status;   /* of a step that went wrong, for the one that answers */
+    void *object; /* what the steps build: memory, plan, comm or endpoint */
+};
+
+/* Takes over the packet's fds. NULL: out of memory or malformed. */
+struct cgm_request *cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet);
+
+void cgm_request_to_mapper(struct cgm_request *request, void (*step)(struct cgm_request *request));
+void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_request *request));
+
+/* Answers and frees. The fds stay the caller's. */
+void cgm_request_answer(struct cgm_request *request, int type, const ProtobufCMessage *message,
+                        const int *fds, unsigned n_fds);
+void cgm_request_ok(struct cgm_request *request);
+void cgm_request_fail(struct cgm_request *request, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Sends an event to the broker. Any thread. */
+void cgm_event_send(struct cgm_executor *executor, int type, const ProtobufCMessage *message);
+
+#endif

@@ -1,0 +1,112 @@
+#include "daemon/executor/task.h"
+
+#include <stddef.h>
+
+#include "proto/status.h"
+
+void cgm_task_list_init(struct cgm_task_list *list)
+{
+    pthread_mutex_init(&list->lock, NULL);
+    list->first = NULL;
+    list->end = &list->first;
+    atomic_init(&list->filled, false);
+}
+
+void cgm_task_list_fini(struct cgm_task_list *list)
+{
+    pthread_mutex_destroy(&list->lock);
+}
+
+static void list_append(struct cgm_task_list *list, struct cgm_task *task)
+{
+    task->next = NULL;
+    *list->end = task;
+    list->end = &task->next;
+    atomic_store_explicit(&list->filled, true, memory_order_release);
+}
+
+static struct cgm_task *list_take_all(struct cgm_task_list *list)
+{
+    struct cgm_task *first = list->first;
+    list->first = NULL;
+    list->end = &list->first;
+    atomic_store_explicit(&list->filled, false, memory_order_relaxed);
+    return first;
+}
+
+static void run_all(struct cgm_task *task)
+{
+    while (task) {
+        struct cgm_task *next = task->next;
+        task->run(task);
+        task = next;
+    }
+}
+
+void cgm_task_list_post(struct cgm_task_list *list, struct cgm_task *task)
+{
+    pthread_mutex_lock(&list->lock);
+    list_append(list, task);
+    pthread_mutex_unlock(&list->lock);
+}
+
+bool cgm_task_list_run(struct cgm_task_list *list)
+{
+    if (!atomic_load_explicit(&list->filled, memory_order_acquire))
+        return false;
+    pthread_mutex_lock(&list->lock);
+    struct cgm_task *first = list_take_all(list);
+    pthread_mutex_unlock(&list->lock);
+    run_all(first);
+    return first != NULL;
+}
+
+static void *worker_main(void *argument)
+{
+    struct cgm_worker *worker = argument;
+    pthread_mutex_lock(&worker->list.lock);
+    for (;;) {
+        struct cgm_task *first = list_take_all(&worker->list);
+        if (!first && worker->stop)
+            break;
+        if (!first) {
+            pthread_cond_wait(&worker->wake, &worker->list.lock);
+            continue;
+        }
+        pthread_mutex_unlock(&worker->list.lock);
+        run_all(first);
+        pthread_mutex_lock(&worker->list.lock);
+    }
+    pthread_mutex_unlock(&worker->list.lock);
+    return NULL;
+}
+
+int cgm_worker_start(struct cgm_worker *worker, const char *name)
+{
+    cgm_task_list_init(&worker->list);
+    pthread_cond_init(&worker->wake, NULL);
+    worker->stop = false;
+    if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0)
+        return CGM_NO_MEMORY;
+    pthread_setname_np(worker->thread, name);
+    return CGM_OK;
+}
+
+void cgm_worker_post(struct cgm_worker *worker, struct cgm_task *task)
+{
+    pthread_mutex_lock(&worker->list.lock);
+    list_append(&worker->list, task);
+    pthread_cond_signal(&worker->wake);
+    pthread_mutex_unlock(&worker->list.lock);
+}
+
+void cgm_worker_stop(struct cgm_worker *worker)
+{
+    pthread_mutex_lock(&worker->list.lock);
+    worker->stop = true;
+    pthread_cond_signal(&worker->wake);
+    pthread_mutex_unlock(&worker->list.lock);
+    pthread_join(worker->thread, NULL);
+    pthread_cond_destroy(&worker->wake);
+    cgm_task_list_fini(&worker->list);
+}

@@ -1,0 +1,44 @@
+/* Threads send each other tasks; whoever runs a task owns what it points to until it posts it on.
+ */
+#ifndef CGM_TASK_H
+#define CGM_TASK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Embedded in a larger object. run may post, reuse or free the task: it is not touched afterwards.
+ */
+struct cgm_task {
+    struct cgm_task *next;
+    void (*run)(struct cgm_task *task);
+};
+
+/* First in, first out; any thread posts, one takes. */
+struct cgm_task_list {
+    pthread_mutex_t lock;
+    struct cgm_task *first, **end;
+    _Atomic bool filled; /* a hint that needs no lock */
+};
+
+void cgm_task_list_init(struct cgm_task_list *list);
+void cgm_task_list_fini(struct cgm_task_list *list);
+void cgm_task_list_post(struct cgm_task_list *list, struct cgm_task *task);
+/* Runs everything that was posted until now; true when there was anything. */
+bool cgm_task_list_run(struct cgm_task_list *list);
+
+/* A thread that runs tasks in the order of posting. */
+struct cgm_worker {
+    pthread_t thread;
+    struct cgm_task_list list;
+    pthread_cond_t wake; /* with list.lock */
+    bool stop;
+};
+
+/* name: at most 15 bytes, for listings of threads. */
+int cgm_worker_start(struct cgm_worker *worker, const char *name);
+void cgm_worker_post(struct cgm_worker *worker, struct cgm_task *task);
+void cgm_worker_stop(struct cgm_worker *worker); /* after everything posted has run */
+
+#endif
