@@ -1,0 +1,180 @@
+#include "tests/unit/cpu_fixture.h"
+#include "tests/unit/cpu_matrix.h"
+
+/* Every operand is a window in a larger memory: other strides, other offsets. */
+struct product {
+    struct tensor a, b, out, bias;
+    struct cgm_gemm gemm;
+};
+
+static void product_init(struct product *p, struct cgm_backend *backend, const uint64_t size[3],
+                         const int types[3], unsigned layout)
+{
+    uint64_t m = size[0], n = size[1], k = size[2];
+    bool transa = layout & 1, transb = layout & 2, bias = layout & 4;
+    enum cgm_fill fill = layout & 16 ? CGM_FILL_WIDE : CGM_FILL_NORMAL;
+    tensor_init(&p->a, backend, transa ? k : m, transa ? m : k, types[0], fill);
+    tensor_init(&p->b, backend, transb ? n : k, transb ? k : n, types[1], CGM_FILL_NORMAL);
+    tensor_init(&p->out, backend, m, n, types[2], CGM_FILL_NORMAL);
+    tensor_init(&p->bias, backend, 1, n, types[(layout >> 5) % 3], CGM_FILL_NORMAL);
+    p->gemm = (struct cgm_gemm){.a = p->a.view,
+                                .b = p->b.view,
+                                .out = p->out.view,
+                                .transa = transa,
+                                .transb = transb,
+                                .accumulate = layout & 8};
+    if (bias)
+        p->gemm.bias = p->bias.view;
+    if (!p->gemm.accumulate)
+        tensor_poison(&p->out);
+}
+
+static void product_fini(struct product *p)
+{
+    tensor_fini(&p->a);
+    tensor_fini(&p->b);
+    tensor_fini(&p->out);
+    tensor_fini(&p->bias);
+}
+
+static void product_check(struct product *p)
+{
+    const struct cgm_gemm *g = &p->gemm;
+    struct cgm_reference reference;
+    uint64_t depth = g->transa ? g->a.rows : g->a.cols;
+    assert_int_equal(cgm_reference_init(&reference, g->out.rows, g->out.cols, false), 0);
+    struct cgm_reference_product product = {.a = p->a.values,
+                                            .b = p->b.values,
+                                            .a_stride = g->a.cols,
+                                            .b_stride = g->b.cols,
+                                            .depth = depth,
+                                            .transa = g->transa,
+                                            .transb = g->transb};
+    assert_int_equal(cgm_reference_add_product(&reference, &product), 0);
+    if (g->bias.mem)
+        cgm_reference_add_bias(&reference, p->bias.values);
+    if (g->accumulate)
+        cgm_reference_add_matrix(&reference, p->out.values, g->out.cols);
+    tensor_check(&p->out, &reference);
+    cgm_reference_fini(&reference);
+}
+
+static void multiply_and_check(struct cgm_backend *backend, struct cgm_queue *queue,
+                               const uint64_t size[3], const int types[3], unsigned layout)
+{
+    struct product p;
+    product_init(&p, backend, size, types, layout);
+    assert_int_equal(ops->gemm(queue, &p.gemm), CGM_OK);
+    fixture_drain(backend, queue);
+    product_check(&p);
+    product_fini(&p);
+}
+
+static void test_every_layout_and_type(void **state)
+{
+    (void)state;
+    struct cgm_backend *backend = fixture_open(0);
+    struct cgm_queue *queue = fixture_queue(backend, 1);
+    for (unsigned layout = 0; layout < 32; layout++) {
+        for (int combination = 0; combination < 27; combination++) {
+            int types[3] = {combination % 3, combination / 3 % 3, combination / 9};
+            uint64_t size[3] = {pick(1, 70), pick(1, 70), pick(1, 90)};
+            multiply_and_check(backend, queue, size, types, layout | (unsigned)pick(0, 2) << 5);
+        }
+    }
+    ops->queue_free(queue);
+    ops->close(backend);
+}
+
+static void test_more_than_one_block(void **state)
+{
+    (void)state;
+    struct cgm_backend *backend = fixture_open(0);
+    struct cgm_queue *queue = fixture_queue(backend, 0);
+    for (int i = 0; i < 9; i++) {
+        int types[3] = {(int)pick(0, 2), (int)pick(0, 2), (int)pick(0, 2)};
+        uint64_t size[3] = {pick(1, 100), pick(1, 100), pick(1, 100)};
+        size[i % 3] = pick(769, 2500);
+        size[(i + 1) % 3] = pick(500, 1000);
+        multiply_and_check(backend, queue, size, types, (unsigned)pick(0, 95));
+    }
+    ops->queue_free(queue);
+    ops->close(backend);
+}
+
+#define QUEUES 12
+#define EACH 6
+
+static void test_many_queues_at_once(void **state)
+{
+    (void)state;
+    struct cgm_backend *backend = fixture_open(200);
+    struct cgm_queue *queues[QUEUES];
+    static struct product products[QUEUES][EACH];
+    for (int i = 0; i < QUEUES; i++)
+        queues[i] = fixture_queue(backend, (uint32_t)i % 4);
+    for (int i = 0; i < QUEUES; i++) {
+        for (int j = 0; j < EACH; j++) {
+            int types[3] = {(int)pick(0, 2), (int)pick(0, 2), (int)pick(0, 2)};
+            uint64_t size[3] = {pick(1, 200), pick(1, 200), pick(1, 300)};
+            product_init(&products[i][j], backend, size, types, (unsigned)pick(0, 95));
+            assert_int_equal(ops->gemm(queues[i], &products[i][j].gemm), CGM_OK);
+        }
+    }
+    for (int i = 0; i < QUEUES; i++) {
+        ops->queue_free(queues[i]);
+        for (int j = 0; j < EACH; j++) {
+            product_check(&products[i][j]);
+            product_fini(&products[i][j]);
+        }
+    }
+    ops->close(backend);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct cgm_backend *backend = fixture_open(0);
+    struct cgm_queue *queue = fixture_queue(backend, 0);
+    struct product p;
+    product_init(&p, backend, (uint64_t[]){6, 7, 8}, (int[]){0, 1, 2}, 4);
+    const struct cgm_gemm good = p.gemm;
+#define REFUSED(change)                                                                            \
+    do {                                                                                           \
+        struct cgm_gemm bad = good;                                                                \
+        change;                                                                                    \
+        assert_int_equal(ops->gemm(queue, &bad), CGM_INVALID_ARGUMENT);                            \
+    } while (0)
+    REFUSED(bad.a.mem = NULL);
+    REFUSED(bad.b.mem = NULL);
+    REFUSED(bad.out.mem = NULL);
+    REFUSED(bad.a.cols--);
+    REFUSED(bad.b.cols--);
+    REFUSED(bad.out.rows--);
+    REFUSED(bad.bias.cols--);
+    REFUSED(bad.transa = true);
+    REFUSED(bad.transb = true);
+    REFUSED(bad.a.rows = 0);
+    REFUSED(bad.a.stride = bad.a.cols - 1);
+    REFUSED(bad.a.offset_bytes++);
+    REFUSED(bad.b.dtype = 3);
+    REFUSED(bad.out.offset_bytes = UINT64_MAX - 1);
+    REFUSED(bad.out.stride = UINT64_MAX / 4);
+    REFUSED(bad.out.offset_bytes = ops->mem_bytes(bad.out.mem) - 2);
+#undef REFUSED
+    product_fini(&p);
+    ops->queue_free(queue);
+    ops->close(backend);
+}
+
+int main(void)
+{
+    fixture_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_layout_and_type),
+        cmocka_unit_test(test_more_than_one_block),
+        cmocka_unit_test(test_many_queues_at_once),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

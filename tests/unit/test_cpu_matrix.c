@@ -1,0 +1,167 @@
+/* copy, reduce and poison against the definition. */
+#include "tests/unit/cpu_matrix.h"
+
+static struct cgm_backend *backend;
+static struct cgm_queue *queue;
+
+static int setup(void **state)
+{
+    (void)state;
+    backend = fixture_open(0);
+    queue = fixture_queue(backend, 2);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    ops->queue_free(queue);
+    ops->close(backend);
+    return 0;
+}
+
+static void random_shape(uint64_t *ret_rows, uint64_t *ret_cols)
+{
+    *ret_rows = pick(1, 20);
+    *ret_cols = pick(0, 3) ? pick(1, 50) : pick(1000, 5000);
+}
+
+static void test_copy(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        struct tensor dst, src;
+        uint64_t rows, cols;
+        int dtype = i % 3;
+        random_shape(&rows, &cols);
+        tensor_init(&dst, backend, rows, cols, dtype, CGM_FILL_NORMAL);
+        tensor_init(&src, backend, rows, cols, dtype, CGM_FILL_WIDE);
+        struct cgm_copy copy = {.dst = dst.view, .src = src.view};
+        assert_int_equal(ops->copy(queue, &copy), CGM_OK);
+        fixture_drain(backend, queue);
+        for (uint64_t row = 0; row < rows; row++)
+            assert_memory_equal(tensor_at(&dst, row, 0), tensor_at(&src, row, 0),
+                                cols * cgm_dtype_bytes(dtype));
+        tensor_check_outside(&dst);
+        assert_memory_equal(src.before, src.bytes, src.n_bytes);
+        tensor_fini(&dst);
+        tensor_fini(&src);
+    }
+}
+
+/* The definition, in fp32 and in this order, down to the bit. */
+static void check_reduce(const struct tensor *dst, const struct tensor *src, uint32_t n_src,
+                         const struct tensor *bias, bool accumulate)
+{
+    uint64_t cols = dst->view.cols;
+    for (uint64_t at = 0; at < dst->view.rows * cols; at++) {
+        float sum = src[0].values[at];
+        for (uint32_t i = 1; i < n_src; i++)
+            sum += src[i].values[at];
+        if (accumulate)
+            sum += dst->values[at];
+        if (bias)
+            sum += bias->values[at % cols];
+        uint32_t expected;
+        cgm_format_store(dst->view.dtype, &sum, 1, &expected);
+        assert_memory_equal(tensor_at(dst, at / cols, at % cols), &expected,
+                            cgm_dtype_bytes(dst->view.dtype));
+    }
+    tensor_check_outside(dst);
+}
+
+static void test_reduce(void **state)
+{
+    (void)state;
+    static struct tensor src[CGM_REDUCE_SOURCES_MAX];
+    for (int i = 0; i < 300; i++) {
+        struct tensor dst, bias;
+        static struct cgm_reduce reduce;
+        uint64_t rows, cols;
+        random_shape(&rows, &cols);
+        reduce = (struct cgm_reduce){.n_src = (uint32_t)(i % 10 ? pick(1, 9) : pick(10, 64)),
+                                     .accumulate = pick(0, 1)};
+        tensor_init(&dst, backend, rows, cols, (int)pick(0, 2), CGM_FILL_NORMAL);
+        tensor_init(&bias, backend, 1, cols, (int)pick(0, 2), CGM_FILL_WIDE);
+        if (!reduce.accumulate)
+            tensor_poison(&dst);
+        for (uint32_t j = 0; j < reduce.n_src; j++) {
+            tensor_init(&src[j], backend, rows, cols, (int)pick(0, 2), CGM_FILL_WIDE);
+            reduce.src[j] = src[j].view;
+        }
+        bool with_bias = pick(0, 1);
+        reduce.dst = dst.view;
+        if (with_bias)
+            reduce.bias = bias.view;
+        assert_int_equal(ops->reduce(queue, &reduce), CGM_OK);
+        fixture_drain(backend, queue);
+        check_reduce(&dst, src, reduce.n_src, with_bias ? &bias : NULL, reduce.accumulate);
+        for (uint32_t j = 0; j < reduce.n_src; j++)
+            tensor_fini(&src[j]);
+        tensor_fini(&dst);
+        tensor_fini(&bias);
+    }
+}
+
+static void test_poison(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        struct tensor t;
+        uint64_t rows, cols;
+        random_shape(&rows, &cols);
+        tensor_init(&t, backend, rows, cols, i % 3, CGM_FILL_NORMAL);
+        assert_int_equal(ops->poison(queue, &t.view), CGM_OK);
+        fixture_drain(backend, queue);
+        for (uint64_t at = 0; at < rows * cols; at++) {
+            float value;
+            cgm_format_load(t.view.dtype, tensor_at(&t, at / cols, at % cols), 1, &value);
+            assert_true(value != value);
+        }
+        tensor_check_outside(&t);
+        tensor_fini(&t);
+    }
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static struct cgm_reduce reduce;
+    struct tensor a, b;
+    tensor_init(&a, backend, 4, 5, CGM_DTYPE_FP16, CGM_FILL_NORMAL);
+    tensor_init(&b, backend, 4, 5, CGM_DTYPE_BF16, CGM_FILL_NORMAL);
+    struct cgm_copy copy = {.dst = a.view, .src = b.view};
+    assert_int_equal(ops->copy(queue, &copy), CGM_INVALID_ARGUMENT);
+    copy.src = a.view;
+    copy.src.rows = 3;
+    assert_int_equal(ops->copy(queue, &copy), CGM_INVALID_ARGUMENT);
+    copy.src.mem = NULL;
+    assert_int_equal(ops->copy(queue, &copy), CGM_INVALID_ARGUMENT);
+    assert_int_equal(ops->poison(queue, &copy.src), CGM_INVALID_ARGUMENT);
+    reduce = (struct cgm_reduce){.dst = a.view, .n_src = 0};
+    assert_int_equal(ops->reduce(queue, &reduce), CGM_INVALID_ARGUMENT);
+    reduce.n_src = CGM_REDUCE_SOURCES_MAX + 1;
+    assert_int_equal(ops->reduce(queue, &reduce), CGM_INVALID_ARGUMENT);
+    reduce.n_src = 2;
+    reduce.src[0] = a.view;
+    assert_int_equal(ops->reduce(queue, &reduce), CGM_INVALID_ARGUMENT);
+    reduce.src[1] = b.view;
+    reduce.bias = b.view;
+    assert_int_equal(ops->reduce(queue, &reduce), CGM_INVALID_ARGUMENT);
+    fixture_drain(backend, queue);
+    assert_memory_equal(a.before, a.bytes, a.n_bytes);
+    tensor_fini(&a);
+    tensor_fini(&b);
+}
+
+int main(void)
+{
+    fixture_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_reduce),
+        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
