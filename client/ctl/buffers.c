@@ -1,0 +1,309 @@
+/* The verbs that work on one named buffer. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/common/checksum.h"
+#include "client/ctl/ctl.h"
+#include "client/ctl/rows.h"
+#include "client/ctl/transfer.h"
+#include "proto/status.h"
+
+/* A session and one buffer in it, mapped. */
+struct mapped {
+    commgemm_client *client;
+    struct commgemm_buffer buffer;
+    void *address;
+};
+
+static int fail_buffer(const struct cgm_ctl *ctl, int status, const char *name)
+{
+    char detail[512];
+
+    snprintf(detail, sizeof(detail), "%s: %s", name, commgemm_last_error());
+    return cgm_ctl_fail(ctl, status, commgemm_last_error()[0] != '\0' ? detail : name, NULL);
+}
+
+static void unmap(struct mapped *mapped)
+{
+    commgemm_buffer_unmap(mapped->address, mapped->buffer.bytes);
+    commgemm_disconnect(mapped->client);
+}
+
+/* Opens and maps for reading. 0, or the exit status after saying why. */
+static int map_named(const struct cgm_ctl *ctl, const char *name, struct mapped *ret_mapped)
+{
+    int status = cgm_ctl_connect(ctl, &ret_mapped->client);
+
+    if (status != CGM_OK)
+        return cgm_ctl_fail_call(ctl, status);
+    status = commgemm_buffer_open(ret_mapped->client, name, 0, 1, &ret_mapped->buffer);
+    if (status == CGM_OK)
+        status = commgemm_buffer_map(ret_mapped->client, &ret_mapped->buffer, &ret_mapped->address);
+    if (status == CGM_OK)
+        return 0;
+    int result = fail_buffer(ctl, status, name);
+    commgemm_disconnect(ret_mapped->client);
+    return result;
+}
+
+/* With --json: {"version":1,"buffers":[row]}. */
+static int print_buffer(const struct cgm_ctl *ctl, const char *name, uint64_t bytes,
+                        const struct commgemm_buffer *buffer)
+{
+    json_t *rows = json_pack("[{s:s,s:I,s:I,s:i}]", "name", name, "bytes", (json_int_t)bytes, "id",
+                             (json_int_t)buffer->id, "generation", (int)buffer->generation);
+    int status = cgm_rows_print("buffers", rows);
+
+    return status == CGM_OK ? 0 : cgm_ctl_fail(ctl, status, NULL, NULL);
+}
+
+/* Connects and creates. 0, or the exit status after saying why. */
+static int create_named(const struct cgm_ctl *ctl, const char *name, uint64_t bytes,
+                        struct mapped *ret_mapped)
+{
+    int status = cgm_ctl_connect(ctl, &ret_mapped->client);
+
+    if (status != CGM_OK)
+        return cgm_ctl_fail_call(ctl, status);
+    status = commgemm_buffer_create(ret_mapped->client, name, bytes, (int)ctl->device, ctl->mode, 0,
+                                    &ret_mapped->buffer);
+    if (status == CGM_OK)
+        return 0;
+    int result = fail_buffer(ctl, status, name);
+    commgemm_disconnect(ret_mapped->client);
+    return result;
+}
+
+int cgm_ctl_buffer_create(void *settings, int n_words, char **words)
+{
+    const struct cgm_ctl *ctl = settings;
+    struct mapped mapped;
+
+    (void)n_words;
+    if (ctl->bytes == 0)
+        return cgm_ctl_fail(ctl, CGM_INVALID_ARGUMENT, "--bytes is missing; it must be at least 1",
+                            "add the size: --bytes 64M");
+    int result = create_named(ctl, words[0], ctl->bytes, &mapped);
+    if (result != 0)
+        return result;
+    if (ctl->json)
+        result = print_buffer(ctl, words[0], ctl->bytes, &mapped.buffer);
+    commgemm_disconnect(mapped.client);
+    return result;
+}
+
+/* Fills a buffer that was just created; destroys it again when that fails. */
+static int fill_buffer(const struct cgm_ctl *ctl, const char *name, const struct cgm_npy *npy,
+                       struct mapped *mapped)
+{
+    char detail[CGM_NPY_DETAIL_BYTES];
+
+    int status = commgemm_buffer_map(mapped->client, &mapped->buffer, &mapped->address);
+    if (status != CGM_OK) {
+        int result = fail_buffer(ctl, status, name);
+        commgemm_buffer_destroy(mapped->client, name);
+        return result;
+    }
+    status = cgm_transfer_read(npy, mapped->address, detail);
+    commgemm_buffer_unmap(mapped->address, mapped->buffer.bytes);
+    if (status == CGM_OK)
+        return 0;
+    commgemm_buffer_destroy(mapped->client, name);
+    return cgm_ctl_fail(ctl, status, detail, NULL);
+}
+
+static int import_open_file(const struct cgm_ctl *ctl, const char *name, const struct cgm_npy *npy)
+{
+    struct mapped mapped;
+
+    if (npy->bytes == 0) {
+        char detail[CGM_NPY_DETAIL_BYTES];
+        snprintf(detail, sizeof(detail), "%s: it has no elements; expected at least one",
+                 npy->path);
+        return cgm_ctl_fail(ctl, CGM_INVALID_ARGUMENT, detail, NULL);
+    }
+    cgm_transfer_catch_signals();
+    int result = create_named(ctl, name, npy->bytes, &mapped);
+    if (result != 0)
+        return result;
+    result = fill_buffer(ctl, name, npy, &mapped);
+    if (result == 0 && ctl->json)
+        result = print_buffer(ctl, name, npy->bytes, &mapped.buffer);
+    commgemm_disconnect(mapped.client);
+    return result;
+}
+
+static void print_shape_hint(const char *name, const struct cgm_npy *npy)
+{
+    printf("%s: %" PRIu64 " bytes; the shape is not kept, export with --shape ", name, npy->bytes);
+    if (npy->dimensions == 2)
+        printf("%" PRIu64 "x", npy->rows);
+    printf("%" PRIu64 "\n", npy->cols);
+}
+
+int cgm_ctl_buffer_import(void *settings, int n_words, char **words)
+{
+    const struct cgm_ctl *ctl = settings;
+    char detail[CGM_NPY_DETAIL_BYTES];
+    struct cgm_npy npy;
+
+    (void)n_words;
+    int status = cgm_npy_open(words[1], &npy, detail);
+    if (status != CGM_OK)
+        return cgm_ctl_fail(ctl, status, detail, NULL);
+    int result = import_open_file(ctl, words[0], &npy);
+    if (result == 0 && !ctl->json)
+        print_shape_hint(words[0], &npy);
+    cgm_npy_close(&npy);
+    return result;
+}
+
+struct shape {
+    unsigned dimensions;
+    uint64_t rows, cols;
+};
+
+static bool parse_length(const char *text, char **ret_end, uint64_t *ret_length)
+{
+    errno = 0;
+    *ret_length = strtoull(text, ret_end, 10);
+    return text[0] >= '0' && text[0] <= '9' && errno == 0 && *ret_length > 0;
+}
+
+/* "N" or "RxC". */
+static bool parse_shape(const char *text, struct shape *ret_shape)
+{
+    struct shape shape = {.dimensions = 1, .rows = 1};
+    char *end;
+
+    if (!parse_length(text, &end, &shape.cols))
+        return false;
+    if (*end == 'x') {
+        shape.dimensions = 2;
+        shape.rows = shape.cols;
+        if (!parse_length(end + 1, &end, &shape.cols))
+            return false;
+    }
+    *ret_shape = shape;
+    return *end == '\0';
+}
+
+/* The shape to write `bytes` as. OK, or INVALID_ARGUMENT with a detail. */
+static int choose_shape(const char *text, uint64_t bytes, struct shape *ret_shape, char *ret_detail)
+{
+    uint64_t elements;
+
+    if (text == NULL) {
+        *ret_shape = (struct shape){1, 1, bytes / sizeof(float)};
+        if (bytes % sizeof(float) == 0)
+            return CGM_OK;
+        snprintf(ret_detail, CGM_NPY_DETAIL_BYTES,
+                 "the buffer has %" PRIu64 " bytes; it must be a multiple of 4 to be float32",
+                 bytes);
+        return CGM_INVALID_ARGUMENT;
+    }
+    if (!parse_shape(text, ret_shape)) {
+        snprintf(ret_detail, CGM_NPY_DETAIL_BYTES,
+                 "--shape is \"%s\"; it must be N or RxC, like 128x64", text);
+        return CGM_INVALID_ARGUMENT;
+    }
+    if (__builtin_mul_overflow(ret_shape->rows, ret_shape->cols, &elements) ||
+        elements > bytes / sizeof(float)) {
+        snprintf(ret_detail, CGM_NPY_DETAIL_BYTES,
+                 "--shape is \"%s\", more than the %" PRIu64 " bytes of the buffer; it must be at "
+                 "most %" PRIu64 " float32 elements",
+                 text, bytes, bytes / (uint64_t)sizeof(float));
+        return CGM_INVALID_ARGUMENT;
+    }
+    return CGM_OK;
+}
+
+static int write_file(const char *path, const struct shape *shape, const float *values,
+                      char *ret_detail)
+{
+    struct cgm_npy npy;
+
+    int status =
+        cgm_npy_create(path, shape->dimensions, shape->rows, shape->cols, &npy, ret_detail);
+    if (status != CGM_OK)
+        return status;
+    status = cgm_transfer_write(&npy, values, ret_detail);
+    if (status == CGM_OK)
+        return cgm_npy_finish(&npy, ret_detail);
+    cgm_npy_discard(&npy);
+    return status;
+}
+
+static int export_mapped(const struct cgm_ctl *ctl, const struct mapped *mapped, const char *path)
+{
+    char detail[CGM_NPY_DETAIL_BYTES];
+    struct shape shape;
+
+    int status = choose_shape(ctl->shape, mapped->buffer.bytes, &shape, detail);
+    if (status == CGM_OK) {
+        cgm_transfer_catch_signals();
+        status = write_file(path, &shape, mapped->address, detail);
+    }
+    if (status != CGM_OK)
+        return cgm_ctl_fail(ctl, status, detail, NULL);
+    uint64_t left = mapped->buffer.bytes - shape.rows * shape.cols * sizeof(float);
+    if (left > 0)
+        fprintf(stderr, "%s: %s: note: the last %" PRIu64 " bytes are outside --shape %s\n",
+                cgm_ctl_program.name, ctl->verb, left, ctl->shape);
+    return 0;
+}
+
+int cgm_ctl_buffer_export(void *settings, int n_words, char **words)
+{
+    const struct cgm_ctl *ctl = settings;
+    struct mapped mapped;
+
+    (void)n_words;
+    int result = map_named(ctl, words[0], &mapped);
+    if (result != 0)
+        return result;
+    result = export_mapped(ctl, &mapped, words[1]);
+    unmap(&mapped);
+    return result;
+}
+
+int cgm_ctl_buffer_checksum(void *settings, int n_words, char **words)
+{
+    const struct cgm_ctl *ctl = settings;
+    struct mapped mapped;
+    char text[24];
+
+    (void)n_words;
+    int result = map_named(ctl, words[0], &mapped);
+    if (result != 0)
+        return result;
+    snprintf(text, sizeof(text), "%016" PRIx64, cgm_checksum(mapped.address, mapped.buffer.bytes));
+    if (ctl->json) {
+        json_t *rows = json_pack("[{s:s,s:I,s:s}]", "name", words[0], "bytes",
+                                 (json_int_t)mapped.buffer.bytes, "checksum", text);
+        int status = cgm_rows_print("checksum", rows);
+        result = status == CGM_OK ? 0 : cgm_ctl_fail(ctl, status, NULL, NULL);
+    } else {
+        printf("%s  %s\n", text, words[0]);
+    }
+    unmap(&mapped);
+    return result;
+}
+
+int cgm_ctl_buffer_destroy(void *settings, int n_words, char **words)
+{
+    const struct cgm_ctl *ctl = settings;
+    commgemm_client *client;
+
+    (void)n_words;
+    int status = cgm_ctl_connect(ctl, &client);
+    if (status != CGM_OK)
+        return cgm_ctl_fail_call(ctl, status);
+    status = commgemm_buffer_destroy(client, words[0]);
+    int result = status == CGM_OK ? 0 : fail_buffer(ctl, status, words[0]);
+    commgemm_disconnect(client);
+    return result;
+}

@@ -1,0 +1,65 @@
+/* The verbs of a few lines. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+#include "proto/packet.h"
+#include "proto/status.h"
+
+int cgm_ctl_drain(void *settings, int n_words, char **words)
+{
+    const struct cgm_ctl *ctl = settings;
+    commgemm_client *client;
+
+    (void)n_words;
+    (void)words;
+    int status = cgm_ctl_connect(ctl, &client);
+    if (status != CGM_OK)
+        return cgm_ctl_fail_call(ctl, status);
+    status = commgemm_drain(client, ctl->undo);
+    int result = status == CGM_OK ? 0 : cgm_ctl_fail_call(ctl, status);
+    commgemm_disconnect(client);
+    return result;
+}
+
+int cgm_ctl_help(void *settings, int n_words, char **words)
+{
+    (void)settings;
+    (void)n_words;
+    (void)words;
+    cgm_args_help(&cgm_ctl_program, NULL, stdout);
+    return 0;
+}
+
+int cgm_ctl_version(void *settings, int n_words, char **words)
+{
+    (void)settings;
+    (void)n_words;
+    (void)words;
+    printf("%s %s (library %s, protocol %u to %u)\n", cgm_ctl_program.name, COMMGEMM_RELEASE,
+           commgemm_version(), CGM_PROTOCOL_MIN, CGM_PROTOCOL_MAX);
+    return 0;
+}
+
+int cgm_ctl_completion(void *settings, int n_words, char **words)
+{
+    const struct cgm_ctl *ctl = settings;
+    char detail[256];
+
+    (void)n_words;
+    if (strcmp(words[0], "bash") != 0) {
+        snprintf(detail, sizeof(detail), "the shell is \"%s\"; it must be bash", words[0]);
+        return cgm_ctl_fail(ctl, CGM_INVALID_ARGUMENT, detail, "commgemmctl completion bash");
+    }
+    cgm_args_completion(&cgm_ctl_program, stdout);
+    return 0;
+}
+
+int cgm_ctl_manual(void *settings, int n_words, char **words)
+{
+    (void)settings;
+    (void)n_words;
+    (void)words;
+    cgm_args_manual(&cgm_ctl_program, stdout);
+    return 0;
+}
