@@ -1,0 +1,159 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "daemon/executor/algorithm.h"
+#include "proto/status.h"
+
+static char reason[160];
+
+/* A plan of world 4, bf16, large enough that overlapping pays. */
+static struct cgm_spec spec_of(int op, int method, int algorithm)
+{
+    Cgm__PlanCreate request = CGM__PLAN_CREATE__INIT;
+    request.op = (uint32_t)op;
+    request.method = (uint32_t)method;
+    request.algorithm = (uint32_t)algorithm;
+    if (op == CGM_OP_AG_GEMM || op == CGM_OP_AG)
+        request.comm_type = CGM_COMM_TYPE_AG;
+    if (op == CGM_OP_GEMM_RS || op == CGM_OP_RS)
+        request.comm_type = CGM_COMM_TYPE_RS;
+    request.m = request.n = request.k = 8192;
+    request.dtype = CGM_DTYPE_BF16;
+    struct cgm_spec spec;
+    char detail[CGM_CQE_DETAIL];
+    assert_int_equal(cgm_spec_init(&request, 4, false, detail, sizeof detail, &spec), CGM_OK);
+    return spec;
+}
+
+/* -1: refused. */
+static int choose(const struct cgm_spec *spec, int *ret_status)
+{
+    const struct cgm_algorithm *algorithm = NULL;
+    *ret_status = cgm_algorithm_choose(spec, reason, sizeof reason, &algorithm);
+    assert_true(reason[0] != '\0' && strlen(reason) < sizeof reason - 1);
+    assert_int_equal(algorithm == NULL, *ret_status != CGM_OK);
+    return algorithm ? (int)algorithm->number : -1;
+}
+
+static void assert_chosen(const struct cgm_spec *spec, int number, const char *words)
+{
+    int status;
+    int chosen = choose(spec, &status);
+    if (chosen != number || !strstr(reason, words))
+        fail_msg("chose %d, status %d: \"%s\"", chosen, status, reason);
+}
+
+static void assert_refused(const struct cgm_spec *spec, int expected, const char *words)
+{
+    int status;
+    choose(spec, &status);
+    if (status != expected || !strstr(reason, words))
+        fail_msg("status %d: \"%s\" lacks \"%s\"", status, reason, words);
+}
+
+static void test_method(void **state)
+{
+    (void)state;
+    struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_RING_EXCHANGE, CGM_ALGO_AUTO);
+    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, "method ring_exchange of ag_gemm");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_RING_EXCHANGE, CGM_ALGO_AUTO);
+    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_RS_P2P, "method ring_exchange of gemm_rs");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_NONE, CGM_ALGO_AUTO);
+    assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "method none");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_PIPELINE, CGM_ALGO_AUTO);
+    assert_refused(&spec, CGM_NOT_SUPPORTED,
+                   "split_pipelined_rs is not in this release; for gemm_rs there are no_overlap, "
+                   "split_pipelined_rs_p2p");
+    spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_RING_EXCHANGE, CGM_ALGO_AUTO);
+    spec.atomic_gemm = true;
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "atomic_gemm_ag_p2p is not in this release");
+}
+
+static void test_named(void **state)
+{
+    (void)state;
+    struct cgm_spec spec =
+        spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_SPLIT_PIPELINED_AG_P2P);
+    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, "named in the plan");
+    spec.method = CGM_METHOD_RING_EXCHANGE;
+    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, "named");
+    spec.method = CGM_METHOD_NONE;
+    assert_refused(&spec, CGM_INVALID_ARGUMENT,
+                   "belongs to method ring_exchange, but method is none");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_SPLIT_PIPELINED_AG_P2P);
+    assert_refused(&spec, CGM_NOT_SUPPORTED,
+                   "does not do gemm_rs; there are no_overlap, split_pipelined_rs_p2p");
+    spec = spec_of(CGM_OP_AG, CGM_METHOD_AUTO, CGM_ALGO_FUSED_AG);
+    assert_refused(&spec, CGM_NOT_SUPPORTED,
+                   "fused_ag is not in this release; for ag there are no_");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_NO_OVERLAP);
+    spec.atomic_gemm = true;
+    assert_refused(&spec, CGM_INVALID_ARGUMENT, "no_overlap needs atomic_gemm false");
+}
+
+static void test_auto(void **state)
+{
+    (void)state;
+    struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_AG_P2P,
+                  "auto: split_pipelined_ag_p2p, estimated cheapest of no_overlap, "
+                  "split_pipelined_ag_p2p; nothing measured yet");
+    spec.m = 64;
+    spec.n = 64;
+    assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "estimated cheapest");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_RS_P2P, "nothing measured yet");
+    spec.world = 1;
+    assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "one rank has nothing to overlap");
+    spec = spec_of(CGM_OP_AR, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "the only algorithm");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    spec.atomic_gemm = true;
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm for gemm_rs with atomic_gemm");
+}
+
+static void test_switches(void **state)
+{
+    (void)state;
+    struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    spec.aggregate_ag = true;
+    spec.m = spec.n = spec.k = 64;
+    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, "the only algorithm");
+    spec.method = CGM_METHOD_NONE;
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "aggregate_ag is set");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    spec.rs_overlap_first_gemm = true;
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "rs_overlap_first_gemm");
+    spec.method = CGM_METHOD_RING_EXCHANGE;
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "method pipeline");
+}
+
+/* Every algorithm is complete, and every operation that it names can be planned with it. */
+static void test_table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < cgm_algorithm_count; i++) {
+        const struct cgm_algorithm *algorithm = cgm_algorithms[i];
+        assert_true(algorithm->summary && algorithm->estimate && algorithm->enqueue);
+        for (int op = 0; op < 32; op++) {
+            if (!(algorithm->ops & 1u << op))
+                continue;
+            struct cgm_spec spec = spec_of(op, algorithm->method, (int)algorithm->number);
+            assert_chosen(&spec, (int)algorithm->number, algorithm->name);
+            assert_true(algorithm->estimate(&spec) > 0);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_method),   cmocka_unit_test(test_named), cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_switches), cmocka_unit_test(test_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

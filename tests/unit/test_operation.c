@@ -1,0 +1,513 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "daemon/executor/algorithm.h"
+#include "kernels/random.h"
+#include "proto/status.h"
+
+static struct cgm_random rng;
+static char detail[CGM_CQE_DETAIL];
+
+static const int plan_ops[] = {CGM_OP_GEMM, CGM_OP_AG_GEMM, CGM_OP_GEMM_RS, CGM_OP_GEMM_AR,
+                               CGM_OP_AG,   CGM_OP_RS,      CGM_OP_AR};
+#define PLAN_OPS (sizeof(plan_ops) / sizeof(plan_ops[0]))
+
+static bool is_product(int op)
+{
+    return op == CGM_OP_GEMM || op == CGM_OP_AG_GEMM || op == CGM_OP_GEMM_RS ||
+           op == CGM_OP_GEMM_AR;
+}
+
+static Cgm__PlanCreate request_of(int op)
+{
+    Cgm__PlanCreate request = CGM__PLAN_CREATE__INIT;
+    request.op = (uint32_t)op;
+    request.method = CGM_METHOD_AUTO;
+    request.comm_type = CGM_COMM_TYPE_NONE;
+    if (op == CGM_OP_AG || op == CGM_OP_AG_GEMM)
+        request.comm_type = CGM_COMM_TYPE_AG;
+    if (op == CGM_OP_RS || op == CGM_OP_GEMM_RS)
+        request.comm_type = CGM_COMM_TYPE_RS;
+    request.m = 24;
+    request.n = 16;
+    request.k = 8;
+    request.dtype = CGM_DTYPE_BF16;
+    return request;
+}
+
+static int spec_of(const Cgm__PlanCreate *request, uint32_t world, struct cgm_spec *ret_spec)
+{
+    detail[0] = '\0';
+    return cgm_spec_init(request, world, false, detail, sizeof detail, ret_spec);
+}
+
+static struct cgm_shape operand(const struct cgm_spec *spec, uint64_t rows, int index,
+                                enum cgm_presence presence)
+{
+    struct cgm_shape shape;
+    assert_int_equal(cgm_operation_operand(spec, rows, index, &shape), presence);
+    return shape;
+}
+
+static void assert_shape(struct cgm_shape shape, bool transposed, uint64_t rows, uint64_t cols,
+                         int dtype)
+{
+    assert_int_equal(shape.rows, transposed ? cols : rows);
+    assert_int_equal(shape.cols, transposed ? rows : cols);
+    assert_int_equal(shape.dtype, dtype);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct cgm_spec spec;
+    Cgm__PlanCreate request = request_of(CGM_OP_GEMM_RS);
+    request.method = CGM_METHOD_RING_EXCHANGE;
+    assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+    assert_int_equal(spec.algorithm, CGM_ALGO_AUTO);
+    assert_int_equal(spec.out_dtype, CGM_DTYPE_BF16);
+    assert_int_equal(spec.buffer_dtype, CGM_DTYPE_BF16);
+    assert_int_equal(spec.buffer_shape[0], 24);
+    assert_int_equal(spec.buffer_shape[1], 16);
+    assert_int_equal(spec.tp_size, 4);
+    assert_int_equal(spec.num_splits, 4);
+    assert_int_equal(spec.comm_cga_size, 1);
+    assert_int_equal(spec.num_comm_sm, 1);
+    assert_true(spec.use_ce);
+    assert_false(spec.set_sm_margin);
+
+    request.method = CGM_METHOD_PIPELINE;
+    request.has_out_dtype = 1;
+    request.out_dtype = CGM_DTYPE_FP32;
+    request.num_comm_sm = 7;
+    assert_int_equal(spec_of(&request, 8, &spec), CGM_OK);
+    assert_int_equal(spec.buffer_dtype, CGM_DTYPE_FP32);
+    assert_int_equal(spec.num_splits, 4);
+    assert_int_equal(spec.comm_cga_size, 2);
+    assert_int_equal(spec.num_comm_sm, 7);
+    assert_false(spec.use_ce);
+    assert_true(spec.set_sm_margin);
+}
+
+static void test_equal_requests_give_equal_bytes(void **state)
+{
+    (void)state;
+    struct cgm_spec a, b;
+    memset(&a, 0x11, sizeof a);
+    memset(&b, 0x22, sizeof b);
+    Cgm__PlanCreate request = request_of(CGM_OP_AG_GEMM);
+    assert_int_equal(spec_of(&request, 4, &a), CGM_OK);
+    assert_int_equal(spec_of(&request, 4, &b), CGM_OK);
+    assert_memory_equal(&a, &b, sizeof a);
+}
+
+/* design.md's table, written down once more. */
+static void check_shapes(const struct cgm_spec *spec, uint64_t rows)
+{
+    uint64_t w = spec->world, n = spec->n, k = spec->k;
+    int type = spec->dtype, out = spec->out_dtype;
+    struct cgm_shape lhs = operand(spec, rows, CGM_OPERAND_LHS, CGM_REQUIRED);
+    struct cgm_shape result = operand(spec, rows, CGM_OPERAND_OUT, CGM_REQUIRED);
+    struct cgm_shape rhs = {0};
+    if (is_product(spec->op))
+        rhs = operand(spec, rows, CGM_OPERAND_RHS, CGM_REQUIRED);
+    switch (spec->op) {
+    case CGM_OP_GEMM:
+        assert_shape(lhs, spec->transa, rows, k, type);
+        assert_shape(rhs, spec->transb, k, n, type);
+        assert_shape(result, false, rows, n, out);
+        break;
+    case CGM_OP_AG_GEMM:
+        assert_shape(lhs, spec->transa, rows / w, k, type);
+        assert_shape(rhs, spec->transb, k, n / w, type);
+        assert_shape(result, false, rows, n / w, out);
+        assert_shape(operand(spec, rows, CGM_OPERAND_AUX_OUT, CGM_OPTIONAL), spec->transa, rows, k,
+                     type);
+        break;
+    case CGM_OP_GEMM_RS:
+        assert_shape(lhs, spec->transa, rows, k / w, type);
+        assert_shape(rhs, spec->transb, k / w, n, type);
+        assert_shape(result, false, rows / w, n, out);
+        break;
+    case CGM_OP_GEMM_AR:
+        assert_shape(lhs, spec->transa, rows, k / w, type);
+        assert_shape(rhs, spec->transb, k / w, n, type);
+        assert_shape(result, false, rows, n, out);
+        break;
+    case CGM_OP_AG:
+        assert_shape(lhs, false, rows / w, n, type);
+        assert_shape(result, false, rows, n, type);
+        break;
+    case CGM_OP_RS:
+        assert_shape(lhs, false, rows, n, type);
+        assert_shape(result, false, rows / w, n, type);
+        break;
+    default:
+        assert_shape(lhs, false, rows, n, type);
+        assert_shape(result, false, rows, n, type);
+    }
+}
+
+static void check_bias(const struct cgm_spec *spec)
+{
+    bool has = spec->epilogue & CGM_EPILOGUE_BIAS;
+    struct cgm_shape bias =
+        operand(spec, spec->m, CGM_OPERAND_BIAS, has ? CGM_REQUIRED : CGM_ABSENT);
+    if (has)
+        assert_shape(bias, false, 1, spec->op == CGM_OP_AG_GEMM ? spec->n / spec->world : spec->n,
+                     spec->out_dtype);
+}
+
+static void check_absent(const struct cgm_spec *spec)
+{
+    static const int never[] = {CGM_OPERAND_GELU_INPUT, CGM_OPERAND_AUX_IN,
+                                CGM_OPERAND_BIAS_GRAD,  CGM_OPERAND_PRE_GELU_OUT,
+                                CGM_OPERAND_LHS_SCALE,  CGM_OPERAND_RHS_SCALE,
+                                CGM_OPERAND_OUT_SCALE};
+    for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++)
+        operand(spec, spec->m, never[i], CGM_ABSENT);
+    if (!is_product(spec->op))
+        operand(spec, spec->m, CGM_OPERAND_RHS, CGM_ABSENT);
+    if (spec->op != CGM_OP_AG_GEMM)
+        operand(spec, spec->m, CGM_OPERAND_AUX_OUT, CGM_ABSENT);
+}
+
+/* Chunks lie behind each other, fill the buffer, and keep their place when rows are fewer. */
+static void check_chunks(const struct cgm_spec *spec, uint64_t rows)
+{
+    struct cgm_shape buffer = cgm_operation_user_buffer(spec), whole, chunk, active;
+    uint32_t chunks = cgm_operation_chunks(spec);
+    uint64_t offset, stride, at = 0, active_offset, active_stride, active_rows = 0;
+    assert_int_equal(chunks, cgm_operation_shards_rows(spec->op) ? spec->world : 1);
+    for (uint32_t i = 0; i < chunks; i++) {
+        assert_true(cgm_operation_chunk(spec, spec->m, i, &offset, &stride, &chunk));
+        assert_true(cgm_operation_chunk(spec, rows, i, &active_offset, &active_stride, &active));
+        assert_int_equal(offset, at);
+        assert_int_equal(active_offset, offset);
+        assert_int_equal(stride, chunk.cols);
+        assert_int_equal(active_stride, stride);
+        assert_true(active.rows <= chunk.rows && active.cols <= chunk.cols);
+        assert_int_equal(chunk.cols, buffer.cols);
+        at += chunk.rows * chunk.cols * cgm_dtype_bytes(chunk.dtype);
+        active_rows += active.rows;
+    }
+    assert_int_equal(at, buffer.rows * buffer.cols * cgm_dtype_bytes(buffer.dtype));
+    assert_true(cgm_operation_chunk(spec, rows, UINT32_MAX, &offset, &stride, &whole));
+    assert_int_equal(offset, 0);
+    assert_int_equal(whole.rows, active_rows);
+    assert_int_equal(whole.cols, active.cols);
+    assert_false(cgm_operation_chunk(spec, rows, chunks, &offset, &stride, &chunk));
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5000; i++) {
+        struct cgm_spec spec;
+        uint32_t world = 1 + (uint32_t)cgm_random_below(&rng, 9);
+        int op = plan_ops[cgm_random_below(&rng, PLAN_OPS)];
+        Cgm__PlanCreate request = request_of(op);
+        request.m = world * (1 + cgm_random_below(&rng, 50));
+        request.n = world * (1 + cgm_random_below(&rng, 50));
+        request.k = world * (1 + cgm_random_below(&rng, 50));
+        request.dtype = (uint32_t)cgm_random_below(&rng, 3);
+        request.has_out_dtype = is_product(op) && cgm_random_below(&rng, 2);
+        request.out_dtype = CGM_DTYPE_FP32;
+        request.transa = is_product(op) && cgm_random_below(&rng, 2);
+        request.transb = is_product(op) && cgm_random_below(&rng, 2);
+        request.epilogue = is_product(op) && cgm_random_below(&rng, 2) ? CGM_EPILOGUE_BIAS : 0;
+        assert_int_equal(spec_of(&request, world, &spec), CGM_OK);
+        uint64_t rows = world * (1 + cgm_random_below(&rng, request.m / world));
+        assert_int_equal(cgm_operation_check_rows(&spec, rows, detail, sizeof detail), CGM_OK);
+        check_shapes(&spec, rows);
+        check_bias(&spec);
+        check_absent(&spec);
+        check_chunks(&spec, rows);
+    }
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    struct cgm_spec spec;
+    Cgm__PlanCreate request = request_of(CGM_OP_AG_GEMM);
+    assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+    assert_int_equal(cgm_operation_check_rows(&spec, 24, detail, sizeof detail), CGM_OK);
+    assert_int_equal(cgm_operation_check_rows(&spec, 0, detail, sizeof detail),
+                     CGM_INVALID_ARGUMENT);
+    assert_non_null(strstr(detail, "rows is 0"));
+    assert_int_equal(cgm_operation_check_rows(&spec, 28, detail, sizeof detail),
+                     CGM_INVALID_ARGUMENT);
+    assert_non_null(strstr(detail, "1 to 24"));
+    assert_int_equal(cgm_operation_check_rows(&spec, 10, detail, sizeof detail),
+                     CGM_INVALID_ARGUMENT);
+    assert_non_null(strstr(detail, "rows is 10"));
+    assert_non_null(strstr(detail, "4 ranks"));
+    assert_int_equal(cgm_operation_check_rows(&spec, UINT64_MAX, detail, sizeof detail),
+                     CGM_INVALID_ARGUMENT);
+
+    request = request_of(CGM_OP_GEMM_AR);
+    assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+    assert_int_equal(cgm_operation_check_rows(&spec, 1, detail, sizeof detail), CGM_OK);
+}
+
+static void test_accumulate(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLAN_OPS; i++) {
+        struct cgm_spec spec;
+        Cgm__PlanCreate request = request_of(plan_ops[i]);
+        assert_int_equal(spec_of(&request, 2, &spec), CGM_OK);
+        bool adds = plan_ops[i] == CGM_OP_GEMM || plan_ops[i] == CGM_OP_AG_GEMM ||
+                    plan_ops[i] == CGM_OP_GEMM_RS;
+        assert_int_equal(cgm_operation_check_accumulate(&spec, detail, sizeof detail),
+                         adds ? CGM_OK : CGM_INVALID_ARGUMENT);
+        request.epilogue = CGM_EPILOGUE_ACCUMULATE;
+        assert_int_equal(spec_of(&request, 2, &spec), adds ? CGM_OK : CGM_INVALID_ARGUMENT);
+    }
+}
+
+static void test_use_of_the_buffer(void **state)
+{
+    (void)state;
+    struct cgm_spec spec;
+    Cgm__PlanCreate request = request_of(CGM_OP_AG_GEMM);
+    assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+    uint64_t chunk = 24 / 4 * 8 * 2, stride = 8 * 2;
+    assert_true(cgm_operation_may_use_buffer(&spec, 2, 2, CGM_OPERAND_LHS, 2 * chunk, stride));
+    assert_false(cgm_operation_may_use_buffer(&spec, 2, 2, CGM_OPERAND_LHS, chunk, stride));
+    assert_false(cgm_operation_may_use_buffer(&spec, 2, 2, CGM_OPERAND_LHS, 2 * chunk, 2 * stride));
+    assert_false(cgm_operation_may_use_buffer(&spec, 2, 1, CGM_OPERAND_LHS, 2 * chunk, stride));
+    assert_false(cgm_operation_may_use_buffer(&spec, 2, 2, CGM_OPERAND_OUT, 2 * chunk, stride));
+    request = request_of(CGM_OP_GEMM_RS);
+    assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+    assert_false(cgm_operation_may_use_buffer(&spec, 0, 0, CGM_OPERAND_LHS, 0, 32));
+    request = request_of(CGM_OP_RS);
+    assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+    assert_true(cgm_operation_may_use_buffer(&spec, 3, 0, CGM_OPERAND_LHS, 0, 32));
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------
+ */
+
+#define REQUIRED_FIELDS(X) X(op) X(method) X(comm_type) X(m) X(n) X(k) X(dtype)
+#define OPTIONAL_FIELDS(X)                                                                         \
+    X(algorithm)                                                                                   \
+    X(out_dtype) X(transa) X(transb) X(epilogue) X(buffer_dtype) X(tp_size) X(num_splits)          \
+        X(num_max_streams) X(comm_cga_size) X(gemm_priority) X(comm_priority) X(num_comm_sm)       \
+            X(set_sm_margin) X(use_ce) X(atomic_gemm) X(rs_overlap_first_gemm) X(aggregate_ag)
+
+static void set_field(Cgm__PlanCreate *request, const char *name, uint64_t value)
+{
+#define SET_REQUIRED(field)                                                                        \
+    if (strcmp(name, #field) == 0) {                                                               \
+        request->field = (__typeof__(request->field))value;                                        \
+        return;                                                                                    \
+    }
+#define SET_OPTIONAL(field)                                                                        \
+    if (strcmp(name, #field) == 0) {                                                               \
+        request->has_##field = 1;                                                                  \
+        request->field = (__typeof__(request->field))value;                                        \
+        return;                                                                                    \
+    }
+    REQUIRED_FIELDS(SET_REQUIRED)
+    OPTIONAL_FIELDS(SET_OPTIONAL)
+    fail_msg("no field %s", name);
+}
+
+#define BIG CGM_DIM_MAX
+#define INVALID CGM_INVALID_ARGUMENT
+#define UNSUPPORTED CGM_NOT_SUPPORTED
+
+/* World 4; m 24, n 16, k 8 in bf16. */
+static const struct {
+    int op;
+    struct {
+        const char *field;
+        uint64_t value;
+    } set[3];
+    int status;
+    const char *words[3];
+} refusals[] = {
+    {CGM_OP_GEMM, {{"op", 99}}, INVALID, {"op is 99", "ag_gemm, gemm_rs"}},
+    {CGM_OP_GEMM, {{"op", UINT32_MAX}}, INVALID, {"op is 4294967295"}},
+    {CGM_OP_GEMM, {{"op", CGM_OP_NOOP}}, INVALID, {"op is noop", "gemm, ag_gemm"}},
+    {CGM_OP_GEMM, {{"op", CGM_OP_COPY_IN}}, INVALID, {"op is copy_in"}},
+    {CGM_OP_GEMM, {{"op", CGM_OP_A2AV}}, UNSUPPORTED, {"a2av", "gemm, ag_gemm"}},
+    {CGM_OP_GEMM, {{"op", CGM_OP_BULK_AG}}, UNSUPPORTED, {"bulk_ag"}},
+    {CGM_OP_GEMM, {{"method", 5}}, INVALID, {"method is 5", "ring_exchange"}},
+    {CGM_OP_GEMM, {{"comm_type", 3}}, INVALID, {"comm_type is 3", "none, rs, ag"}},
+    {CGM_OP_GEMM, {{"algorithm", 9}}, INVALID, {"algorithm is 9", "no_overlap"}},
+    {CGM_OP_GEMM, {{"dtype", 3}}, INVALID, {"dtype is 3", "fp32, fp16, bf16"}},
+    {CGM_OP_GEMM, {{"out_dtype", 77}}, INVALID, {"out_dtype is 77"}},
+    {CGM_OP_GEMM, {{"buffer_dtype", 77}}, INVALID, {"buffer_dtype is 77"}},
+    {CGM_OP_GEMM, {{"m", 0}}, INVALID, {"m is 0", "1 and 2147483648"}},
+    {CGM_OP_GEMM, {{"n", BIG + 1}}, INVALID, {"n is 2147483649", "1 and 2147483648"}},
+    {CGM_OP_GEMM, {{"k", UINT64_MAX}}, INVALID, {"k is 18446744073709551615"}},
+    {CGM_OP_GEMM, {{"m", BIG}, {"k", BIG}}, INVALID, {"lhs", "2147483648 x 2147483648", "bytes"}},
+    {CGM_OP_GEMM, {{"n", BIG}, {"k", BIG}}, INVALID, {"rhs", "limit is 70368744177664"}},
+    {CGM_OP_GEMM, {{"m", BIG}, {"n", BIG}}, INVALID, {"out"}},
+    {CGM_OP_AG_GEMM, {{"m", BIG}, {"k", 1 << 15}}, INVALID, {"aux_out"}},
+    {CGM_OP_AG_GEMM, {{"m", 26}}, INVALID, {"m is 26", "4 ranks", "multiple of 4"}},
+    {CGM_OP_AG_GEMM, {{"n", 18}}, INVALID, {"n is 18", "multiple of 4"}},
+    {CGM_OP_GEMM_RS, {{"m", 26}}, INVALID, {"m is 26"}},
+    {CGM_OP_GEMM_RS, {{"k", 9}}, INVALID, {"k is 9", "multiple of 4"}},
+    {CGM_OP_GEMM_AR, {{"k", 9}}, INVALID, {"k is 9"}},
+    {CGM_OP_AG, {{"m", 3}}, INVALID, {"m is 3"}},
+    {CGM_OP_RS, {{"m", 3}}, INVALID, {"m is 3"}},
+    {CGM_OP_AG, {{"transa", 1}}, INVALID, {"transa", "ag"}},
+    {CGM_OP_AR, {{"transb", 1}}, INVALID, {"transb", "ar"}},
+    {CGM_OP_AG_GEMM, {{"comm_type", CGM_COMM_TYPE_RS}}, INVALID, {"comm_type is rs", "needs ag"}},
+    {CGM_OP_GEMM_RS, {{"comm_type", 0}}, INVALID, {"comm_type is none", "needs rs"}},
+    {CGM_OP_GEMM, {{"comm_type", CGM_COMM_TYPE_AG}}, INVALID, {"comm_type is ag", "needs none"}},
+    {CGM_OP_AG_GEMM,
+     {{"method", CGM_METHOD_PIPELINE}},
+     UNSUPPORTED,
+     {"AG with pipeline is not supported; use ring_exchange"}},
+    {CGM_OP_AG_GEMM, {{"method", CGM_METHOD_BULK}}, UNSUPPORTED, {"AG with bulk", "ring_exchange"}},
+    {CGM_OP_GEMM_RS, {{"method", CGM_METHOD_BULK}}, UNSUPPORTED, {"RS with bulk", "ring_exchange"}},
+    {CGM_OP_GEMM,
+     {{"method", CGM_METHOD_RING_EXCHANGE}},
+     UNSUPPORTED,
+     {"gemm with ring_exchange is not supported; use none or auto"}},
+    {CGM_OP_AR, {{"method", CGM_METHOD_PIPELINE}}, UNSUPPORTED, {"ar with pipeline"}},
+    {CGM_OP_AG_GEMM,
+     {{"method", CGM_METHOD_NONE}, {"atomic_gemm", 1}},
+     UNSUPPORTED,
+     {"AG with none and atomic_gemm"}},
+    {CGM_OP_GEMM, {{"epilogue", 16}}, INVALID, {"epilogue is 16", "bias"}},
+    {CGM_OP_GEMM, {{"epilogue", CGM_EPILOGUE_GELU}}, UNSUPPORTED, {"gelu", "bias and accumulate"}},
+    {CGM_OP_GEMM, {{"epilogue", CGM_EPILOGUE_GRAD}}, UNSUPPORTED, {"grad"}},
+    {CGM_OP_AG,
+     {{"epilogue", CGM_EPILOGUE_BIAS}},
+     INVALID,
+     {"bias does not go with ag", "gemm, ag_gemm, gemm_rs, gemm_ar"}},
+    {CGM_OP_GEMM_AR,
+     {{"epilogue", CGM_EPILOGUE_ACCUMULATE}},
+     INVALID,
+     {"accumulate does not go with gemm_ar", "gemm, ag_gemm, gemm_rs"}},
+    {CGM_OP_GEMM,
+     {{"out_dtype", CGM_DTYPE_FP16}},
+     UNSUPPORTED,
+     {"out_dtype is fp16", "bf16 or fp32"}},
+    {CGM_OP_GEMM,
+     {{"dtype", CGM_DTYPE_FP32}, {"out_dtype", CGM_DTYPE_BF16}},
+     UNSUPPORTED,
+     {"out_dtype is bf16"}},
+    {CGM_OP_RS, {{"out_dtype", CGM_DTYPE_FP32}}, INVALID, {"out_dtype is fp32", "rs of bf16"}},
+    {CGM_OP_AG_GEMM,
+     {{"buffer_dtype", CGM_DTYPE_FP32}},
+     INVALID,
+     {"buffer_dtype is fp32", "holds bf16"}},
+    {CGM_OP_GEMM_RS,
+     {{"buffer_dtype", CGM_DTYPE_FP16}},
+     INVALID,
+     {"buffer_dtype is fp16", "bf16 or fp32"}},
+    {CGM_OP_GEMM, {{"tp_size", 3}}, INVALID, {"tp_size is 3", "4 ranks"}},
+    {CGM_OP_GEMM, {{"num_splits", 65}}, INVALID, {"num_splits is 65", "0 and 64"}},
+    {CGM_OP_GEMM, {{"num_max_streams", 17}}, INVALID, {"num_max_streams is 17", "0 and 16"}},
+    {CGM_OP_GEMM, {{"comm_cga_size", 17}}, INVALID, {"comm_cga_size is 17"}},
+    {CGM_OP_GEMM, {{"num_comm_sm", UINT32_MAX}}, INVALID, {"num_comm_sm is 4294967295", "256"}},
+    {CGM_OP_GEMM, {{"gemm_priority", 6}}, INVALID, {"gemm_priority is 6", "-5 and 5"}},
+    {CGM_OP_GEMM, {{"comm_priority", (uint64_t)-6}}, INVALID, {"comm_priority is -6", "-5 and 5"}},
+    {CGM_OP_GEMM_RS, {{"aggregate_ag", 1}}, INVALID, {"aggregate_ag", "gemm_rs"}},
+    {CGM_OP_AG_GEMM, {{"rs_overlap_first_gemm", 1}}, INVALID, {"rs_overlap_first_gemm", "ag_gemm"}},
+};
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        struct cgm_spec spec;
+        Cgm__PlanCreate request = request_of(refusals[i].op);
+        assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+        for (int j = 0; j < 3 && refusals[i].set[j].field; j++)
+            set_field(&request, refusals[i].set[j].field, refusals[i].set[j].value);
+        int status = spec_of(&request, 4, &spec);
+        if (status != refusals[i].status)
+            fail_msg("refusal %zu (%s): status %d, \"%s\"", i, refusals[i].set[0].field, status,
+                     detail);
+        for (int j = 0; j < 3 && refusals[i].words[j]; j++)
+            if (!strstr(detail, refusals[i].words[j]))
+                fail_msg("refusal %zu: \"%s\" lacks \"%s\"", i, detail, refusals[i].words[j]);
+    }
+}
+
+static void test_world(void **state)
+{
+    (void)state;
+    struct cgm_spec spec;
+    Cgm__PlanCreate request = request_of(CGM_OP_GEMM);
+    assert_int_equal(spec_of(&request, 0, &spec), CGM_INVALID_ARGUMENT);
+    assert_int_equal(spec_of(&request, 65, &spec), CGM_INVALID_ARGUMENT);
+    assert_non_null(strstr(detail, "65 ranks"));
+    assert_int_equal(spec_of(&request, 64, &spec), CGM_OK);
+}
+
+static void test_buffer_shape(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t dims[4];
+        size_t count;
+        int status;
+    } shapes[] = {
+        {{24, 8}, 2, CGM_OK},       {{192}, 1, CGM_OK},
+        {{2, 12, 2, 4}, 4, CGM_OK}, {{0, 0}, 2, CGM_OK},
+        {{24, 16}, 2, INVALID},     {{24, 0}, 2, INVALID},
+        {{24}, 1, INVALID},         {{1ull << 63, 2}, 2, INVALID},
+        {{191}, 1, INVALID},        {{1ull << 32, 1ull << 32, 192}, 3, INVALID},
+    };
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        struct cgm_spec spec;
+        uint64_t dims[4];
+        memcpy(dims, shapes[i].dims, sizeof dims);
+        Cgm__PlanCreate request = request_of(CGM_OP_AG_GEMM);
+        request.n_buffer_shape = shapes[i].count;
+        request.buffer_shape = dims;
+        assert_int_equal(spec_of(&request, 4, &spec), shapes[i].status);
+        if (shapes[i].status == CGM_OK)
+            assert_int_equal(spec.buffer_shape[0] * spec.buffer_shape[1], 192);
+        else
+            assert_non_null(strstr(detail, "24 x 8 elements"));
+    }
+}
+
+/* The algorithm table and the table of methods say the same. */
+static void test_methods_and_algorithms_agree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < cgm_algorithm_count; i++) {
+        const struct cgm_algorithm *algorithm = cgm_algorithms[i];
+        assert_ptr_equal(cgm_algorithm_find(algorithm->number), algorithm);
+        assert_string_equal(cgm_type_name(CGM_TABLE_ALGO, algorithm->number), algorithm->name);
+        for (int op = 0; op < 32; op++)
+            if (algorithm->ops & 1u << op)
+                assert_int_equal(cgm_operation_algorithm(op, algorithm->method, algorithm->atomic),
+                                 algorithm->number);
+    }
+    assert_null(cgm_algorithm_find(CGM_ALGO_ATOMIC_GEMM_RS));
+    assert_null(cgm_algorithm_find(-1));
+}
+
+int main(void)
+{
+    const char *text = getenv("CGM_TEST_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 0) : cgm_random_seed();
+    printf("CGM_TEST_SEED=0x%llx\n", (unsigned long long)seed);
+    cgm_random_init(&rng, seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),     cmocka_unit_test(test_equal_requests_give_equal_bytes),
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_accumulate),   cmocka_unit_test(test_use_of_the_buffer),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_world),
+        cmocka_unit_test(test_buffer_shape), cmocka_unit_test(test_methods_and_algorithms_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
