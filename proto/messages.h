@@ -62,8 +62,7 @@
     X(84, BUFFER_RESTORED, buffer_restored, BufferRestored)                                        \
     X(85, SESSION_BAD, session_bad, SessionBad)                                                    \
     X(86, SHUTDOWN, shutdown, Shutdown)                                                            \
-    X(87, COMM_RANK_LEFT, comm_rank_left, CommRankLeft)                                            \
-    X(87, MEMBER_REMOVE, member_remove, MemberRemove)
+    X(87, COMM_RANK_LEFT, comm_rank_left, CommRankLeft)
 
 enum cgm_message_type {
 #define X(number, SYMBOL, name, Type) CGM_MSG_##SYMBOL = (number),
