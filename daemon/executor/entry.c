@@ -20,9 +20,6 @@ static bool operand_is_written(int operand)
 
 static int check_fixed(const struct cgm_entry *entry, char *detail, size_t bytes)
 {
-    if (entry->opcode > CGM_OPCODE_COPY_IN)
-        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
-                          "opcode: %u; it must be 0 (noop), 1 (run) or 2 (copy_in)", entry->opcode);
     if (entry->flags & ~(uint32_t)CGM_ENTRY_FLAGS_ALL)
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
                           "flags: 0x%x has unknown bits; known are 0x%x", entry->flags,
@@ -38,6 +35,9 @@ static int check_fixed(const struct cgm_entry *entry, char *detail, size_t bytes
 static int check_place(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
                        struct cgm_job *job, char *detail, size_t bytes, bool *ret_burns)
 {
+    if (entry->opcode > CGM_OPCODE_COPY_IN)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "opcode: %u; it must be 0 (noop), 1 (run) or 2 (copy_in)", entry->opcode);
     struct cgm_plan *plan = cgm_map_get(&endpoint->poller->plans, entry->plan);
     if (!plan || plan->creation)
         return cgm_detail(detail, bytes, CGM_NOT_FOUND, "plan: %llu does not exist",
