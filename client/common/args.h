@@ -94,6 +94,7 @@ struct cgm_program {
     size_t n_verbs;
     const struct cgm_section *sections; /* behind the options: EXIT STATUS, EXAMPLES, ... */
     size_t n_sections;
+    const char *date; /* of the man page: "2026-11-20" */
 };
 
 /* What a command line came to. */

@@ -27,45 +27,64 @@ static void print_pattern(FILE *out, const struct cgm_option *option)
         fprintf(out, "|-%c", option->letter);
 }
 
-/* case "$previous" in: what the value of the option before the cursor can be. */
-static void print_value_cases(FILE *out, const struct cgm_option_table *table)
+/* The option takes the next word as its value. */
+static bool takes_word(const struct cgm_option *option)
+{
+    return option->kind != CGM_ARG_FLAG && option->implied == NULL && !option->hidden;
+}
+
+/* A line of case "$previous" in: what the value of the option before the cursor can be. */
+static void print_value_case(FILE *out, const struct cgm_option *option)
 {
     char choices[512];
 
-    for (size_t i = 0; i < table->count; i++) {
-        const struct cgm_option *option = &table->options[i];
-        if (option->hidden || option->kind == CGM_ARG_FLAG || option->implied != NULL)
-            continue;
-        fputs("    ", out);
-        print_pattern(out, option);
-        cgm_option_choices(option, " ", choices, sizeof(choices));
-        if (choices[0] != '\0')
-            fprintf(out, ") words=\"%s\" ;;\n", choices);
-        else
-            fputs(option->kind == CGM_ARG_PATH ? ") files=1 ;;\n" : ") return ;;\n", out);
-    }
+    fputs("    ", out);
+    print_pattern(out, option);
+    cgm_option_choices(option, " ", choices, sizeof(choices));
+    if (choices[0] != '\0')
+        fprintf(out, ") words=\"%s\" ;;\n", choices);
+    else
+        fputs(option->kind == CGM_ARG_PATH ? ") files=1 ;;\n" : ") return ;;\n", out);
 }
 
-/* Patterns of options whose value is the next word, for skipping it. */
-static void print_skip_patterns(FILE *out, const struct cgm_option_table *table)
+static void print_skip_pattern(FILE *out, const struct cgm_option *option)
 {
-    for (size_t i = 0; i < table->count; i++) {
-        const struct cgm_option *option = &table->options[i];
-        if (option->kind == CGM_ARG_FLAG || option->implied != NULL)
-            continue;
-        fputc('|', out);
-        print_pattern(out, option);
-    }
+    fputc('|', out);
+    print_pattern(out, option);
 }
 
-static void each_table(FILE *out, const struct cgm_program *program,
-                       void (*print)(FILE *, const struct cgm_option_table *))
+static bool is_in(const struct cgm_option_table *table, const char *name)
 {
-    for (size_t t = 0; t < program->n_tables; t++)
-        print(out, &program->tables[t]);
-    for (size_t i = 0; i < program->n_verbs; i++)
-        if (!program->verbs[i].hidden)
-            print(out, &program->verbs[i].table);
+    for (size_t i = 0; i < table->count; i++)
+        if (strcmp(table->options[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Several verbs may have the same option; it stands in a case once. */
+static bool is_in_earlier_verb(const struct cgm_program *program, size_t verb, const char *name)
+{
+    while (verb-- > 0)
+        if (is_in(&program->verbs[verb].table, name))
+            return true;
+    return false;
+}
+
+static void each_option_with_value(FILE *out, const struct cgm_program *program,
+                                   void (*print)(FILE *, const struct cgm_option *))
+{
+    const struct cgm_option *option;
+
+    for (unsigned i = 0; (option = cgm_option_at(program, NULL, i)) != NULL; i++)
+        if (takes_word(option))
+            print(out, option);
+    for (size_t v = 0; v < program->n_verbs; v++) {
+        const struct cgm_option_table *table = &program->verbs[v].table;
+        for (size_t i = 0; i < table->count; i++)
+            if (takes_word(&table->options[i]) &&
+                !is_in_earlier_verb(program, v, table->options[i].name))
+                print(out, &table->options[i]);
+    }
 }
 
 /* The words that may come first; with `first` those that may follow it. */
@@ -83,28 +102,38 @@ static void print_verb_words(FILE *out, const struct cgm_program *program, const
     }
 }
 
-/* case "$verb" in: what may stand behind a verb. */
+/* case "$verb" in: what may stand behind a verb. Arguments in small letters are words to type,
+ * those with FILE are file names. */
+static void print_verb_case(FILE *out, const struct cgm_program *program,
+                            const struct cgm_verb *verb)
+{
+    fprintf(out, "    \"%s\")\n        words=\"", verb->name);
+    print_verb_words(out, program, verb->name);
+    if (islower((unsigned char)verb->arguments[0]))
+        fprintf(out, " %s", verb->arguments);
+    fputs("\"\n", out);
+    if (verb->table.count > 0) {
+        fputs("        options+=\"", out);
+        print_option_names(out, &verb->table);
+        fputs("\"\n", out);
+    }
+    if (strstr(verb->arguments, "FILE") != NULL)
+        fputs("        files=1\n", out);
+    fputs("        ;;\n", out);
+}
+
 static void print_verb_cases(FILE *out, const struct cgm_program *program)
 {
-    for (size_t i = 0; i < program->n_verbs; i++) {
-        const struct cgm_verb *verb = &program->verbs[i];
-        if (verb->hidden)
-            continue;
-        fprintf(out, "    \"%s\")\n        options+=\"", verb->name);
-        print_option_names(out, &verb->table);
-        fputs("\"\n        words=\"", out);
-        print_verb_words(out, program, verb->name);
-        /* Arguments in small letters are words to type, those with FILE are file names. */
-        if (islower((unsigned char)verb->arguments[0]))
-            fprintf(out, " %s", verb->arguments);
-        fputs("\"\n", out);
-        if (strstr(verb->arguments, "FILE") != NULL)
-            fputs("        files=1\n", out);
-        fputs("        ;;\n", out);
-    }
     fputs("    \"\") words=\"", out);
     print_verb_words(out, program, NULL);
     fputs("\" ;;\n", out);
+    for (size_t i = 0; i < program->n_verbs; i++) {
+        const struct cgm_verb *verb = &program->verbs[i];
+        bool more = verb->table.count > 0 || verb->arguments[0] != '\0' ||
+                    cgm_verbs_are_under(program, verb->name);
+        if (!verb->hidden && more)
+            print_verb_case(out, program, verb);
+    }
 }
 
 /* Finds the verb: the first word that is no option, and the second where both make a verb. */
@@ -114,7 +143,7 @@ static void print_verb_search(FILE *out, const struct cgm_program *program)
           "        case \"${COMP_WORDS[i]}\" in\n"
           "        =",
           out);
-    each_table(out, program, print_skip_patterns);
+    each_option_with_value(out, program, print_skip_pattern);
     fputs(")\n"
           "            ((i++))\n"
           "            [[ ${COMP_WORDS[i-1]} != = && ${COMP_WORDS[i]} == = ]] && ((i++))\n"
@@ -157,7 +186,7 @@ void cgm_args_completion(const struct cgm_program *program, FILE *out)
           "    fi\n"
           "    case \"$previous\" in\n",
           out);
-    each_table(out, program, print_value_cases);
+    each_option_with_value(out, program, print_value_case);
     fputs("    *) previous=\"\" ;;\n"
           "    esac\n"
           "    if [[ -n $previous ]]; then\n"

@@ -6,6 +6,7 @@
 #include "client/common/args_table.h"
 
 #define PLAIN_INDENT 4u /* blanks before a line that is kept as it is */
+#define LINE_CHARACTERS 78u
 
 static void print_escaped(FILE *out, const char *text, size_t length)
 {
@@ -21,9 +22,35 @@ static void print_escaped(FILE *out, const char *text, size_t length)
     }
 }
 
+/* Words, in lines that are not too long. */
+static void print_words(FILE *out, const char *text, size_t length)
+{
+    const char *end = text + length;
+    size_t column = 0;
+
+    while (text < end) {
+        size_t blank = strcspn(text, " ");
+        size_t word = blank < (size_t)(end - text) ? blank : (size_t)(end - text);
+        bool fits = column + 1 + word <= LINE_CHARACTERS;
+        if (column > 0)
+            fputc(fits ? ' ' : '\n', out);
+        column = fits && column > 0 ? column + 1 + word : word;
+        print_escaped(out, text, word);
+        text += word;
+        text += *text == ' ';
+    }
+}
+
 static void print_text(FILE *out, const char *text)
 {
-    print_escaped(out, text, strlen(text));
+    print_words(out, text, strlen(text));
+}
+
+/* As the beginning of a sentence. */
+static void print_capitalized(FILE *out, const char *text)
+{
+    fputc(toupper((unsigned char)text[0]), out);
+    print_text(out, text + 1);
 }
 
 static bool is_plain_line(const char *line)
@@ -40,19 +67,20 @@ static void print_paragraphs(FILE *out, const char *text)
         size_t length = strcspn(line, "\n");
         bool next_plain = is_plain_line(line);
         if (next_plain != plain)
-            fputs(next_plain ? ".PP\n.nf\n.RS 4\n" : ".RE\n.fi\n", out);
+            fputs(next_plain ? ".RS 4\n.nf\n" : ".fi\n.RE\n", out);
         plain = next_plain;
         if (length == 0)
             fputs(".PP\n", out);
-        else {
-            size_t skip = plain ? PLAIN_INDENT : 0;
-            print_escaped(out, line + skip, length - skip);
+        else if (plain)
+            print_escaped(out, line + PLAIN_INDENT, length - PLAIN_INDENT);
+        else
+            print_words(out, line, length);
+        if (length > 0)
             fputc('\n', out);
-        }
         line += length + (line[length] == '\n');
     }
     if (plain)
-        fputs(".RE\n.fi\n", out);
+        fputs(".fi\n.RE\n", out);
 }
 
 static void print_option(FILE *out, const struct cgm_option *option)
@@ -91,7 +119,7 @@ static void print_verb(FILE *out, const struct cgm_verb *verb)
     if (verb->arguments[0] != '\0')
         fprintf(out, " \\fI%s\\fR", verb->arguments);
     fputc('\n', out);
-    print_text(out, verb->summary);
+    print_capitalized(out, verb->summary);
     fputs(".\n", out);
     if (verb->description != NULL) {
         print_text(out, verb->description);
@@ -121,7 +149,8 @@ void cgm_args_manual(const struct cgm_program *program, FILE *out)
 {
     fputs(".TH ", out);
     print_upper(out, program->name);
-    fprintf(out, " 1 \"\" \"commgemm %s\" \"commgemm\"\n.SH NAME\n", COMMGEMM_RELEASE);
+    fprintf(out, " 1 \"%s\" \"commgemm %s\" \"commgemm\"\n.SH NAME\n",
+            program->date != NULL ? program->date : "", COMMGEMM_RELEASE);
     print_text(out, program->name);
     fputs(" \\- ", out);
     print_text(out, program->summary);

@@ -162,14 +162,6 @@ static int refuse_verb(struct scan *scan, const char *first, const char *word)
     return CGM_INVALID_ARGUMENT;
 }
 
-static bool has_verbs_under(const struct cgm_program *program, const char *word)
-{
-    for (size_t i = 0; i < program->n_verbs; i++)
-        if (cgm_verb_is_under(&program->verbs[i], word))
-            return true;
-    return false;
-}
-
 static int check_words(struct scan *scan)
 {
     const struct cgm_verb *verb = scan->verb;
@@ -178,7 +170,7 @@ static int check_words(struct scan *scan)
 
     if (scan->ended || (n_words >= verb->min_words && n_words <= verb->max_words))
         return CGM_OK;
-    if (n_words > verb->max_words && has_verbs_under(scan->program, verb->name))
+    if (n_words > verb->max_words && cgm_verbs_are_under(scan->program, verb->name))
         return refuse_verb(scan, verb->name, args->words[0]);
     if (n_words < verb->min_words)
         snprintf(args->detail, sizeof(args->detail), "%s needs %s", verb->name, verb->arguments);

@@ -63,3 +63,11 @@ bool cgm_verb_is_under(const struct cgm_verb *verb, const char *word)
 
     return strncmp(verb->name, word, length) == 0 && verb->name[length] == ' ';
 }
+
+bool cgm_verbs_are_under(const struct cgm_program *program, const char *word)
+{
+    for (size_t i = 0; i < program->n_verbs; i++)
+        if (cgm_verb_is_under(&program->verbs[i], word))
+            return true;
+    return false;
+}

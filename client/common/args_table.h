@@ -24,4 +24,7 @@ int cgm_option_store(const struct cgm_option *option, const char *text, void *se
 /* True when the verb has two words and the first one is `word`. */
 bool cgm_verb_is_under(const struct cgm_verb *verb, const char *word);
 
+/* True when one of the program's verbs is. */
+bool cgm_verbs_are_under(const struct cgm_program *program, const char *word);
+
 #endif

@@ -26,6 +26,15 @@ static int fail_buffer(const struct cgm_ctl *ctl, int status, const char *name)
     return cgm_ctl_fail(ctl, status, commgemm_last_error()[0] != '\0' ? detail : name, NULL);
 }
 
+/* A file that the system or its contents make unusable. */
+static int fail_file(const struct cgm_ctl *ctl, int status, const char *detail)
+{
+    return cgm_ctl_fail(ctl, status, detail,
+                        status == CGM_IO
+                            ? "check the path, its permissions and the free space"
+                            : "write the file with numpy.save(FILE, array.astype('float32'))");
+}
+
 static void unmap(struct mapped *mapped)
 {
     commgemm_buffer_unmap(mapped->address, mapped->buffer.bytes);
@@ -112,7 +121,7 @@ static int fill_buffer(const struct cgm_ctl *ctl, const char *name, const struct
     if (status == CGM_OK)
         return 0;
     commgemm_buffer_destroy(mapped->client, name);
-    return cgm_ctl_fail(ctl, status, detail, NULL);
+    return fail_file(ctl, status, detail);
 }
 
 static int import_open_file(const struct cgm_ctl *ctl, const char *name, const struct cgm_npy *npy)
@@ -123,7 +132,7 @@ static int import_open_file(const struct cgm_ctl *ctl, const char *name, const s
         char detail[CGM_NPY_DETAIL_BYTES];
         snprintf(detail, sizeof(detail), "%s: it has no elements; expected at least one",
                  npy->path);
-        return cgm_ctl_fail(ctl, CGM_INVALID_ARGUMENT, detail, NULL);
+        return fail_file(ctl, CGM_INVALID_ARGUMENT, detail);
     }
     cgm_transfer_catch_signals();
     int result = create_named(ctl, name, npy->bytes, &mapped);
@@ -153,7 +162,7 @@ int cgm_ctl_buffer_import(void *settings, int n_words, char **words)
     (void)n_words;
     int status = cgm_npy_open(words[1], &npy, detail);
     if (status != CGM_OK)
-        return cgm_ctl_fail(ctl, status, detail, NULL);
+        return fail_file(ctl, status, detail);
     int result = import_open_file(ctl, words[0], &npy);
     if (result == 0 && !ctl->json)
         print_shape_hint(words[0], &npy);
@@ -243,12 +252,12 @@ static int export_mapped(const struct cgm_ctl *ctl, const struct mapped *mapped,
     struct shape shape;
 
     int status = choose_shape(ctl->shape, mapped->buffer.bytes, &shape, detail);
-    if (status == CGM_OK) {
-        cgm_transfer_catch_signals();
-        status = write_file(path, &shape, mapped->address, detail);
-    }
     if (status != CGM_OK)
         return cgm_ctl_fail(ctl, status, detail, NULL);
+    cgm_transfer_catch_signals();
+    status = write_file(path, &shape, mapped->address, detail);
+    if (status != CGM_OK)
+        return fail_file(ctl, status, detail);
     uint64_t left = mapped->buffer.bytes - shape.rows * shape.cols * sizeof(float);
     if (left > 0)
         fprintf(stderr, "%s: %s: note: the last %" PRIu64 " bytes are outside --shape %s\n",

@@ -208,4 +208,5 @@ const struct cgm_program cgm_ctl_program = {
     .n_verbs = COUNT(verbs),
     .sections = sections,
     .n_sections = COUNT(sections),
+    .date = "2026-11-20",
 };

@@ -1,0 +1,119 @@
+#!/bin/sh
+# commgemmctl against a private daemon: every verb, as a table and as JSON, and a buffer's life.
+set -eu
+build=$1
+ctl=$build/bin/commgemmctl
+
+work=$(mktemp -d)
+daemon=
+stop() {
+    if [ -n "$daemon" ]; then
+        kill "$daemon" 2>/dev/null || :
+        wait "$daemon" 2>/dev/null || :
+    fi
+    rm -rf "$work"
+}
+trap stop EXIT
+trap 'exit 1' INT TERM HUP
+export COMMGEMM_SOCKET="$work/commgemmd.sock"
+
+fail() {
+    printf '%s\n' "$*" >&2
+    sed 's/^/daemon: /' "$work/log" >&2
+    exit 1
+}
+
+# expect STATUS WORDS ARGUMENT...: the exit status, and the words on either output.
+expect() {
+    expected=$1 words=$2
+    shift 2
+    status=0
+    "$ctl" "$@" >"$work/output" 2>&1 || status=$?
+    [ "$status" -eq "$expected" ] ||
+        fail "$*: exit status $status, expected $expected: $(cat "$work/output")"
+    grep -qF -- "$words" "$work/output" || fail "$*: lacks '$words': $(cat "$work/output")"
+}
+
+"$build/bin/commgemmd" --socket "$COMMGEMM_SOCKET" --set backend=cpu --set devices=2 \
+    >"$work/log" 2>&1 &
+daemon=$!
+# It serves when a buffer can be created: socket and executor are there.
+tries=0
+until "$ctl" buffers create probe --bytes 4K >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    kill -0 "$daemon" 2>/dev/null || fail "the daemon ended"
+    [ "$tries" -lt 300 ] || fail "the daemon does not come up: $("$ctl" status 2>&1)"
+    sleep 0.1
+done
+expect 0 '' buffers destroy probe
+
+# write_npy FILE ROWS COLUMNS: a .npy file of random bits.
+write_npy() {
+    {
+        printf '\223NUMPY\001\000\166\000'
+        printf '%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': ($2, $3), }"
+        head -c $(($2 * $3 * 4)) /dev/urandom
+    } >"$1"
+}
+write_npy "$work/a.npy" 12 10
+
+for verb in status sessions comms buffers plans jobs imports algorithms; do
+    expect 0 "\"$verb\":[" "$verb" --json
+    expect 0 '' "$verb"
+done
+for key in pid executor_pid backend jobs_done jobs_failed sessions buffers; do
+    expect 0 "\"$key\":" status --json
+done
+expect 0 "\"pid\":$daemon" status --json
+expect 0 'Backend: cpu' status
+for key in pid uid ranks; do
+    expect 0 "\"$key\":" sessions --json
+done
+expect 0 'commgemmctl' sessions
+expect 0 'split_pipelined_ag_p2p' algorithms
+
+expect 0 'export with --shape 12x10' buffers import weights "$work/a.npy"
+for key in name bytes owner mode generation tainted; do
+    expect 0 "\"$key\":" buffers --json
+done
+expect 0 'weights' buffers
+expect 0 '' buffers export weights "$work/b.npy" --shape 12x10
+cmp "$work/a.npy" "$work/b.npy" || fail "export differs from import"
+before=$("$ctl" buffers checksum weights)
+expect 0 "\"checksum\":\"${before%% *}\"" buffers checksum weights --json
+[ "$("$ctl" buffers checksum weights)" = "$before" ] || fail "the checksum changed"
+
+expect 1 'object exists already' buffers import weights "$work/a.npy"
+expect 1 'object exists already' buffers create weights --bytes 8
+expect 2 '--shape is "13x10"' buffers export weights "$work/b.npy" --shape 13x10
+expect 2 '--shape is "0x1"' buffers export weights "$work/b.npy" --shape 0x1
+expect 1 '/dev/full' buffers export weights /dev/full
+expect 1 "$work/no/b.npy" buffers export weights "$work/no/b.npy"
+expect 1 'no such object' buffers checksum none
+expect 2 'a b' buffers create 'a b' --bytes 8
+expect 2 '' buffers create .hidden --bytes 8
+
+# A file that is cut off leaves no buffer behind.
+head -c 600 "$work/a.npy" >"$work/cut.npy"
+expect 2 'truncated' buffers import cut "$work/cut.npy"
+expect 1 'no such object' buffers checksum cut
+
+expect 0 '"name":"zeros"' buffers create zeros --bytes 1M --mode 0640 --json
+expect 0 '0640' buffers
+expect 0 '' buffers export zeros "$work/zeros.npy"
+[ "$(tail -c 1048576 "$work/zeros.npy" | tr -d '\000' | wc -c)" -eq 0 ] || fail "not zeroed"
+expect 0 '' buffers destroy zeros
+expect 0 '' buffers destroy weights
+expect 1 'no such object' buffers destroy weights
+
+expect 0 'ok       daemon' doctor
+expect 0 '"result":"ok"' doctor --json
+expect 0 '' drain
+expect 0 'Draining: yes' status
+expect 0 '' drain --undo
+expect 0 'Draining: no' status
+
+kill "$daemon"
+wait "$daemon" || :
+daemon=
+expect 3 'the daemon is not running' status
