@@ -88,15 +88,15 @@ uint16_t cgm_fp16_from_float(float value)
 }
 
 #if defined(__x86_64__)
+#define WIDE __attribute__((target("avx2,f16c")))
 
-static bool f16c_available(void)
+static bool wide_available(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 }
 
 /* Both return how many values they converted: a multiple of 8. */
-__attribute__((target("avx2,f16c"))) static size_t fp16_load_f16c(const uint16_t *source,
-                                                                  size_t count, float *values)
+WIDE static size_t fp16_load_wide(const uint16_t *source, size_t count, float *values)
 {
     size_t i = 0;
     for (; i + 8 <= count; i += 8) {
@@ -106,8 +106,7 @@ __attribute__((target("avx2,f16c"))) static size_t fp16_load_f16c(const uint16_t
     return i;
 }
 
-__attribute__((target("avx2,f16c"))) static size_t
-fp16_store_f16c(const float *values, size_t count, uint16_t *destination)
+WIDE static size_t fp16_store_wide(const float *values, size_t count, uint16_t *destination)
 {
     size_t i = 0;
     for (; i + 8 <= count; i += 8) {
@@ -117,16 +116,20 @@ fp16_store_f16c(const float *values, size_t count, uint16_t *destination)
     return i;
 }
 #else
-static bool f16c_available(void)
+#define WIDE
+
+static bool wide_available(void)
 {
     return false;
 }
-static size_t fp16_load_f16c(const uint16_t *source, size_t count, float *values)
+
+static size_t fp16_load_wide(const uint16_t *source, size_t count, float *values)
 {
     (void)source, (void)count, (void)values;
     return 0;
 }
-static size_t fp16_store_f16c(const float *values, size_t count, uint16_t *destination)
+
+static size_t fp16_store_wide(const float *values, size_t count, uint16_t *destination)
 {
     (void)values, (void)count, (void)destination;
     return 0;
@@ -135,28 +138,56 @@ static size_t fp16_store_f16c(const float *values, size_t count, uint16_t *desti
 
 static void fp16_load(const uint16_t *source, size_t count, float *values)
 {
-    size_t i = f16c_available() ? fp16_load_f16c(source, count, values) : 0;
+    size_t i = wide_available() ? fp16_load_wide(source, count, values) : 0;
     for (; i < count; i++)
         values[i] = cgm_fp16_to_float(source[i]);
 }
 
 static void fp16_store(const float *values, size_t count, uint16_t *destination)
 {
-    size_t i = f16c_available() ? fp16_store_f16c(values, count, destination) : 0;
+    size_t i = wide_available() ? fp16_store_wide(values, count, destination) : 0;
     for (; i < count; i++)
         destination[i] = cgm_fp16_from_float(values[i]);
 }
 
-static void bf16_load(const uint16_t *restrict source, size_t count, float *restrict values)
+static inline __attribute__((always_inline)) void
+bf16_load_body(const uint16_t *restrict source, size_t count, float *restrict values)
 {
     for (size_t i = 0; i < count; i++)
         values[i] = cgm_bf16_to_float(source[i]);
 }
 
-static void bf16_store(const float *restrict values, size_t count, uint16_t *restrict destination)
+static inline __attribute__((always_inline)) void
+bf16_store_body(const float *restrict values, size_t count, uint16_t *restrict destination)
 {
     for (size_t i = 0; i < count; i++)
         destination[i] = cgm_bf16_from_float(values[i]);
+}
+
+WIDE static void bf16_load_wide(const uint16_t *source, size_t count, float *values)
+{
+    bf16_load_body(source, count, values);
+}
+
+WIDE static void bf16_store_wide(const float *values, size_t count, uint16_t *destination)
+{
+    bf16_store_body(values, count, destination);
+}
+
+static void bf16_load(const uint16_t *source, size_t count, float *values)
+{
+    if (wide_available())
+        bf16_load_wide(source, count, values);
+    else
+        bf16_load_body(source, count, values);
+}
+
+static void bf16_store(const float *values, size_t count, uint16_t *destination)
+{
+    if (wide_available())
+        bf16_store_wide(values, count, destination);
+    else
+        bf16_store_body(values, count, destination);
 }
 
 void cgm_format_load(int format, const void *source, size_t count, float *ret_values)

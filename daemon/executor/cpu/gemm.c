@@ -1,9 +1,9 @@
 #include "daemon/executor/cpu/gemm.h"
 
-#include <cblas.h>
 #include <limits.h>
 #include <sys/mman.h>
 
+#include "daemon/executor/cpu/blas.h"
 #include "kernels/number_format.h"
 #include "proto/status.h"
 
@@ -32,11 +32,6 @@ struct block {
     uint64_t row, col, step;
     uint64_t rows, cols, depth;
 };
-
-void cgm_gemm_setup(void)
-{
-    openblas_set_num_threads(1);
-}
 
 struct cgm_gemm_panels *cgm_gemm_panels_new(void)
 {
@@ -121,10 +116,10 @@ static void block_multiply(const struct cgm_matrix_gemm *gemm, const struct bloc
                                    block->depth, panels->b);
     while (sem_wait(seats) != 0)
         ;
-    cblas_sgemm(CblasRowMajor, gemm->transa ? CblasTrans : CblasNoTrans,
-                gemm->transb ? CblasTrans : CblasNoTrans, (int)block->rows, (int)block->cols,
-                (int)block->depth, 1.0f, a.values, (int)a.stride, b.values, (int)b.stride,
-                add ? 1.0f : 0.0f, out->values, (int)out->stride);
+    cgm_blas.sgemm(CblasRowMajor, gemm->transa ? CblasTrans : CblasNoTrans,
+                   gemm->transb ? CblasTrans : CblasNoTrans, (int)block->rows, (int)block->cols,
+                   (int)block->depth, 1.0f, a.values, (int)a.stride, b.values, (int)b.stride,
+                   add ? 1.0f : 0.0f, out->values, (int)out->stride);
     sem_post(seats);
 }
 

@@ -15,9 +15,6 @@ struct cgm_matrix_gemm {
 
 struct cgm_gemm_panels; /* one queue's workspace */
 
-/* Once a process, before any multiplication. */
-void cgm_gemm_setup(void);
-
 struct cgm_gemm_panels *cgm_gemm_panels_new(void); /* NULL: no memory */
 void cgm_gemm_panels_free(struct cgm_gemm_panels *panels);
 

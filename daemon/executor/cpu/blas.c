@@ -1,0 +1,78 @@
+#include "daemon/executor/cpu/blas.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/messages.h"
+#include "proto/status.h"
+
+#define LIBRARY "libopenblas.so.0"
+#define CORE_VARIABLE "OPENBLAS_CORETYPE"
+#define CORE_FALLBACK "Prescott"
+
+struct cgm_blas cgm_blas;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+#if defined(__x86_64__)
+static const char *core_of_processor(void)
+{
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        return "SkylakeX";
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? "Haswell" : NULL;
+}
+#else
+static const char *core_of_processor(void)
+{
+    return NULL;
+}
+#endif
+
+static void *symbol(void *library, const char *name)
+{
+    return library ? dlsym(library, name) : NULL;
+}
+
+static bool is_fallback(void *library)
+{
+    char *(*core_name)(void) = NULL;
+    *(void **)&core_name = symbol(library, "openblas_get_corename");
+    return core_name && strcmp(core_name(), CORE_FALLBACK) == 0;
+}
+
+static void *load(void)
+{
+    const char *core = core_of_processor();
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!core || getenv(CORE_VARIABLE) || !is_fallback(library))
+        return library;
+    setenv(CORE_VARIABLE, core, 1);
+    dlclose(library);
+    return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+}
+
+int cgm_blas_load(char *ret_detail, size_t detail_bytes)
+{
+    void (*set_threads)(int) = NULL;
+    pthread_mutex_lock(&lock);
+    if (!cgm_blas.sgemm) {
+        void *library = load();
+        *(void **)&set_threads = symbol(library, "openblas_set_num_threads");
+        *(void **)&cgm_blas.sgemm = symbol(library, "cblas_sgemm");
+        if (set_threads)
+            set_threads(1);
+    }
+    bool loaded = cgm_blas.sgemm != NULL;
+    const char *error = loaded ? NULL : dlerror();
+    if (!loaded)
+        cgm_detail(ret_detail, detail_bytes, 0, "%s cannot be loaded: %s", LIBRARY,
+                   error ? error : "it has no cblas_sgemm");
+    pthread_mutex_unlock(&lock);
+    return loaded ? CGM_OK : CGM_NOT_SUPPORTED;
+}
