@@ -26,6 +26,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
 
 #define COMMGEMM_VERSION_MAJOR 0
 #define COMMGEMM_VERSION_MINOR 1
@@ -464,6 +467,9 @@ int commgemm_query(commgemm_client *client, const char *what, char **ret_json);
  * daemon or root only. */
 int commgemm_drain(commgemm_client *client, int undo);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

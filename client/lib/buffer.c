@@ -1,0 +1,234 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/lib/buffers.h"
+
+/* ---- fds --------------------------------------------------------------------------------------
+ */
+
+/* An fd of -1 needs no place. */
+static int fd_add(commgemm_client *client, uint64_t buffer, int fd)
+{
+    if (fd < 0)
+        return CGM_OK;
+    struct cgm_buffer_fd *entry = malloc(sizeof(*entry));
+    if (!entry)
+        return cgm_fail_plain(CGM_NO_MEMORY);
+    pthread_mutex_lock(&client->buffers_lock);
+    *entry = (struct cgm_buffer_fd){.buffer = buffer, .fd = fd, .next = client->buffer_fds};
+    client->buffer_fds = entry;
+    pthread_mutex_unlock(&client->buffers_lock);
+    return CGM_OK;
+}
+
+static void fds_close(commgemm_client *client, uint64_t buffer, bool all)
+{
+    pthread_mutex_lock(&client->buffers_lock);
+    struct cgm_buffer_fd **at = &client->buffer_fds;
+    while (*at) {
+        struct cgm_buffer_fd *entry = *at;
+        if (!all && entry->buffer != buffer) {
+            at = &entry->next;
+            continue;
+        }
+        *at = entry->next;
+        close(entry->fd);
+        free(entry);
+    }
+    pthread_mutex_unlock(&client->buffers_lock);
+}
+
+void cgm_buffers_fini(commgemm_client *client)
+{
+    fds_close(client, 0, true);
+}
+
+/* ---- create, open, close ----------------------------------------------------------------------
+ */
+
+static int take_buffer(commgemm_client *client, struct cgm_reply *reply,
+                       struct commgemm_buffer *ret_buffer)
+{
+    const Cgm__BufferReply *buffer = (const Cgm__BufferReply *)reply->message;
+    int fd = reply->fds[0];
+    int status = fd_add(client, buffer->id, fd);
+    if (status != CGM_OK)
+        return status;
+    cgm_reply_take_fd(reply, 0);
+    *ret_buffer = (struct commgemm_buffer){
+        .id = buffer->id,
+        .bytes = buffer->bytes,
+        .generation = buffer->generation,
+        .tainted = buffer->tainted,
+        .writable = buffer->writable,
+        .fd = fd,
+    };
+    return CGM_OK;
+}
+
+static int call_for_buffer(commgemm_client *client, int type, const ProtobufCMessage *request,
+                           struct commgemm_buffer *ret_buffer)
+{
+    struct cgm_reply reply;
+    int status = cgm_client_call(client, type, request, CGM_MSG_BUFFER_REPLY, &reply);
+    if (status != CGM_OK)
+        return status;
+    status = take_buffer(client, &reply, ret_buffer);
+    cgm_reply_fini(&reply);
+    return status;
+}
+
+static int check_create(uint64_t bytes, int device, uint32_t flags)
+{
+    if (bytes == 0 || bytes > CGM_BUFFER_BYTES_MAX)
+        return cgm_fail(CGM_INVALID_ARGUMENT, "bytes is %llu; it must be 1 to %llu",
+                        (unsigned long long)bytes, CGM_BUFFER_BYTES_MAX);
+    if (device < -1)
+        return cgm_fail(CGM_INVALID_ARGUMENT, "device is %d; it must be -1 or a device's number",
+                        device);
+    if (flags & ~(uint32_t)COMMGEMM_BUFFER_IPC)
+        return cgm_fail(CGM_INVALID_ARGUMENT, "flags is %#x; the only flag is %#x (IPC)", flags,
+                        COMMGEMM_BUFFER_IPC);
+    return CGM_OK;
+}
+
+int commgemm_buffer_create(commgemm_client *client, const char *name, uint64_t bytes, int device,
+                           uint32_t mode, uint32_t flags, struct commgemm_buffer *ret_buffer)
+{
+    Cgm__BufferCreate request = CGM__BUFFER_CREATE__INIT;
+    int status = cgm_check_client(client);
+    if (status == CGM_OK)
+        status = cgm_check_pointer(ret_buffer, "ret_buffer");
+    if (status == CGM_OK)
+        status = cgm_check_name(name, "name", 0);
+    if (status == CGM_OK)
+        status = cgm_check_mode(mode);
+    if (status == CGM_OK)
+        status = check_create(bytes, device, flags);
+    if (status != CGM_OK)
+        return status;
+    request.name = (char *)(uintptr_t)name;
+    request.bytes = bytes;
+    request.has_mode = mode != 0;
+    request.mode = mode;
+    request.has_device = device >= 0;
+    request.device = device;
+    request.has_flags = flags != 0;
+    request.flags = flags;
+    return call_for_buffer(client, CGM_MSG_BUFFER_CREATE, &request.base, ret_buffer);
+}
+
+int commgemm_buffer_open(commgemm_client *client, const char *name, uint64_t id, int read_only,
+                         struct commgemm_buffer *ret_buffer)
+{
+    Cgm__BufferOpen request = CGM__BUFFER_OPEN__INIT;
+    int status = cgm_check_client(client);
+    if (status == CGM_OK)
+        status = cgm_check_pointer(ret_buffer, "ret_buffer");
+    if (status == CGM_OK)
+        status = cgm_check_name(name, "name", 0);
+    if (status == CGM_OK && !name && id == 0)
+        status = cgm_fail(CGM_INVALID_ARGUMENT, "name is NULL and id is 0; one of them is needed");
+    if (status != CGM_OK)
+        return status;
+    request.name = (char *)(uintptr_t)name;
+    request.has_id = !name;
+    request.id = id;
+    request.has_read_only = read_only != 0;
+    request.read_only = read_only != 0;
+    return call_for_buffer(client, CGM_MSG_BUFFER_OPEN, &request.base, ret_buffer);
+}
+
+int commgemm_buffer_close(commgemm_client *client, uint64_t id)
+{
+    Cgm__BufferClose request = CGM__BUFFER_CLOSE__INIT;
+    int status = cgm_check_client(client);
+    request.id = id;
+    if (status == CGM_OK)
+        status = cgm_client_tell(client, CGM_MSG_BUFFER_CLOSE, &request.base);
+    if (status == CGM_OK)
+        fds_close(client, id, false);
+    return status;
+}
+
+int commgemm_buffer_destroy(commgemm_client *client, const char *name)
+{
+    Cgm__BufferDestroy request = CGM__BUFFER_DESTROY__INIT;
+    int status = cgm_check_client(client);
+    if (status == CGM_OK)
+        status = cgm_check_name(name, "name", 1);
+    request.name = (char *)(uintptr_t)name;
+    return status == CGM_OK ? cgm_client_tell(client, CGM_MSG_BUFFER_DESTROY, &request.base)
+                            : status;
+}
+
+int commgemm_buffer_rewritten(commgemm_client *client, uint64_t id)
+{
+    Cgm__BufferRewritten request = CGM__BUFFER_REWRITTEN__INIT;
+    int status = cgm_check_client(client);
+    request.id = id;
+    return status == CGM_OK ? cgm_client_tell(client, CGM_MSG_BUFFER_REWRITTEN, &request.base)
+                            : status;
+}
+
+/* ---- mapping ----------------------------------------------------------------------------------
+ */
+
+static int check_mappable(const struct commgemm_buffer *buffer)
+{
+    struct stat st;
+    if (buffer->fd < 0)
+        return cgm_fail(CGM_NOT_SUPPORTED,
+                        "buffer %llu has no fd: it is device memory that is "
+                        "shared by handle",
+                        (unsigned long long)buffer->id);
+    if (fstat(buffer->fd, &st) < 0)
+        return cgm_fail(CGM_INVALID_ARGUMENT, "buffer's fd is %d: %s", buffer->fd, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return cgm_fail(CGM_NOT_SUPPORTED,
+                        "buffer %llu is device memory; copy through a job or "
+                        "import the fd in CUDA",
+                        (unsigned long long)buffer->id);
+    if (buffer->bytes == 0 || (uint64_t)st.st_size < buffer->bytes)
+        return cgm_fail(CGM_INVALID_ARGUMENT, "buffer's bytes is %llu; its memory has 1 to %lld",
+                        (unsigned long long)buffer->bytes, (long long)st.st_size);
+    return CGM_OK;
+}
+
+int commgemm_buffer_map(commgemm_client *client, const struct commgemm_buffer *buffer,
+                        void **ret_address)
+{
+    int status = cgm_check_client(client);
+    if (status == CGM_OK)
+        status = cgm_check_pointer(buffer, "buffer");
+    if (status == CGM_OK)
+        status = cgm_check_pointer(ret_address, "ret_address");
+    if (status == CGM_OK)
+        status = check_mappable(buffer);
+    if (status != CGM_OK)
+        return status;
+    int protection = buffer->writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    void *address = mmap(NULL, buffer->bytes, protection, MAP_SHARED, buffer->fd, 0);
+    if (address == MAP_FAILED)
+        return cgm_fail(cgm_status_of_errno(errno), "buffer %llu of %llu bytes: %s",
+                        (unsigned long long)buffer->id, (unsigned long long)buffer->bytes,
+                        strerror(errno));
+    *ret_address = address;
+    return CGM_OK;
+}
+
+int commgemm_buffer_unmap(void *address, uint64_t bytes)
+{
+    if (!address || bytes == 0)
+        return cgm_fail(CGM_INVALID_ARGUMENT,
+                        "address is %p and bytes is %llu; both must be as "
+                        "commgemm_buffer_map gave them",
+                        address, (unsigned long long)bytes);
+    if (munmap(address, bytes) == 0)
+        return CGM_OK;
+    return cgm_fail(cgm_status_of_errno(errno), "address is %p: %s", address, strerror(errno));
+}

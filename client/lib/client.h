@@ -1,0 +1,41 @@
+/* A session, as all parts of the library see it. */
+#ifndef CGM_CLIENT_CLIENT_H
+#define CGM_CLIENT_CLIENT_H
+
+#include "client/include/commgemm.h"
+#include "client/lib/error.h"
+#include "client/lib/jobs.h"
+#include "client/lib/wire.h"
+
+/* An fd that the session was given with a buffer; it may have several of one buffer. */
+struct cgm_buffer_fd {
+    uint64_t buffer;
+    int fd;
+    struct cgm_buffer_fd *next;
+};
+
+struct commgemm_client {
+    struct cgm_wire wire;
+    struct cgm_jobs jobs;
+    bool no_ring;
+    uint32_t ring_entries;
+    atomic_bool forked;        /* this is a child's copy: nothing of it may be used */
+    struct commgemm_info info; /* executor_life: at connect */
+    _Atomic uint64_t executor_life;
+    pthread_mutex_t submit_lock; /* no_ring: one Submit at a time, so that tickets have no gaps */
+    pthread_mutex_t buffers_lock;
+    struct cgm_buffer_fd *buffer_fds;
+    struct commgemm_client *next; /* of this process, for client/lib/fork.c */
+};
+
+/* What every call begins with: a client that this process may use. */
+int cgm_check_client(const commgemm_client *client);
+
+/* cgm_wire_call of a session. */
+int cgm_client_call(commgemm_client *client, int type, const ProtobufCMessage *request,
+                    int reply_type, struct cgm_reply *ret_reply);
+
+/* A call whose reply is Ok. */
+int cgm_client_tell(commgemm_client *client, int type, const ProtobufCMessage *request);
+
+#endif

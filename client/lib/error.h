@@ -1,0 +1,33 @@
+/* The calling thread's last error, and the argument checks that all calls share. */
+#ifndef CGM_CLIENT_ERROR_H
+#define CGM_CLIENT_ERROR_H
+
+#include <stddef.h>
+
+#include "proto/status.h"
+
+#define CGM_ERROR_BYTES 1024
+
+/* Notes the detail for commgemm_last_error and returns `status`. */
+int cgm_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same with the status's own text, for a status that needs no detail. */
+int cgm_fail_plain(int status);
+
+/* INVALID_ARGUMENT naming the parameter when the pointer is NULL. */
+int cgm_check_pointer(const void *pointer, const char *name);
+
+/* INVALID_ARGUMENT when a name that is given is not one (proto/messages.h), or when it is needed
+ * and not given. */
+int cgm_check_name(const char *name, const char *field, int needed);
+
+/* INVALID_ARGUMENT when it has other bits than a file's nine. 0 is the default, 0600. */
+int cgm_check_mode(unsigned mode);
+
+/* A structure with a struct_size as the library knows it: `given` itself when it has our size, else
+ * the defaults in `ret_copy` with the caller's shorter part over them. INVALID_ARGUMENT when it is
+ * larger, or was never set up by `init`. */
+int cgm_check_struct(const void *given, size_t size, const char *init, void *ret_copy,
+                     const void **ret_known);
+
+#endif

@@ -1,0 +1,57 @@
+#include "client/lib/fork.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "client/lib/client.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static commgemm_client *clients; /* of this process; under the lock */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void in_parent(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* Only what is safe between fork and exec. */
+static void in_child(void)
+{
+    for (commgemm_client *client = clients; client; client = client->next) {
+        atomic_store(&client->forked, true);
+        close(client->wire.socket);
+    }
+    clients = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+static void register_handlers(void)
+{
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+void cgm_fork_add(commgemm_client *client)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, register_handlers);
+    pthread_mutex_lock(&lock);
+    client->next = clients;
+    clients = client;
+    pthread_mutex_unlock(&lock);
+}
+
+void cgm_fork_remove(commgemm_client *client)
+{
+    pthread_mutex_lock(&lock);
+    for (commgemm_client **at = &clients; *at; at = &(*at)->next) {
+        if (*at != client)
+            continue;
+        *at = client->next;
+        break;
+    }
+    pthread_mutex_unlock(&lock);
+}

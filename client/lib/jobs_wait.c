@@ -1,0 +1,123 @@
+/* How a thread waits for the end of a job; the rules are in jobs.h. */
+#include <poll.h>
+#include <unistd.h>
+
+#include "client/lib/clock.h"
+#include "client/lib/error.h"
+#include "client/lib/jobs.h"
+
+/* Iterations between two looks at the clock. */
+#define SPINS_PER_CLOCK 32
+
+/* Without the lock: what it reads are hints, and the lane stays because of lane->waiters. */
+static void spin(const struct cgm_slot *slot, uint64_t until_ns)
+{
+    const struct cgm_lane *lane = slot->lane;
+    for (unsigned i = 1;; i++) {
+        if (atomic_load_explicit(&slot->state, memory_order_acquire) != CGM_SLOT_FLIGHT ||
+            (lane->ring.header && (cgm_lane_has_news(lane) || cgm_lane_dead(lane))))
+            return;
+        if (i % SPINS_PER_CLOCK == 0 && cgm_now_ns() >= until_ns)
+            return;
+        cgm_pause();
+    }
+}
+
+static void poll_until(struct cgm_jobs *jobs, const struct cgm_lane *lane, uint64_t deadline_ns)
+{
+    struct pollfd fds[2] = {
+        {.fd = jobs->kick_fd, .events = POLLIN},
+        {.fd = lane->hung_up ? -1 : lane->notify_fd, .events = POLLIN},
+    };
+    uint64_t now = cgm_now_ns();
+    struct timespec left = cgm_timespec(deadline_ns > now ? deadline_ns - now : 0);
+    cgm_jobs_unlock(jobs);
+    ppoll(fds, 2, deadline_ns == UINT64_MAX ? NULL : &left, NULL);
+    cgm_jobs_lock(jobs);
+}
+
+/* Polls for everybody. Whatever ends the poll, the others look again. */
+static void sleep_as_sleeper(struct cgm_jobs *jobs, struct cgm_lane *lane, uint64_t deadline_ns)
+{
+    uint64_t count;
+    if (!cgm_lane_arm(lane))
+        return;
+    jobs->sleeper = true;
+    poll_until(jobs, lane, deadline_ns);
+    jobs->sleeper = false;
+    if (read(jobs->kick_fd, &count, sizeof(count)) < 0)
+        count = 0; /* EAGAIN: nobody kicked */
+    cgm_jobs_drain_notify(jobs, lane);
+    if (jobs->poll_fd < 0)
+        cgm_lane_disarm(lane);
+    cgm_jobs_collect(jobs);
+    pthread_cond_broadcast(&jobs->changed);
+}
+
+static void sleep_once(struct cgm_jobs *jobs, struct cgm_lane *lane, uint64_t deadline_ns)
+{
+    if (jobs->sleeper || !lane->ring.header)
+        cgm_jobs_wait_change(jobs, deadline_ns);
+    else
+        sleep_as_sleeper(jobs, lane, deadline_ns);
+}
+
+/* The slot may change hands while the lock is dropped: the ticket says whether it did. */
+static int wait_for_slot(struct cgm_jobs *jobs, struct cgm_slot *slot, uint64_t ticket,
+                         int timeout_ms)
+{
+    uint64_t deadline = cgm_deadline_ns(timeout_ms);
+    uint64_t spin_until = cgm_now_ns() + jobs->spin_ns;
+    if (spin_until > deadline)
+        spin_until = deadline;
+    while (cgm_jobs_find(jobs, ticket) == slot) {
+        if (cgm_slot_has_ended(slot))
+            return CGM_OK;
+        uint64_t now = cgm_now_ns();
+        if (now >= deadline)
+            return CGM_TIMEOUT;
+        if (now < spin_until) {
+            cgm_jobs_unlock(jobs);
+            spin(slot, spin_until);
+            cgm_jobs_lock(jobs);
+        } else {
+            sleep_once(jobs, slot->lane, deadline);
+        }
+        cgm_jobs_collect(jobs);
+    }
+    return CGM_NOT_FOUND;
+}
+
+static int fail_wait(const struct cgm_jobs *jobs, int status, uint64_t ticket, int timeout_ms)
+{
+    if (status == CGM_TIMEOUT)
+        return cgm_fail(status, "job %llu has not ended after %d ms", (unsigned long long)ticket,
+                        timeout_ms);
+    return cgm_fail(status,
+                    "ticket is %llu; that job is not outstanding, the last submitted is %llu",
+                    (unsigned long long)ticket, (unsigned long long)jobs->last_ticket);
+}
+
+int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
+                  struct cgm_slot **ret_slot)
+{
+    struct cgm_slot *slot = ticket ? cgm_jobs_find(jobs, ticket) : NULL;
+    if (!slot)
+        return fail_wait(jobs, CGM_NOT_FOUND, ticket, timeout_ms);
+    if (!cgm_slot_has_ended(slot))
+        cgm_jobs_collect(jobs);
+    if (!cgm_slot_has_ended(slot)) {
+        struct cgm_lane *lane = slot->lane;
+        cgm_jobs_hold(slot);
+        lane->waiters++;
+        int status = wait_for_slot(jobs, slot, ticket, timeout_ms);
+        if (status != CGM_NOT_FOUND)
+            cgm_jobs_unhold(jobs, slot);
+        lane->waiters--;
+        cgm_jobs_put_lane(jobs, lane);
+        if (status != CGM_OK)
+            return fail_wait(jobs, status, ticket, timeout_ms);
+    }
+    *ret_slot = slot;
+    return CGM_OK;
+}

@@ -1,0 +1,239 @@
+#include "client/lib/lane.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/lib/error.h"
+
+static void slots_init(struct cgm_lane *lane)
+{
+    for (uint32_t i = 0; i < lane->entries; i++) {
+        lane->slots[i].index = i;
+        lane->slots[i].lane = lane;
+        lane->free[i] = lane->entries - 1 - i;
+    }
+    lane->n_free = lane->entries;
+}
+
+static struct cgm_lane *lane_alloc(uint32_t entries)
+{
+    struct cgm_lane *lane = calloc(1, sizeof(*lane));
+    if (!lane)
+        return NULL;
+    lane->entries = entries;
+    lane->is_fresh = true;
+    lane->wake_fd = lane->notify_fd = -1;
+    lane->slots = calloc(entries, sizeof(*lane->slots));
+    lane->free = calloc(entries, sizeof(*lane->free));
+    if (lane->slots && lane->free) {
+        slots_init(lane);
+        return lane;
+    }
+    cgm_lane_free(lane);
+    return NULL;
+}
+
+int cgm_lane_new(uint32_t entries, uint64_t life, const int fds[3], struct cgm_lane **ret_lane)
+{
+    struct cgm_lane *lane = lane_alloc(entries);
+    if (!lane)
+        return cgm_fail_plain(CGM_NO_MEMORY);
+    lane->life = life;
+    if (fds) {
+        int status =
+            fds[1] < 0 || fds[2] < 0 ? CGM_BAD_MESSAGE : cgm_ring_map(fds[0], entries, &lane->ring);
+        if (status != CGM_OK) {
+            cgm_lane_free(lane);
+            return cgm_fail(status, "the daemon's ring of %u entries could not be mapped", entries);
+        }
+        close(fds[0]);
+        lane->wake_fd = fds[1];
+        lane->notify_fd = fds[2];
+    }
+    *ret_lane = lane;
+    return CGM_OK;
+}
+
+void cgm_lane_free(struct cgm_lane *lane)
+{
+    if (lane->notify_fd >= 0)
+        close(lane->notify_fd);
+    if (lane->wake_fd >= 0)
+        close(lane->wake_fd);
+    for (uint32_t i = 0; lane->slots && i < lane->entries; i++)
+        free(lane->slots[i].phases);
+    cgm_ring_unmap(&lane->ring);
+    free(lane->slots);
+    free(lane->free);
+    free(lane);
+}
+
+/* The executor may publish sq_head later than a completion: then a free slot can meet a full sq. */
+static bool sq_is_full(struct cgm_lane *lane)
+{
+    if (!lane->ring.header || lane->sq_tail - lane->sq_head_seen < lane->entries)
+        return false;
+    lane->sq_head_seen = atomic_load_explicit(&lane->ring.header->sq_head, memory_order_acquire);
+    return lane->sq_tail - lane->sq_head_seen >= lane->entries;
+}
+
+struct cgm_slot *cgm_lane_take(struct cgm_lane *lane)
+{
+    if (lane->n_free == 0 || sq_is_full(lane))
+        return NULL;
+    struct cgm_slot *slot = &lane->slots[lane->free[--lane->n_free]];
+    lane->outstanding++;
+    atomic_store_explicit(&slot->state, CGM_SLOT_FLIGHT, memory_order_relaxed);
+    return slot;
+}
+
+void cgm_lane_give(struct cgm_slot *slot)
+{
+    struct cgm_lane *lane = slot->lane;
+    free(slot->phases);
+    slot->phases = NULL;
+    slot->plan = NULL;
+    slot->ticket = slot->entry_ticket = 0;
+    slot->waiters = 0;
+    atomic_store_explicit(&slot->state, CGM_SLOT_FREE, memory_order_relaxed);
+    lane->free[lane->n_free++] = slot->index;
+    lane->outstanding--;
+}
+
+void cgm_lane_push(struct cgm_lane *lane, const struct cgm_slot *slot)
+{
+    struct cgm_ring *ring = &lane->ring;
+    static const uint64_t one = 1;
+    atomic_store_explicit(&ring->sq[lane->sq_tail & ring->mask], slot->index, memory_order_relaxed);
+    /* Publishes entry, ready and sq slot; pairs with the poller's acquire of sq_tail. */
+    atomic_store_explicit(&ring->header->sq_tail, ++lane->sq_tail, memory_order_release);
+    /* Pairs with the poller's fence between setting sq_need_wakeup and its last look at sq_tail,
+     * and with the fence in cgm_ring_kill: one of the two sides sees what the other one stored. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&ring->header->sq_need_wakeup, memory_order_relaxed) &&
+        atomic_exchange(&ring->header->sq_need_wakeup, 0))
+        while (write(lane->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+            ;
+}
+
+int cgm_lane_dead(const struct cgm_lane *lane)
+{
+    if (!lane->ring.header)
+        return CGM_OK;
+    return atomic_load_explicit(&lane->ring.header->dead, memory_order_acquire);
+}
+
+bool cgm_lane_has_news(const struct cgm_lane *lane)
+{
+    /* The shared cq_head is this side's own; here it is a hint, and read without the lock. */
+    const struct cgm_ring_header *header = lane->ring.header;
+    return atomic_load_explicit(&header->cq_tail, memory_order_relaxed) !=
+           atomic_load_explicit(&header->cq_head, memory_order_relaxed);
+}
+
+/* Fields of any type are copied by it. */
+typedef uint64_t word __attribute__((may_alias));
+
+/* Each word is loaded once, whatever the other side does to it meanwhile. */
+static void copy_words(void *to, const void *from, size_t bytes)
+{
+    const volatile word *source = from;
+    word *target = to;
+    for (size_t i = 0; i < bytes / sizeof(word); i++)
+        target[i] = source[i];
+}
+
+/* The detail travels only with a failure: a success costs one cache line. */
+static void load_cqe(const struct cgm_cqe *from, struct cgm_cqe *ret_cqe)
+{
+    copy_words(ret_cqe, from, offsetof(struct cgm_cqe, detail));
+    ret_cqe->detail[0] = '\0';
+    if (ret_cqe->status != CGM_OK)
+        copy_words(ret_cqe->detail, from->detail, CGM_CQE_DETAIL);
+    ret_cqe->detail[CGM_CQE_DETAIL - 1] = '\0';
+    if (ret_cqe->n_phases > CGM_PHASES_PER_JOB)
+        ret_cqe->n_phases = CGM_PHASES_PER_JOB;
+}
+_Static_assert(offsetof(struct cgm_cqe, detail) % sizeof(uint64_t) == 0, "copied by words");
+
+struct cgm_slot *cgm_lane_next(struct cgm_lane *lane)
+{
+    struct cgm_ring *ring = &lane->ring;
+    uint32_t tail = atomic_load_explicit(&ring->header->cq_tail, memory_order_acquire);
+    if (tail - lane->cq_head > lane->entries)
+        cgm_ring_kill(ring, CGM_BAD_MESSAGE);
+    while (tail != lane->cq_head && tail - lane->cq_head <= lane->entries) {
+        struct cgm_cqe cqe;
+        load_cqe(&ring->cq[lane->cq_head & ring->mask], &cqe);
+        /* The place is the executor's again; pairs with its acquire of cq_head. */
+        atomic_store_explicit(&ring->header->cq_head, ++lane->cq_head, memory_order_release);
+        if (cqe.slot >= lane->entries)
+            continue;
+        struct cgm_slot *slot = &lane->slots[cqe.slot];
+        if (slot->entry_ticket != cqe.ticket ||
+            atomic_load_explicit(&slot->state, memory_order_relaxed) != CGM_SLOT_FLIGHT)
+            continue;
+        slot->cqe = cqe;
+        return slot;
+    }
+    return NULL;
+}
+
+bool cgm_lane_arm(struct cgm_lane *lane)
+{
+    struct cgm_ring_header *header = lane->ring.header;
+    atomic_store_explicit(&header->cq_need_wakeup, 1, memory_order_relaxed);
+    /* Pairs with the executor's fence between cq_tail and its look at cq_need_wakeup: either this
+     * side sees the record, or the executor sees the flag and sends a byte. */
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load_explicit(&header->cq_tail, memory_order_relaxed) == lane->cq_head &&
+           !cgm_lane_dead(lane);
+}
+
+void cgm_lane_disarm(struct cgm_lane *lane)
+{
+    atomic_store_explicit(&lane->ring.header->cq_need_wakeup, 0, memory_order_relaxed);
+}
+
+void cgm_lane_drain_notify(struct cgm_lane *lane)
+{
+    char bytes[256];
+    ssize_t n;
+    do
+        n = recv(lane->notify_fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    while (n == (ssize_t)sizeof(bytes) || (n < 0 && errno == EINTR));
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
+        lane->hung_up = true;
+}
+
+void cgm_slot_store_phases(struct cgm_slot *slot, const void *bytes, size_t size)
+{
+    size_t count = size / sizeof(struct cgm_phase);
+    if (count > CGM_PHASES_PER_JOB)
+        count = CGM_PHASES_PER_JOB;
+    slot->phases = count ? malloc(count * sizeof(struct cgm_phase)) : NULL;
+    if (slot->phases)
+        memcpy(slot->phases, bytes, count * sizeof(struct cgm_phase));
+    else
+        count = 0;
+    if (count < slot->cqe.n_phases)
+        slot->cqe.phases_lost += slot->cqe.n_phases - (uint32_t)count;
+    slot->cqe.n_phases = (uint16_t)count;
+}
+
+void cgm_slot_abandon(struct cgm_slot *slot, int status, const char *detail)
+{
+    int32_t done = status;
+    slot->cqe = (struct cgm_cqe){.ticket = slot->entry_ticket, .slot = slot->index};
+    if (slot->lane->ring.header)
+        cgm_ring_done(&slot->lane->ring, slot->index, slot->entry_ticket, &done);
+    slot->cqe.status = done;
+    slot->cqe.comm_number = slot->comm_number;
+    if (done != CGM_OK)
+        snprintf(slot->cqe.detail, sizeof(slot->cqe.detail), "%s",
+                 detail && detail[0] ? detail : cgm_status_cause(done));
+}

@@ -1,0 +1,336 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <stdio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "client/lib/buffers.h"
+#include "client/lib/client.h"
+#include "client/lib/fork.h"
+
+int cgm_check_client(const commgemm_client *client)
+{
+    if (!client)
+        return cgm_fail(CGM_INVALID_ARGUMENT, "client is NULL");
+    if (atomic_load_explicit(&client->forked, memory_order_relaxed))
+        return cgm_fail(CGM_INVALID_ARGUMENT,
+                        "client was connected before fork(); this process must connect itself");
+    return CGM_OK;
+}
+
+int cgm_client_call(commgemm_client *client, int type, const ProtobufCMessage *request,
+                    int reply_type, struct cgm_reply *ret_reply)
+{
+    return cgm_wire_call(&client->wire, type, request, NULL, 0, reply_type, ret_reply);
+}
+
+int cgm_client_tell(commgemm_client *client, int type, const ProtobufCMessage *request)
+{
+    return cgm_client_call(client, type, request, CGM_MSG_OK, NULL);
+}
+
+/* ---- rings ------------------------------------------------------------------------------------
+ */
+
+/* Turns a Ring, reply or event, into a lane. One without fds only says that an executor is there.
+ */
+static int lane_from_ring(commgemm_client *client, struct cgm_reply *reply,
+                          struct cgm_lane **ret_lane)
+{
+    const Cgm__Ring *ring = (const Cgm__Ring *)reply->message;
+    if (ring->entries != client->ring_entries)
+        return cgm_fail(CGM_BAD_MESSAGE, "the daemon's ring has %u entries; %u were asked for",
+                        ring->entries, client->ring_entries);
+    int status = cgm_lane_new(ring->entries, ring->executor_life, reply->fds, ret_lane);
+    if (status == CGM_OK)
+        for (unsigned i = 0; i < CGM_REPLY_FDS_MAX; i++)
+            cgm_reply_take_fd(reply, i);
+    return status;
+}
+
+static void install(commgemm_client *client, struct cgm_lane *lane)
+{
+    atomic_store(&client->executor_life, lane->life);
+    cgm_jobs_lock(&client->jobs);
+    cgm_jobs_install(&client->jobs, lane);
+    cgm_jobs_unlock(&client->jobs);
+}
+
+/* OK also when there is no executor now: then a Ring event comes with the next one. */
+static int ring_set_up(commgemm_client *client)
+{
+    struct cgm_reply reply;
+    struct cgm_lane *lane;
+    Cgm__RingSetup request = CGM__RING_SETUP__INIT;
+    request.entries = client->ring_entries;
+    int status = cgm_client_call(client, CGM_MSG_RING_SETUP, &request.base, CGM_MSG_RING, &reply);
+    if (status != CGM_OK)
+        return status == CGM_NO_EXECUTOR || status == CGM_EXECUTOR_LOST ? CGM_OK : status;
+    status = lane_from_ring(client, &reply, &lane);
+    cgm_reply_fini(&reply);
+    if (status == CGM_OK)
+        install(client, lane);
+    return status;
+}
+
+/* ---- events -----------------------------------------------------------------------------------
+ */
+
+static void on_ring(commgemm_client *client, struct cgm_reply *event)
+{
+    struct cgm_lane *lane;
+    if (event->fds[0] < 0)
+        atomic_store(&client->executor_life, ((Cgm__Ring *)event->message)->executor_life);
+    else if (!client->no_ring && lane_from_ring(client, event, &lane) == CGM_OK)
+        install(client, lane);
+}
+
+static void on_executor_lost(commgemm_client *client, struct cgm_reply *event)
+{
+    const Cgm__ExecutorLost *lost = (const Cgm__ExecutorLost *)event->message;
+    uint64_t life = lost->executor_life;
+    atomic_compare_exchange_strong(&client->executor_life, &life, 0);
+    cgm_jobs_lock(&client->jobs);
+    cgm_jobs_lose(&client->jobs, lost->executor_life,
+                  lost->status < 0 ? lost->status : CGM_EXECUTOR_LOST, lost->detail);
+    cgm_jobs_unlock(&client->jobs);
+}
+
+static struct cgm_slot *find_in_flight(struct cgm_jobs *jobs, uint64_t entry_ticket)
+{
+    struct cgm_slot *slot = NULL;
+    if (jobs->lane && entry_ticket > 0)
+        slot = cgm_jobs_find(jobs, entry_ticket + jobs->lane->ticket_base);
+    return slot && !cgm_slot_has_ended(slot) ? slot : NULL;
+}
+
+/* no_ring: what cq and phases would have said. */
+static void on_completion(commgemm_client *client, struct cgm_reply *event)
+{
+    const Cgm__Completion *completion = (const Cgm__Completion *)event->message;
+    struct cgm_cqe cqe;
+    if (!client->no_ring || completion->cqe.len != sizeof(cqe))
+        return;
+    memcpy(&cqe, completion->cqe.data, sizeof(cqe));
+    cqe.detail[CGM_CQE_DETAIL - 1] = '\0';
+    cgm_jobs_lock(&client->jobs);
+    struct cgm_slot *slot = find_in_flight(&client->jobs, cqe.ticket);
+    if (slot) {
+        slot->cqe = cqe;
+        cgm_slot_store_phases(slot, completion->phases.data,
+                              completion->has_phases ? completion->phases.len : 0);
+        cgm_jobs_end(&client->jobs, slot);
+    }
+    cgm_jobs_unlock(&client->jobs);
+}
+
+static void on_event(void *owner, int type, struct cgm_reply *event)
+{
+    switch (type) {
+    case CGM_MSG_RING:
+        on_ring(owner, event);
+        break;
+    case CGM_MSG_EXECUTOR_LOST:
+        on_executor_lost(owner, event);
+        break;
+    case CGM_MSG_COMPLETION:
+        on_completion(owner, event);
+        break;
+    default: /* of a later release */
+        break;
+    }
+}
+
+static void on_lost(void *owner)
+{
+    commgemm_client *client = owner;
+    atomic_store(&client->executor_life, 0);
+    cgm_jobs_lock(&client->jobs);
+    cgm_jobs_lose(&client->jobs, UINT64_MAX, CGM_DAEMON_LOST, NULL);
+    cgm_jobs_unlock(&client->jobs);
+}
+
+static const struct cgm_wire_handler handler = {.on_event = on_event, .on_lost = on_lost};
+
+/* ---- connect ----------------------------------------------------------------------------------
+ */
+
+static int check_options(const struct commgemm_connect_options *options)
+{
+    if (cgm_ring_bytes(options->ring_entries) == 0)
+        return cgm_fail(CGM_INVALID_ARGUMENT,
+                        "ring_entries is %u; it must be a power of two, %u "
+                        "to %u",
+                        options->ring_entries, CGM_RING_ENTRIES_MIN, CGM_RING_ENTRIES_MAX);
+    if (options->no_ring != 0 && options->no_ring != 1)
+        return cgm_fail(CGM_INVALID_ARGUMENT, "no_ring is %d; it must be 0 or 1", options->no_ring);
+    return cgm_check_name(options->name, "name", 0);
+}
+
+static int socket_open(const char *given, int *ret_socket)
+{
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    int status = cgm_socket_path(given, 0, path, sizeof(path));
+    if (status != CGM_OK)
+        return cgm_fail(status, "socket's path is longer than %zu bytes", sizeof(path) - 1);
+    status = cgm_socket_connect(path, ret_socket);
+    if (status == CGM_OK)
+        return CGM_OK;
+    if (status == CGM_DAEMON_LOST || status == CGM_IO)
+        status = CGM_NOT_RUNNING;
+    return cgm_fail(status, "cannot connect to %s: %s", path, strerror(errno));
+}
+
+/* The program's own name with everything replaced that a name may not have. */
+static void default_name(char *ret_name, size_t size)
+{
+    snprintf(ret_name, size, "%s", program_invocation_short_name);
+    for (char *c = ret_name; *c; c++) {
+        char one[2] = {*c, '\0'};
+        if (!cgm_name_is_valid(one) && (c == ret_name || !strchr(".:-", *c)))
+            *c = '_';
+    }
+    if (!ret_name[0])
+        snprintf(ret_name, size, "unnamed");
+}
+
+static void store_info(commgemm_client *client, const Cgm__HelloReply *reply)
+{
+    struct commgemm_info *info = &client->info;
+    info->session = reply->session;
+    info->devices = reply->devices;
+    info->protocol = reply->version;
+    snprintf(info->release, sizeof(info->release), "%s", reply->release ? reply->release : "");
+    snprintf(info->backend, sizeof(info->backend), "%s", reply->backend ? reply->backend : "");
+    atomic_store(&client->executor_life, reply->executor_life);
+}
+
+static int check_version(uint32_t version)
+{
+    if (version >= CGM_PROTOCOL_MIN && version <= CGM_PROTOCOL_MAX)
+        return CGM_OK;
+    return cgm_fail(CGM_VERSION, "the daemon chose protocol %u; library %s speaks %u to %u",
+                    version, commgemm_version(), CGM_PROTOCOL_MIN, CGM_PROTOCOL_MAX);
+}
+
+static int say_hello(commgemm_client *client, const char *name)
+{
+    struct cgm_reply reply;
+    char own_name[CGM_NAME_BYTES_MAX + 1];
+    Cgm__Hello hello = CGM__HELLO__INIT;
+    default_name(own_name, sizeof(own_name));
+    hello.min_version = CGM_PROTOCOL_MIN;
+    hello.max_version = CGM_PROTOCOL_MAX;
+    hello.name = (char *)(uintptr_t)(name ? name : own_name);
+    int status = cgm_client_call(client, CGM_MSG_HELLO, &hello.base, CGM_MSG_HELLO_REPLY, &reply);
+    if (status != CGM_OK)
+        return status;
+    status = check_version(((Cgm__HelloReply *)reply.message)->version);
+    store_info(client, (Cgm__HelloReply *)reply.message);
+    cgm_reply_fini(&reply);
+    return status;
+}
+
+/* Where jobs are kept when they travel through the socket. */
+static int lane_set_up(commgemm_client *client)
+{
+    struct cgm_lane *lane;
+    if (!client->no_ring)
+        return ring_set_up(client);
+    int status = cgm_lane_new(client->ring_entries, 0, NULL, &lane);
+    if (status != CGM_OK)
+        return status;
+    cgm_jobs_lock(&client->jobs);
+    cgm_jobs_install(&client->jobs, lane);
+    cgm_jobs_unlock(&client->jobs);
+    return CGM_OK;
+}
+
+static int client_new(const struct commgemm_connect_options *options, commgemm_client **ret_client)
+{
+    commgemm_client *client = calloc(1, sizeof(*client));
+    if (!client)
+        return cgm_fail_plain(CGM_NO_MEMORY);
+    client->no_ring = options->no_ring;
+    client->ring_entries = options->ring_entries;
+    int status = cgm_jobs_init(&client->jobs, options->ring_entries, options->spin_ns);
+    if (status != CGM_OK) {
+        free(client);
+        return status;
+    }
+    pthread_mutex_init(&client->submit_lock, NULL);
+    pthread_mutex_init(&client->buffers_lock, NULL);
+    *ret_client = client;
+    return CGM_OK;
+}
+
+static void client_free(commgemm_client *client)
+{
+    cgm_buffers_fini(client);
+    cgm_jobs_fini(&client->jobs);
+    pthread_mutex_destroy(&client->buffers_lock);
+    pthread_mutex_destroy(&client->submit_lock);
+    free(client);
+}
+
+static int client_start(commgemm_client *client, const struct commgemm_connect_options *options)
+{
+    int socket;
+    int status = socket_open(options->socket, &socket);
+    if (status == CGM_OK)
+        status = cgm_wire_open(&client->wire, socket, &handler, client);
+    if (status != CGM_OK) {
+        client_free(client);
+        return status;
+    }
+    cgm_fork_add(client);
+    status = say_hello(client, options->name);
+    if (status == CGM_OK)
+        status = lane_set_up(client);
+    if (status != CGM_OK)
+        commgemm_disconnect(client);
+    return status;
+}
+
+int commgemm_connect(const struct commgemm_connect_options *options, commgemm_client **ret_client)
+{
+    struct commgemm_connect_options defaults;
+    const void *known = &defaults;
+    commgemm_client *client = NULL;
+    commgemm_connect_options_init(&defaults);
+    int status = cgm_check_pointer(ret_client, "ret_client");
+    if (status == CGM_OK && options)
+        status = cgm_check_struct(options, sizeof(*options), "commgemm_connect_options_init",
+                                  &defaults, &known);
+    if (status == CGM_OK)
+        status = check_options(known);
+    if (status == CGM_OK)
+        status = client_new(known, &client);
+    if (status == CGM_OK)
+        status = client_start(client, known);
+    if (status == CGM_OK)
+        *ret_client = client;
+    return status;
+}
+
+void commgemm_disconnect(commgemm_client *client)
+{
+    if (!client || atomic_load(&client->forked))
+        return;
+    cgm_fork_remove(client);
+    cgm_wire_close(&client->wire);
+    client_free(client);
+}
+
+int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info)
+{
+    int status = cgm_check_client(client);
+    if (status == CGM_OK)
+        status = cgm_check_pointer(ret_info, "ret_info");
+    if (status != CGM_OK)
+        return status;
+    *ret_info = client->info;
+    ret_info->executor_life = atomic_load(&client->executor_life);
+    return CGM_OK;
+}

@@ -1,0 +1,261 @@
+#include <string.h>
+
+#include "client/lib/client.h"
+#include "client/lib/clock.h"
+
+_Static_assert(COMMGEMM_JOB_NOOP == (int)CGM_OPCODE_NOOP, "kinds are opcodes");
+_Static_assert(COMMGEMM_JOB_RUN == (int)CGM_OPCODE_RUN, "kinds are opcodes");
+_Static_assert(COMMGEMM_JOB_COPY_IN == (int)CGM_OPCODE_COPY_IN, "kinds are opcodes");
+
+/* ---- the entry --------------------------------------------------------------------------------
+ */
+
+static void fill_operand(struct cgm_operand *to, const struct commgemm_operand *from)
+{
+    to->id = from->id;
+    to->offset_bytes = from->offset_bytes;
+    to->row_stride_bytes = from->row_stride_bytes;
+    to->generation = from->generation;
+    to->reserved = 0;
+}
+
+static void fill_operands(struct cgm_entry *entry, const struct commgemm_job *job)
+{
+    fill_operand(&entry->operand[CGM_OPERAND_LHS], &job->lhs);
+    fill_operand(&entry->operand[CGM_OPERAND_RHS], &job->rhs);
+    fill_operand(&entry->operand[CGM_OPERAND_BIAS], &job->bias);
+    fill_operand(&entry->operand[CGM_OPERAND_GELU_INPUT], &job->gelu_input);
+    fill_operand(&entry->operand[CGM_OPERAND_AUX_IN], &job->aux_in);
+    fill_operand(&entry->operand[CGM_OPERAND_OUT], &job->out);
+    fill_operand(&entry->operand[CGM_OPERAND_BIAS_GRAD], &job->bias_grad);
+    fill_operand(&entry->operand[CGM_OPERAND_PRE_GELU_OUT], &job->pre_gelu_out);
+    fill_operand(&entry->operand[CGM_OPERAND_AUX_OUT], &job->aux_out);
+    fill_operand(&entry->operand[CGM_OPERAND_LHS_SCALE], &job->lhs_scale);
+    fill_operand(&entry->operand[CGM_OPERAND_RHS_SCALE], &job->rhs_scale);
+    fill_operand(&entry->operand[CGM_OPERAND_OUT_SCALE], &job->out_scale);
+}
+
+static uint32_t flags_of(const struct commgemm_job *job)
+{
+    return (job->want_phases ? CGM_ENTRY_WANT_PHASES : 0u) |
+           (job->accumulate ? CGM_ENTRY_ACCUMULATE : 0u);
+}
+
+/* `entry` may lie in shared memory: every field is stored once. A noop's operands are not read. */
+static void fill_entry(struct cgm_entry *entry, const struct cgm_slot *slot,
+                       const struct commgemm_job *job)
+{
+    entry->ticket = slot->entry_ticket;
+    entry->plan = job->plan;
+    entry->comm_number = slot->comm_number;
+    entry->opcode = (uint32_t)job->kind;
+    entry->rank = job->rank;
+    entry->rows = job->rows;
+    entry->deadline_ms = job->deadline_ms;
+    entry->flags = flags_of(job);
+    entry->chunk = job->chunk;
+    entry->submit_ns = cgm_now_ns();
+    memset(entry->reserved, 0, sizeof(entry->reserved));
+    if (job->kind != COMMGEMM_JOB_NOOP)
+        fill_operands(entry, job);
+}
+
+/* ---- taking a place ---------------------------------------------------------------------------
+ */
+
+static int find_plan(const struct cgm_jobs *jobs, const struct commgemm_job *job,
+                     struct cgm_plan **ret_plan)
+{
+    struct cgm_plan *plan = NULL;
+    if (job->kind != COMMGEMM_JOB_NOOP) {
+        plan = cgm_plans_find(&jobs->plans, job->plan);
+        if (!plan)
+            return cgm_fail(CGM_NOT_FOUND, "plan is %#llx; this session holds no such plan",
+                            (unsigned long long)job->plan);
+        if (job->rank >= plan->comm->size)
+            return cgm_fail(CGM_INVALID_ARGUMENT, "rank is %u; comm %llu has ranks 0 to %u",
+                            job->rank, (unsigned long long)plan->comm->id, plan->comm->size - 1);
+    }
+    *ret_plan = plan;
+    return CGM_OK;
+}
+
+static bool is_numbered(const struct commgemm_job *job, const struct cgm_plan *plan)
+{
+    return job->kind == COMMGEMM_JOB_RUN && plan->collective;
+}
+
+/* Ticket, slot and, if the job is collective, its rank's next number in the comm. */
+static int take(struct cgm_jobs *jobs, const struct commgemm_job *job, struct cgm_slot **ret_slot)
+{
+    struct cgm_plan *plan = NULL;
+    int status = cgm_jobs_ready(jobs);
+    if (status == CGM_OK)
+        status = find_plan(jobs, job, &plan);
+    if (status == CGM_OK)
+        status = cgm_jobs_take(jobs, plan, ret_slot);
+    if (status == CGM_OK && is_numbered(job, plan))
+        (*ret_slot)->comm_number = ++plan->comm->numbers[job->rank];
+    return status;
+}
+
+/* ---- through the ring -------------------------------------------------------------------------
+ */
+
+static void publish(struct cgm_jobs *jobs, struct cgm_slot *slot, const struct commgemm_job *job)
+{
+    struct cgm_lane *lane = slot->lane;
+    fill_entry(&lane->ring.entry[slot->index], slot, job);
+    /* No stream: the rank is ready with its submission. */
+    atomic_store_explicit(&lane->ring.ready[slot->index], slot->entry_ticket, memory_order_release);
+    cgm_lane_push(lane, slot);
+    /* After the fence in push: a broker that declares the ring dead either finds this ticket in its
+     * scan, or is seen here; collecting then ends the job. */
+    if (cgm_lane_dead(lane))
+        cgm_jobs_collect(jobs);
+}
+
+static int submit_by_ring(commgemm_client *client, const struct commgemm_job *job,
+                          uint64_t *ret_ticket)
+{
+    struct cgm_jobs *jobs = &client->jobs;
+    struct cgm_slot *slot;
+    cgm_jobs_lock(jobs);
+    int status = take(jobs, job, &slot);
+    if (status == CGM_OK) {
+        *ret_ticket = slot->ticket;
+        publish(jobs, slot, job);
+    }
+    cgm_jobs_unlock(jobs);
+    return status;
+}
+
+/* ---- through the socket -----------------------------------------------------------------------
+ */
+
+static int send_entry(commgemm_client *client, struct cgm_entry *entry)
+{
+    Cgm__Submit request = CGM__SUBMIT__INIT;
+    request.entry.data = (uint8_t *)entry;
+    request.entry.len = sizeof(*entry);
+    return cgm_client_tell(client, CGM_MSG_SUBMIT, &request.base);
+}
+
+/* Under submit_lock the last ticket and number are this job's: a refused one gives them back. */
+static void take_back(struct cgm_jobs *jobs, struct cgm_slot *slot, const struct commgemm_job *job)
+{
+    if (slot->comm_number)
+        slot->plan->comm->numbers[job->rank]--;
+    cgm_jobs_untake(jobs, slot);
+}
+
+static int submit_by_socket(commgemm_client *client, const struct commgemm_job *job,
+                            uint64_t *ret_ticket)
+{
+    struct cgm_jobs *jobs = &client->jobs;
+    struct cgm_entry entry = {0};
+    struct cgm_slot *slot;
+    uint64_t ticket = 0;
+    cgm_jobs_lock(jobs);
+    int status = take(jobs, job, &slot);
+    if (status == CGM_OK) {
+        fill_entry(&entry, slot, job);
+        ticket = slot->ticket;
+        cgm_jobs_hold(slot); /* it may end before the reply: nobody reaps it until then */
+    }
+    cgm_jobs_unlock(jobs);
+    if (status != CGM_OK)
+        return status;
+    status = send_entry(client, &entry);
+    cgm_jobs_lock(jobs);
+    cgm_jobs_unhold(jobs, slot);
+    if (status != CGM_OK)
+        take_back(jobs, slot, job);
+    cgm_jobs_unlock(jobs);
+    if (status == CGM_OK)
+        *ret_ticket = ticket;
+    return status;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------
+ */
+
+static int check_job(commgemm_client *client, const struct commgemm_job *job,
+                     const uint64_t *ret_ticket)
+{
+    int status = cgm_check_client(client);
+    if (status == CGM_OK)
+        status = cgm_check_pointer(job, "job");
+    if (status == CGM_OK)
+        status = cgm_check_pointer(ret_ticket, "ret_ticket");
+    return status;
+}
+
+static int check_kind(const struct commgemm_job *job)
+{
+    if (job->kind >= COMMGEMM_JOB_NOOP && job->kind <= COMMGEMM_JOB_COPY_IN)
+        return CGM_OK;
+    return cgm_fail(CGM_INVALID_ARGUMENT,
+                    "kind is %d; it must be %d (noop), %d (run) or %d (copy_in)", job->kind,
+                    COMMGEMM_JOB_NOOP, COMMGEMM_JOB_RUN, COMMGEMM_JOB_COPY_IN);
+}
+
+/* A job made with an older header. */
+static int complete_job(const struct commgemm_job *job, struct commgemm_job *ret_copy,
+                        const struct commgemm_job **ret_job)
+{
+    const void *known;
+    if (job->struct_size == sizeof(*job)) {
+        *ret_job = job;
+        return CGM_OK;
+    }
+    commgemm_job_init(ret_copy);
+    int status = cgm_check_struct(job, sizeof(*job), "commgemm_job_init", ret_copy, &known);
+    ret_copy->struct_size = sizeof(*ret_copy);
+    *ret_job = ret_copy;
+    return status;
+}
+
+int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uint64_t *ret_ticket)
+{
+    struct commgemm_job copy;
+    int status = check_job(client, job, ret_ticket);
+    if (status == CGM_OK)
+        status = complete_job(job, &copy, &job);
+    if (status == CGM_OK)
+        status = check_kind(job);
+    if (status != CGM_OK)
+        return status;
+    if (!client->no_ring)
+        return submit_by_ring(client, job, ret_ticket);
+    pthread_mutex_lock(&client->submit_lock);
+    status = submit_by_socket(client, job, ret_ticket);
+    pthread_mutex_unlock(&client->submit_lock);
+    return status;
+}
+
+/* The executor's number of a job in flight; 0 for one that has ended. */
+static int find_ticket(struct cgm_jobs *jobs, uint64_t ticket, uint64_t *ret_entry_ticket)
+{
+    cgm_jobs_lock(jobs);
+    uint64_t last = jobs->last_ticket;
+    const struct cgm_slot *slot = ticket ? cgm_jobs_find(jobs, ticket) : NULL;
+    *ret_entry_ticket = slot && !cgm_slot_has_ended(slot) ? slot->entry_ticket : 0;
+    cgm_jobs_unlock(jobs);
+    if (ticket > 0 && ticket <= last)
+        return CGM_OK;
+    return cgm_fail(CGM_NOT_FOUND, "ticket is %llu; the last submitted is %llu",
+                    (unsigned long long)ticket, (unsigned long long)last);
+}
+
+int commgemm_cancel(commgemm_client *client, uint64_t ticket)
+{
+    Cgm__Cancel request = CGM__CANCEL__INIT;
+    int status = cgm_check_client(client);
+    if (status != CGM_OK)
+        return status;
+    status = find_ticket(&client->jobs, ticket, &request.ticket);
+    if (status != CGM_OK || request.ticket == 0)
+        return status;
+    return cgm_client_tell(client, CGM_MSG_CANCEL, &request.base);
+}

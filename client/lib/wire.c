@@ -1,0 +1,241 @@
+#include "client/lib/wire.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/lib/error.h"
+
+/* One waiting caller, on its stack. Under wire->lock; whoever sets `ended` unlinks it first. */
+struct cgm_call {
+    struct cgm_call *next;
+    uint32_t serial;
+    bool ended;
+    int status;
+    int type;
+    struct cgm_reply reply;
+    pthread_cond_t on_end;
+};
+
+void cgm_reply_fini(struct cgm_reply *reply)
+{
+    cgm_message_free(reply->message);
+    reply->message = NULL;
+    for (unsigned i = 0; i < CGM_REPLY_FDS_MAX; i++) {
+        if (reply->fds[i] >= 0)
+            close(reply->fds[i]);
+        reply->fds[i] = -1;
+    }
+}
+
+int cgm_reply_take_fd(struct cgm_reply *reply, unsigned i)
+{
+    int fd = reply->fds[i];
+    reply->fds[i] = -1;
+    return fd;
+}
+
+static void reply_from_packet(struct cgm_packet *packet, struct cgm_reply *ret_reply)
+{
+    ret_reply->message = cgm_packet_unpack(packet);
+    for (unsigned i = 0; i < CGM_REPLY_FDS_MAX; i++)
+        ret_reply->fds[i] = cgm_packet_take_fd(packet, i);
+    cgm_packet_close_fds(packet);
+}
+
+/* ---- callers ----------------------------------------------------------------------------------
+ */
+
+static int call_link(struct cgm_wire *wire, struct cgm_call *call)
+{
+    pthread_mutex_lock(&wire->lock);
+    bool lost = wire->lost;
+    if (!lost) {
+        if (++wire->last_serial == 0)
+            wire->last_serial = 1;
+        call->serial = wire->last_serial;
+        call->next = wire->calls;
+        wire->calls = call;
+    }
+    pthread_mutex_unlock(&wire->lock);
+    return lost ? CGM_DAEMON_LOST : CGM_OK;
+}
+
+static struct cgm_call *call_unlink(struct cgm_wire *wire, uint32_t serial)
+{
+    for (struct cgm_call **at = &wire->calls; *at; at = &(*at)->next) {
+        struct cgm_call *call = *at;
+        if (call->serial != serial)
+            continue;
+        *at = call->next;
+        return call;
+    }
+    return NULL;
+}
+
+static void call_end(struct cgm_call *call, int status)
+{
+    call->status = status;
+    call->ended = true;
+    pthread_cond_signal(&call->on_end);
+}
+
+/* Sends, and waits unless that failed. Returns with the call unlinked. */
+static int call_run(struct cgm_wire *wire, struct cgm_call *call, int type,
+                    const ProtobufCMessage *request, const int *fds, unsigned n_fds)
+{
+    int sent = cgm_packet_send(wire->socket, (uint16_t)type, call->serial, request, fds, n_fds);
+    pthread_mutex_lock(&wire->lock);
+    if (sent != CGM_OK && call_unlink(wire, call->serial))
+        call_end(call, sent);
+    while (!call->ended)
+        pthread_cond_wait(&call->on_end, &wire->lock);
+    pthread_mutex_unlock(&wire->lock);
+    return call->status;
+}
+
+static int fail_call(int status, int type)
+{
+    if (status == CGM_DAEMON_LOST)
+        return cgm_fail(status, "the daemon closed the connection");
+    if (status == CGM_INVALID_ARGUMENT)
+        return cgm_fail(status, "%s is larger than a packet of %u bytes",
+                        cgm_message_descriptor(type)->short_name, CGM_PACKET_BYTES_MAX);
+    return cgm_fail(status, "%s could not be sent: %s", cgm_message_descriptor(type)->short_name,
+                    strerror(errno));
+}
+
+static int fail_error(const Cgm__Error *error)
+{
+    int status = error->status < 0 ? error->status : CGM_INTERNAL;
+    const char *detail = error->detail && error->detail[0] ? error->detail : NULL;
+    return cgm_fail(status, "%s", detail ? detail : cgm_status_text(status));
+}
+
+static int check_reply(const struct cgm_call *call, int type, int reply_type)
+{
+    if (!call->reply.message)
+        return cgm_fail(CGM_BAD_MESSAGE, "the reply to %s is malformed", cgm_message_name(type));
+    if (call->type == CGM_MSG_ERROR)
+        return fail_error((const Cgm__Error *)call->reply.message);
+    if (call->type != reply_type)
+        return cgm_fail(CGM_BAD_MESSAGE, "the reply to %s is %s; it must be %s",
+                        cgm_message_name(type), cgm_message_name(call->type),
+                        cgm_message_name(reply_type));
+    return CGM_OK;
+}
+
+int cgm_wire_call(struct cgm_wire *wire, int type, const ProtobufCMessage *request, const int *fds,
+                  unsigned n_fds, int reply_type, struct cgm_reply *ret_reply)
+{
+    struct cgm_call call = {.reply = {.fds = {-1, -1, -1}}};
+    if (call_link(wire, &call) != CGM_OK)
+        return fail_call(CGM_DAEMON_LOST, type);
+    pthread_cond_init(&call.on_end, NULL);
+    int status = call_run(wire, &call, type, request, fds, n_fds);
+    pthread_cond_destroy(&call.on_end);
+    status = status == CGM_OK ? check_reply(&call, type, reply_type) : fail_call(status, type);
+    if (status == CGM_OK && ret_reply)
+        *ret_reply = call.reply;
+    else
+        cgm_reply_fini(&call.reply);
+    return status;
+}
+
+/* ---- the watcher ------------------------------------------------------------------------------
+ */
+
+static void on_reply(struct cgm_wire *wire, struct cgm_packet *packet)
+{
+    struct cgm_reply reply;
+    reply_from_packet(packet, &reply);
+    pthread_mutex_lock(&wire->lock);
+    struct cgm_call *call = call_unlink(wire, packet->header.serial);
+    if (call) {
+        call->reply = reply;
+        call->type = packet->header.type;
+        call_end(call, CGM_OK);
+    }
+    pthread_mutex_unlock(&wire->lock);
+    if (!call)
+        cgm_reply_fini(&reply);
+}
+
+static void on_event(struct cgm_wire *wire, struct cgm_packet *packet)
+{
+    struct cgm_reply event;
+    reply_from_packet(packet, &event);
+    if (event.message)
+        wire->handler->on_event(wire->owner, packet->header.type, &event);
+    cgm_reply_fini(&event);
+}
+
+static void on_lost(struct cgm_wire *wire)
+{
+    wire->handler->on_lost(wire->owner);
+    pthread_mutex_lock(&wire->lock);
+    wire->lost = true;
+    while (wire->calls)
+        call_end(call_unlink(wire, wire->calls->serial), CGM_DAEMON_LOST);
+    pthread_mutex_unlock(&wire->lock);
+}
+
+static void *watch(void *argument)
+{
+    struct cgm_wire *wire = argument;
+    while (cgm_packet_recv(wire->socket, 0, wire->packet) == CGM_OK) {
+        if (wire->packet->header.serial)
+            on_reply(wire, wire->packet);
+        else
+            on_event(wire, wire->packet);
+    }
+    /* Also after a packet that was none: the daemon learns that nobody listens any more. */
+    shutdown(wire->socket, SHUT_RDWR);
+    on_lost(wire);
+    return NULL;
+}
+
+/* A thread that takes none of the program's signals. */
+static int watcher_start(struct cgm_wire *wire)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&wire->watcher, NULL, watch, wire);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return cgm_fail(CGM_NO_MEMORY, "no thread could be started: %s", strerror(error));
+    pthread_setname_np(wire->watcher, "commgemm-watch");
+    return CGM_OK;
+}
+
+int cgm_wire_open(struct cgm_wire *wire, int socket, const struct cgm_wire_handler *handler,
+                  void *owner)
+{
+    *wire = (struct cgm_wire){.socket = socket, .handler = handler, .owner = owner};
+    wire->packet = malloc(sizeof(*wire->packet));
+    if (!wire->packet) {
+        close(socket);
+        return cgm_fail_plain(CGM_NO_MEMORY);
+    }
+    pthread_mutex_init(&wire->lock, NULL);
+    int status = watcher_start(wire);
+    if (status == CGM_OK)
+        return CGM_OK;
+    pthread_mutex_destroy(&wire->lock);
+    free(wire->packet);
+    close(socket);
+    return status;
+}
+
+void cgm_wire_close(struct cgm_wire *wire)
+{
+    shutdown(wire->socket, SHUT_RDWR);
+    pthread_join(wire->watcher, NULL);
+    pthread_mutex_destroy(&wire->lock);
+    free(wire->packet);
+    close(wire->socket);
+}

@@ -1,0 +1,56 @@
+/* The session's socket: requests with their replies, and the one thread that reads it.
+ *
+ * Any thread may call; the watcher hands every reply to the caller that waits for its serial, and
+ * every event to the handler. When the daemon hangs up, or breaks the protocol, each waiting call
+ * ends with DAEMON_LOST and on_lost runs once. */
+#ifndef CGM_CLIENT_WIRE_H
+#define CGM_CLIENT_WIRE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "proto/messages.h"
+#include "proto/packet.h"
+
+#define CGM_REPLY_FDS_MAX 3
+
+/* What came back. The receiver owns message and fds: cgm_reply_fini. */
+struct cgm_reply {
+    ProtobufCMessage *message;
+    int fds[CGM_REPLY_FDS_MAX]; /* -1: none */
+};
+void cgm_reply_fini(struct cgm_reply *reply);
+int cgm_reply_take_fd(struct cgm_reply *reply, unsigned i);
+
+/* Both run on the watcher. The event stays the watcher's; fds may be taken out of it. */
+struct cgm_wire_handler {
+    void (*on_event)(void *owner, int type, struct cgm_reply *event);
+    void (*on_lost)(void *owner);
+};
+
+struct cgm_wire {
+    int socket;
+    pthread_t watcher;
+    struct cgm_packet *packet; /* the watcher's */
+    const struct cgm_wire_handler *handler;
+    void *owner;
+
+    pthread_mutex_t lock;   /* guards what follows; never held while the handler runs */
+    struct cgm_call *calls; /* sent or being sent, not answered */
+    uint32_t last_serial;
+    bool lost;
+};
+
+/* Takes the socket over, also on failure, and starts the watcher. */
+int cgm_wire_open(struct cgm_wire *wire, int socket, const struct cgm_wire_handler *handler,
+                  void *owner);
+
+/* Hangs up, waits for the watcher's end and frees. No call may be under way. */
+void cgm_wire_close(struct cgm_wire *wire);
+
+/* Sends a request and waits for its reply. An Error becomes its status and detail, a reply of
+ * another type BAD_MESSAGE. The fds stay the caller's. ret_reply NULL: the reply says nothing. */
+int cgm_wire_call(struct cgm_wire *wire, int type, const ProtobufCMessage *request, const int *fds,
+                  unsigned n_fds, int reply_type, struct cgm_reply *ret_reply);
+
+#endif
