@@ -150,11 +150,14 @@ void cgm_ring_unmap(struct cgm_ring *ring)
 #define FIXED_WORDS (offsetof(struct cgm_entry, operand) / 8)
 #define ENTRY_WORDS (sizeof(struct cgm_entry) / 8)
 
+/* Fields of any type are copied by it. */
+typedef uint64_t word __attribute__((may_alias));
+
 static void load_words(const struct cgm_entry *entry, size_t first, size_t end,
                        struct cgm_entry *ret_entry)
 {
-    const volatile uint64_t *from = (const volatile uint64_t *)entry;
-    uint64_t *to = (uint64_t *)ret_entry;
+    const volatile word *from = (const volatile word *)entry;
+    word *to = (word *)ret_entry;
     for (size_t i = first; i < end; i++)
         to[i] = from[i];
 }
