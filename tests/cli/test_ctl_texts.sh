@@ -46,7 +46,7 @@ expect 1 'cannot open: No such file' buffers import x "$work/none.npy"
 printf 'text' >"$work/text.npy"
 expect 2 'no .npy file' buffers import x "$work/text.npy"
 
-"$ctl" doctor >"$work/doctor"
+"$ctl" doctor >"$work/doctor" || fail "doctor: $(cat "$work/doctor")"
 grep -q '^ok  *memfd ' "$work/doctor" || fail "doctor: no row about memfd"
 grep -q '^warning  *daemon ' "$work/doctor" || fail "doctor: no row about the daemon"
 
