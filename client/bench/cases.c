@@ -1,0 +1,166 @@
+#include "client/bench/cases.h"
+
+#include <string.h>
+
+#include "proto/types.h"
+
+/* How the ranks share an operation's GEMM, and which collective it overlaps with. */
+struct parts {
+    int op;
+    bool n_divided, k_divided; /* of one rank's GEMM */
+    int collective;
+    bool of_lhs; /* the collective moves lhs (M x K), else out (M x N) */
+};
+
+static const struct parts parts_of_ops[] = {
+    {CGM_OP_AG_GEMM, true, false, CGM_OP_AG, true},
+    {CGM_OP_GEMM_RS, false, true, CGM_OP_RS, false},
+    {CGM_OP_GEMM_AR, false, true, CGM_OP_AR, false},
+    {CGM_OP_GEMM_AS, true, false, CGM_OP_AG, false},
+};
+
+static const struct parts *parts_of(int op)
+{
+    for (size_t i = 0; i < sizeof(parts_of_ops) / sizeof(parts_of_ops[0]); i++)
+        if (parts_of_ops[i].op == op)
+            return &parts_of_ops[i];
+    return NULL;
+}
+
+const char *cgm_variant_name(enum cgm_variant variant)
+{
+    static const char *const names[CGM_VARIANT_COUNT] = {"job", "no_overlap", "gemm alone",
+                                                         "collective alone", "OpenBLAS alone"};
+    return names[variant];
+}
+
+static struct cgm_case job_case(const struct cgm_bench_options *o)
+{
+    return (struct cgm_case){
+        .exists = true,
+        .sizes = {.op = o->op,
+                  .m = o->rows ? o->rows : o->m,
+                  .n = o->n,
+                  .k = o->k,
+                  .world = (uint32_t)o->world,
+                  .dtype = o->dtype,
+                  .out_dtype = o->out_dtype < 0 ? o->dtype : o->out_dtype,
+                  .transa = o->transa,
+                  .transb = o->transb,
+                  .bias = o->bias,
+                  .aux = o->aux},
+        .capacity = o->m,
+        .method = o->method,
+        .algorithm = o->algorithm,
+        .knobs = true,
+        .accumulate = o->accumulate,
+    };
+}
+
+static struct cgm_case plain(struct cgm_case c)
+{
+    c.method = CGM_METHOD_AUTO;
+    c.algorithm = CGM_ALGO_AUTO;
+    c.knobs = false;
+    return c;
+}
+
+static struct cgm_case serial_case(const struct cgm_case *job)
+{
+    struct cgm_case c = plain(*job);
+    c.algorithm = CGM_ALGO_NO_OVERLAP;
+    return c;
+}
+
+static struct cgm_case gemm_case(const struct cgm_case *job, const struct parts *parts)
+{
+    struct cgm_case c = plain(*job);
+    c.sizes.op = CGM_OP_GEMM;
+    c.sizes.aux = false;
+    if (parts->n_divided)
+        c.sizes.n /= c.sizes.world;
+    if (parts->k_divided)
+        c.sizes.k /= c.sizes.world;
+    return c;
+}
+
+static struct cgm_case comm_case(const struct cgm_case *job, const struct parts *parts)
+{
+    struct cgm_case c = plain(*job);
+    c.sizes.op = parts->collective;
+    c.sizes.n = parts->of_lhs ? job->sizes.k : job->sizes.n;
+    c.sizes.dtype = parts->of_lhs ? job->sizes.dtype : job->sizes.out_dtype;
+    c.sizes.out_dtype = c.sizes.dtype;
+    c.sizes.transa = c.sizes.transb = c.sizes.bias = c.sizes.aux = c.accumulate = false;
+    return c;
+}
+
+static bool runs_blas(const struct cgm_case *job)
+{
+    return job->sizes.op == CGM_OP_GEMM && job->sizes.dtype == CGM_DTYPE_FP32 &&
+           job->sizes.out_dtype == CGM_DTYPE_FP32;
+}
+
+void cgm_cases_derive(const struct cgm_bench_options *options,
+                      struct cgm_case ret_cases[CGM_VARIANT_COUNT])
+{
+    struct cgm_case *cases = ret_cases;
+    memset(cases, 0, CGM_VARIANT_COUNT * sizeof(*cases));
+    cases[CGM_VARIANT_JOB] = job_case(options);
+    const struct cgm_case *job = &cases[CGM_VARIANT_JOB];
+    const struct parts *parts = parts_of(options->op);
+    if (parts) {
+        cases[CGM_VARIANT_SERIAL] = serial_case(job);
+        cases[CGM_VARIANT_GEMM] = gemm_case(job, parts);
+        cases[CGM_VARIANT_COMM] = comm_case(job, parts);
+    }
+    if (runs_blas(job))
+        cases[CGM_VARIANT_BLAS] = *job;
+    for (int v = 0; v < CGM_VARIANT_COUNT; v++)
+        if (cases[v].exists)
+            cases[v].shaped = cgm_shards_describe(&cases[v].sizes, cases[v].matrix);
+}
+
+static void set_knobs(const struct cgm_bench_options *o, struct commgemm_plan_options *plan)
+{
+    plan->comm_type = o->comm_type;
+    plan->buffer_shape[0] = o->buffer_shape[0];
+    plan->buffer_shape[1] = o->buffer_shape[1];
+    plan->buffer_dtype = o->buffer_dtype;
+    plan->tp_size = (uint32_t)o->tp_size;
+    plan->num_splits = (uint32_t)o->num_splits;
+    plan->num_max_streams = (uint32_t)o->num_max_streams;
+    plan->comm_cga_size = (uint32_t)o->comm_cga_size;
+    plan->gemm_priority = (int)o->gemm_priority;
+    plan->comm_priority = (int)o->comm_priority;
+    plan->num_comm_sm = (uint32_t)o->num_comm_sm;
+    plan->set_sm_margin = o->set_sm_margin;
+    plan->use_ce = o->use_ce;
+    plan->atomic_gemm = o->atomic;
+    plan->rs_overlap_first_gemm = o->rs_overlap_first_gemm;
+    plan->aggregate_ag = o->aggregate_ag;
+    plan->mode = o->mode;
+    plan->epilogue |=
+        (o->gelu ? COMMGEMM_EPILOGUE_GELU : 0u) | (o->grad ? COMMGEMM_EPILOGUE_GRAD : 0u);
+}
+
+void cgm_case_plan(const struct cgm_bench_options *options, const struct cgm_case *c, uint64_t comm,
+                   struct commgemm_plan_options *ret_plan)
+{
+    commgemm_plan_options_init(ret_plan);
+    ret_plan->comm = comm;
+    ret_plan->op = c->sizes.op;
+    ret_plan->method = c->method;
+    ret_plan->algorithm = c->algorithm;
+    ret_plan->m = c->capacity;
+    ret_plan->n = c->sizes.n;
+    ret_plan->k = c->sizes.k;
+    ret_plan->dtype = c->sizes.dtype;
+    ret_plan->out_dtype = c->sizes.out_dtype;
+    ret_plan->transa = c->sizes.transa;
+    ret_plan->transb = c->sizes.transb;
+    ret_plan->epilogue = (c->sizes.bias ? COMMGEMM_EPILOGUE_BIAS : 0u) |
+                         (c->accumulate ? COMMGEMM_EPILOGUE_ACCUMULATE : 0u);
+    if (c->knobs)
+        set_knobs(options, ret_plan);
+}

@@ -1,0 +1,105 @@
+#include "client/bench/expected.h"
+
+#include <stdlib.h>
+
+#include "kernels/number_format.h"
+#include "proto/status.h"
+#include "proto/types.h"
+
+/* A whole matrix as fp32 numbers; NULL when there is no memory. */
+static float *decode(const struct cgm_bench *bench, enum cgm_matrix_name name)
+{
+    const struct cgm_matrix *matrix = &bench->cases[CGM_VARIANT_JOB].matrix[name];
+    uint64_t count = matrix->rows * matrix->cols;
+    float *values = malloc(count * sizeof(*values) + 1);
+    if (values)
+        cgm_format_load(matrix->dtype, bench->whole[name], count, values);
+    return values;
+}
+
+/* One product for every partial product that the operation rounds: the ranks' slices of K. */
+static int add_products(const struct cgm_bench *bench, const float *a, const float *b,
+                        uint32_t slices, struct cgm_reference *reference)
+{
+    const struct cgm_sizes *s = &bench->cases[CGM_VARIANT_JOB].sizes;
+    uint64_t depth = s->k / slices;
+    for (uint32_t i = 0; i < slices; i++) {
+        struct cgm_reference_product product = {
+            .a = a + i * depth * (s->transa ? s->m : 1),
+            .b = b + i * depth * (s->transb ? 1 : s->n),
+            .a_stride = s->transa ? s->m : s->k,
+            .b_stride = s->transb ? s->k : s->n,
+            .depth = depth,
+            .transa = s->transa,
+            .transb = s->transb,
+            .threads = (unsigned)bench->options->threads,
+        };
+        if (cgm_reference_add_product(reference, &product))
+            return CGM_NO_MEMORY;
+    }
+    return CGM_OK;
+}
+
+static int add_product(const struct cgm_bench *bench, struct cgm_reference *reference)
+{
+    const struct cgm_matrix *matrix = bench->cases[CGM_VARIANT_JOB].matrix;
+    bool divided = matrix[CGM_MATRIX_LHS].split != CGM_SPLIT_NONE &&
+                   matrix[CGM_MATRIX_RHS].split != CGM_SPLIT_NONE && reference->partials;
+    float *a = decode(bench, CGM_MATRIX_LHS), *b = decode(bench, CGM_MATRIX_RHS);
+    int status = CGM_NO_MEMORY;
+    if (a && b)
+        status =
+            add_products(bench, a, b, divided ? (uint32_t)bench->options->world : 1, reference);
+    free(b);
+    free(a);
+    return status;
+}
+
+/* What is summed without a product: every M x N matrix in `name`, one behind the other. */
+static int add_matrices(const struct cgm_bench *bench, enum cgm_matrix_name name,
+                        struct cgm_reference *reference)
+{
+    const struct cgm_matrix *matrix = &bench->cases[CGM_VARIANT_JOB].matrix[name];
+    float *values = decode(bench, name);
+    if (!values)
+        return CGM_NO_MEMORY;
+    for (uint64_t row = 0; row < matrix->rows; row += reference->rows)
+        cgm_reference_add_matrix(reference, values + row * matrix->cols, matrix->cols);
+    free(values);
+    return CGM_OK;
+}
+
+static int add_bias(const struct cgm_bench *bench, struct cgm_reference *reference)
+{
+    float *bias = decode(bench, CGM_MATRIX_BIAS);
+    if (!bias)
+        return CGM_NO_MEMORY;
+    cgm_reference_add_bias(reference, bias);
+    free(bias);
+    return CGM_OK;
+}
+
+static bool rounds_partials(int op)
+{
+    return op == CGM_OP_GEMM_RS || op == CGM_OP_GEMM_AR;
+}
+
+int cgm_expected_make(const struct cgm_bench *bench, struct cgm_reference *ret_reference)
+{
+    const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
+    struct cgm_reference reference;
+    if (cgm_reference_init(&reference, job->sizes.m, job->sizes.n, rounds_partials(job->sizes.op)))
+        return CGM_NO_MEMORY;
+    int status = job->matrix[CGM_MATRIX_RHS].present
+                     ? add_product(bench, &reference)
+                     : add_matrices(bench, CGM_MATRIX_LHS, &reference);
+    if (!status && bench->whole[CGM_MATRIX_OUT])
+        status = add_matrices(bench, CGM_MATRIX_OUT, &reference);
+    if (!status && job->sizes.bias)
+        status = add_bias(bench, &reference);
+    if (status)
+        cgm_reference_fini(&reference);
+    else
+        *ret_reference = reference;
+    return status;
+}

@@ -1,0 +1,76 @@
+/* commgemm-bench: measures and checks jobs of commgemmd. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/bench/bench.h"
+#include "client/bench/noop.h"
+#include "client/bench/options.h"
+#include "client/bench/private_daemon.h"
+#include "client/bench/stop.h"
+#include "proto/status.h"
+#include "proto/types.h"
+
+static int complain(int status, const char *detail)
+{
+    fflush(stdout);
+    fprintf(stderr, "commgemm-bench: %s\n", detail[0] ? detail : cgm_status_text(status));
+    if (status == CGM_NOT_RUNNING && !strstr(detail, "--private"))
+        fprintf(stderr, "commgemm-bench: --private starts a daemon for this run\n");
+    return (int)cgm_status_exit(status);
+}
+
+static int start_private(const struct cgm_bench_options *options, char *ret_detail,
+                         struct cgm_private_daemon *ret_daemon)
+{
+    static const char *const backends[] = {
+        [CGM_PRIVATE_AUTO] = "auto", [CGM_PRIVATE_CPU] = "cpu", [CGM_PRIVATE_CUDA] = "cuda"};
+    if (options->private_daemon == CGM_PRIVATE_NONE)
+        return CGM_OK;
+    return cgm_private_daemon_start(backends[options->private_daemon], (uint32_t)options->world,
+                                    options->set, ret_detail, ret_daemon);
+}
+
+static int run(const struct cgm_bench_options *options, char *ret_detail)
+{
+    struct cgm_private_daemon daemon = {0};
+    cgm_stop_catch();
+    int status = start_private(options, ret_detail, &daemon);
+    if (status)
+        return status;
+    const char *socket = daemon.pid ? daemon.socket : options->socket;
+    status = options->op == CGM_OP_NOOP ? cgm_noop_run(options, socket, ret_detail)
+                                        : cgm_bench_run(options, socket, ret_detail);
+    bool its_fault = status == CGM_DAEMON_LOST || status == CGM_EXECUTOR_LOST ||
+                     status == CGM_NO_EXECUTOR || status == CGM_NOT_RUNNING;
+    if (its_fault)
+        cgm_private_daemon_quote_log(&daemon, ret_detail);
+    cgm_private_daemon_stop(&daemon);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct cgm_bench_options options;
+    char detail[CGM_BENCH_DETAIL_BYTES] = "";
+    int status = cgm_bench_options_parse(argc, argv, detail, &options);
+    if (status)
+        return complain(status, detail);
+    if (options.help) {
+        cgm_args_help(&cgm_bench_program, NULL, stdout);
+        return 0;
+    }
+    if (options.manual) {
+        cgm_args_manual(&cgm_bench_program, stdout);
+        return 0;
+    }
+    if (options.version) {
+        printf("commgemm-bench %s\n", COMMGEMM_RELEASE);
+        return 0;
+    }
+    if (options.note[0])
+        fprintf(stderr, "commgemm-bench: %s\n", options.note);
+    status = cgm_bench_options_probe_outputs(&options, detail);
+    if (!status)
+        status = run(&options, detail);
+    return status ? complain(status, detail) : 0;
+}

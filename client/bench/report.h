@@ -1,0 +1,35 @@
+/* What a run came to: a table for people, one JSON object for programs. */
+#ifndef CGM_BENCH_REPORT_H
+#define CGM_BENCH_REPORT_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "client/bench/bench.h"
+#include "client/bench/stats.h"
+#include "client/bench/validate.h"
+
+struct cgm_report {
+    const struct cgm_bench *bench;
+    const struct cgm_validation *validation;
+    struct cgm_stats ms[CGM_VARIANT_COUNT]; /* count 0: not measured */
+    struct cgm_stats running_ms;            /* the job, by the executor's clock */
+    bool success;
+};
+
+/* Takes the numbers of the last measurement, or of the checked runs when there was none. */
+void cgm_report_make(const struct cgm_bench *bench, const struct cgm_validation *validation,
+                     struct cgm_report *ret_report);
+
+void cgm_report_print(const struct cgm_report *report, FILE *out);
+
+/* A new object, the caller's; NULL when there is no memory. */
+json_t *cgm_report_json(const struct cgm_report *report);
+
+/* Adds every argument that the object does not have yet, under its long name with '_' for '-'. */
+int cgm_report_add_arguments(const struct cgm_bench_options *options, json_t *object);
+
+/* Writes the object to --output-file, if there is one. IO with a detail that names the path. */
+int cgm_report_write(const struct cgm_bench_options *options, json_t *object, char *ret_detail);
+
+#endif

@@ -1,0 +1,216 @@
+#include "client/bench/worker.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/status.h"
+#include "proto/types.h"
+
+#define EXECUTOR_MS 20000
+
+static void fail(const struct cgm_worker *worker, int status, const char *what, const char *why)
+    __attribute__((noreturn));
+
+/* `why` may be the library's last error, which does not always repeat the status. */
+static void fail(const struct cgm_worker *worker, int status, const char *what, const char *why)
+{
+    cgm_seat_fail(worker->seat, status, "%s: %s%s%s", what, commgemm_strerror(status),
+                  why[0] ? ": " : "", why);
+}
+
+/* ---- set-up ---- */
+
+static void connect_to(struct cgm_worker *worker)
+{
+    const struct cgm_bench *bench = worker->bench;
+    struct commgemm_connect_options options;
+    struct commgemm_info info;
+    commgemm_connect_options_init(&options);
+    options.socket = bench->socket[0] ? bench->socket : NULL;
+    options.name = "commgemm-bench";
+    options.no_ring = bench->options->no_ring;
+    int status = commgemm_connect(&options, &worker->client);
+    if (status)
+        fail(worker, status, "connect", commgemm_last_error());
+    status = commgemm_wait_executor(worker->client, EXECUTOR_MS);
+    if (!status)
+        status = commgemm_get_info(worker->client, &info);
+    if (status)
+        fail(worker, status, "executor", commgemm_last_error());
+    if (worker->seat->worker == 0) {
+        bench->results->devices = info.devices;
+        snprintf(bench->results->backend, sizeof(bench->results->backend), "%s", info.backend);
+    }
+    cgm_barrier_wait(&worker->seat->board->step);
+}
+
+static void take_ranks(struct cgm_worker *worker)
+{
+    uint32_t world = (uint32_t)worker->bench->options->world;
+    worker->n_ranks = worker->seat->workers == 1 ? world : 1;
+    worker->ranks = calloc(worker->n_ranks, sizeof(*worker->ranks));
+    if (!worker->ranks)
+        cgm_seat_fail(worker->seat, CGM_NO_MEMORY, "no memory for %u ranks", worker->n_ranks);
+    for (uint32_t i = 0; i < worker->n_ranks; i++)
+        worker->ranks[i].rank = worker->seat->worker + i;
+}
+
+static void join(struct cgm_worker *worker)
+{
+    struct commgemm_join_options options;
+    uint32_t ranks[CGM_CREW_MAX];
+    for (uint32_t i = 0; i < worker->n_ranks; i++)
+        ranks[i] = worker->ranks[i].rank;
+    commgemm_join_options_init(&options);
+    options.name = worker->bench->comm;
+    options.size = (uint32_t)worker->bench->options->world;
+    options.create = 1;
+    options.ranks = ranks;
+    options.n_ranks = worker->n_ranks;
+    int status = commgemm_comm_join(worker->client, &options, &worker->comm);
+    if (status)
+        fail(worker, status, "join", commgemm_last_error());
+}
+
+static void create_plan(struct cgm_worker *worker, enum cgm_variant variant)
+{
+    const struct cgm_bench *bench = worker->bench;
+    const struct cgm_case *c = &bench->cases[variant];
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan;
+    cgm_case_plan(bench->options, c, worker->comm, &options);
+    int status = commgemm_plan_create(worker->client, &options, &plan);
+    if (status)
+        cgm_seat_fail(worker->seat, status, "plan of %s %s: %s", cgm_variant_name(variant),
+                      cgm_type_name(CGM_TABLE_OP, c->sizes.op),
+                      commgemm_last_error()[0] ? commgemm_last_error() : commgemm_strerror(status));
+    if (!c->shaped)
+        cgm_seat_fail(worker->seat, CGM_NOT_SUPPORTED, "--op %s: this program has no shapes for it",
+                      cgm_type_name(CGM_TABLE_OP, c->sizes.op));
+    worker->plans[variant] = plan.id;
+    if (worker->seat->worker != 0)
+        return;
+    struct cgm_plan_answer *answer = &bench->results->plans[variant];
+    answer->algorithm = plan.algorithm;
+    snprintf(answer->reason, sizeof(answer->reason), "%s", plan.reason);
+}
+
+static void create_memory(struct cgm_worker *worker, struct cgm_worker_rank *rank,
+                          enum cgm_variant variant)
+{
+    const struct cgm_bench *bench = worker->bench;
+    int device = (int)(rank->rank % bench->results->devices);
+    char detail[512];
+    for (int i = 0; i < CGM_MATRIX_COUNT; i++) {
+        const struct cgm_matrix *matrix = &bench->cases[variant].matrix[i];
+        struct cgm_tensor *memory = &rank->memory[variant][i];
+        if (!matrix->present)
+            continue;
+        int status =
+            cgm_tensor_new(worker->client, bench->options->import, cgm_matrix_shard_bytes(matrix),
+                           device, detail, sizeof(detail), memory);
+        if (status)
+            fail(worker, status, cgm_matrix_text((enum cgm_matrix_name)i), detail);
+        /* The job's inputs come with CGM_DO_LOAD; what it is compared with needs any numbers. */
+        if (variant != CGM_VARIANT_JOB)
+            cgm_tensor_fill(memory, matrix->dtype, bench->options->seed + rank->rank * 16u + i);
+    }
+}
+
+static void set_up(struct cgm_worker *worker)
+{
+    const struct cgm_bench *bench = worker->bench;
+    connect_to(worker);
+    take_ranks(worker);
+    join(worker);
+    for (int v = 0; v < CGM_VARIANT_COUNT; v++)
+        if (bench->results->wanted[v] && v != CGM_VARIANT_BLAS)
+            create_plan(worker, (enum cgm_variant)v);
+    for (uint32_t i = 0; i < worker->n_ranks; i++)
+        for (int v = 0; v < CGM_VARIANT_COUNT; v++)
+            if (bench->results->wanted[v] && v != CGM_VARIANT_SERIAL && v != CGM_VARIANT_BLAS)
+                create_memory(worker, &worker->ranks[i], (enum cgm_variant)v);
+}
+
+/* ---- inputs and results ---- */
+
+static void load(struct cgm_worker *worker)
+{
+    const struct cgm_bench *bench = worker->bench;
+    for (uint32_t i = 0; i < worker->n_ranks; i++)
+        for (int name = 0; name < CGM_MATRIX_COUNT; name++)
+            if (bench->whole[name])
+                cgm_matrix_take(&bench->cases[CGM_VARIANT_JOB].matrix[name], bench->whole[name],
+                                worker->ranks[i].rank,
+                                worker->ranks[i].memory[CGM_VARIANT_JOB][name].address);
+}
+
+/* What the job must overwrite: NaN, or the numbers that it adds to. */
+static void prepare_outputs(const struct cgm_worker *worker, const struct cgm_worker_rank *rank)
+{
+    const struct cgm_bench *bench = worker->bench;
+    const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
+    const struct cgm_tensor *memory = rank->memory[CGM_VARIANT_JOB];
+    const struct cgm_tensor *out = &memory[CGM_MATRIX_OUT];
+    if (job->accumulate)
+        cgm_matrix_take(&job->matrix[CGM_MATRIX_OUT], bench->whole[CGM_MATRIX_OUT], rank->rank,
+                        out->address);
+    else
+        cgm_tensor_poison(out, job->matrix[CGM_MATRIX_OUT].dtype);
+    if (memory[CGM_MATRIX_AUX].id)
+        cgm_tensor_poison(&memory[CGM_MATRIX_AUX], job->matrix[CGM_MATRIX_AUX].dtype);
+}
+
+static void publish_outputs(const struct cgm_worker *worker, const struct cgm_worker_rank *rank)
+{
+    static const enum cgm_matrix_name names[] = {CGM_MATRIX_OUT, CGM_MATRIX_AUX};
+    const struct cgm_tensor *memory = rank->memory[CGM_VARIANT_JOB];
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (memory[names[i]].id)
+            memcpy(cgm_bench_shard(worker->bench, names[i], rank->rank), memory[names[i]].address,
+                   memory[names[i]].bytes);
+}
+
+static void run_checked(struct cgm_worker *worker, enum cgm_variant variant)
+{
+    for (uint32_t i = 0; i < worker->n_ranks; i++)
+        prepare_outputs(worker, &worker->ranks[i]);
+    cgm_barrier_wait(&worker->seat->board->step);
+    cgm_worker_run(worker, variant, NULL, &worker->bench->results->last[worker->seat->worker]);
+    for (uint32_t i = 0; i < worker->n_ranks; i++)
+        publish_outputs(worker, &worker->ranks[i]);
+}
+
+static void trace(struct cgm_worker *worker)
+{
+    struct cgm_sample sample;
+    cgm_barrier_wait(&worker->seat->board->step);
+    cgm_worker_run(worker, CGM_VARIANT_JOB, worker->bench->traces, &sample);
+}
+
+void cgm_worker_obey(void *state, struct cgm_seat *seat, uint32_t verb, uint32_t argument)
+{
+    struct cgm_worker *worker = state;
+    worker->seat = seat;
+    switch ((enum cgm_verb_number)verb) {
+    case CGM_DO_SETUP:
+        set_up(worker);
+        break;
+    case CGM_DO_LOAD:
+        load(worker);
+        break;
+    case CGM_DO_RUN:
+        run_checked(worker, (enum cgm_variant)argument);
+        break;
+    case CGM_DO_MEASURE:
+        cgm_worker_measure(worker);
+        break;
+    case CGM_DO_TRACE:
+        trace(worker);
+        break;
+    case CGM_DO_LEAVE:
+        commgemm_disconnect(worker->client);
+        break;
+    }
+}
