@@ -4,6 +4,7 @@
 #include <string.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -92,7 +93,9 @@ uint16_t cgm_fp16_from_float(float value)
 
 static bool wide_available(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    /* Not __builtin_cpu_supports("f16c"): clang knows no such name before release 15. */
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
 }
 
 /* Both return how many values they converted: a multiple of 8. */
