@@ -1,7 +1,6 @@
 /* Flags, order, aborts, room and phases of the CPU backend's queues. */
 #include "tests/unit/cpu_matrix.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
 
