@@ -1,5 +1,6 @@
-/* Bytes that arrive on a control socket: cgm_packet_recv and cgm_packet_unpack. The first byte says
- * how many file descriptors travel along, the rest is the packet. */
+/* Bytes that arrive on a control socket: cgm_packet_recv and cgm_packet_unpack. The low bits of the
+ * first byte say how many file descriptors travel along. With its highest bit the rest is the
+ * packet as it is; without, the second byte is the message's type and the rest its body. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,6 +12,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #define FDS_MAX 4u
+#define RAW 0x80u
 
 /* One pair for all inputs: a packet leaves nothing behind on it. */
 static void socket_pair(int ret_pair[2])
@@ -48,17 +50,45 @@ static void repack(const struct cgm_packet *packet, const ProtobufCMessage *mess
         cgm_message_free(second);
 }
 
+/* The packet that an input stands for; its size, or 0 for an input that stands for none. */
+static size_t make_packet(const uint8_t *data, size_t size, unsigned n_fds, uint8_t *ret_bytes)
+{
+    struct cgm_packet_header header = {
+        .magic = CGM_PACKET_MAGIC, .type = data[1], .n_fds = (uint16_t)n_fds};
+    size_t skip = data[0] & RAW ? 1 : 2, head = data[0] & RAW ? 0 : sizeof(header);
+    if (size - skip + head > CGM_PACKET_BYTES_MAX + 1)
+        return 0;
+    header.body_bytes = (uint32_t)(size - skip);
+    memcpy(ret_bytes, &header, head);
+    memcpy(ret_bytes + head, data + skip, size - skip);
+    return size - skip + head;
+}
+
+static void check_fds(struct cgm_packet *packet, unsigned n_fds)
+{
+    int taken = cgm_packet_take_fd(packet, 0);
+    FUZZ_CHECK((taken >= 0) == (n_fds > 0));
+    if (taken >= 0)
+        close(taken);
+    FUZZ_CHECK(cgm_packet_take_fd(packet, 0) == -1);
+    cgm_packet_close_fds(packet);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct cgm_packet packet;
+    static uint8_t bytes[CGM_PACKET_BYTES_MAX + 1];
     int pair[2], fds[FDS_MAX];
-    if (size < 2 || size - 1 > CGM_PACKET_BYTES_MAX + 1)
+    if (size < 3)
+        return -1;
+    unsigned n_fds = (data[0] & ~RAW) % (FDS_MAX + 1);
+    size_t packet_bytes = make_packet(data, size, n_fds, bytes);
+    if (packet_bytes == 0)
         return -1;
     socket_pair(pair);
-    unsigned n_fds = data[0] % (FDS_MAX + 1);
     for (unsigned i = 0; i < n_fds; i++)
         fds[i] = sink_fd();
-    FUZZ_CHECK(cgm_packet_send_bytes(pair[0], data + 1, size - 1, fds, n_fds) == CGM_OK);
+    FUZZ_CHECK(cgm_packet_send_bytes(pair[0], bytes, packet_bytes, fds, n_fds) == CGM_OK);
 
     int status = cgm_packet_recv(pair[1], MSG_DONTWAIT, &packet);
     FUZZ_CHECK(status == CGM_OK || status == CGM_BAD_MESSAGE);
@@ -72,10 +102,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         repack(&packet, message);
         cgm_message_free(message);
     }
-    int taken = cgm_packet_take_fd(&packet, 0);
-    FUZZ_CHECK((taken >= 0) == (n_fds > 0));
-    if (taken >= 0)
-        close(taken);
-    cgm_packet_close_fds(&packet);
+    check_fds(&packet, n_fds);
     return 0;
 }
