@@ -1,0 +1,260 @@
+/* What the conformance test runs on: a backend, queues for up to RIG_RANKS ranks, and launches of
+ * one plan that are enqueued by one thread a device, as the executor does it.
+ *
+ * Every rank of every launch has an arena, which holds its operands. All memory is NaN before a run
+ * except for what was put there. The moment a rank's done flag rises, its arena is saved and made
+ * NaN again: whoever still reads or writes it then shows. */
+#ifndef RIG_H
+#define RIG_H
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "daemon/executor/algorithm.h"
+#include "kernels/number_format.h"
+#include "kernels/random.h"
+#include "kernels/reference.h"
+#include "proto/status.h"
+
+#define RIG_RANKS 8u
+#define RIG_LAUNCHES 3u
+#define RIG_FLAGS 16u
+#define ARENA_BYTES (1u << 20)
+#define GUARD_BYTES 64u
+#define POISON 0xff /* every format has a NaN of these bytes */
+
+static const struct cgm_backend_ops *const ops = &cgm_backend_cpu;
+
+struct arena {
+    struct cgm_mem *mem;
+    unsigned char *base;
+    size_t used;
+};
+
+struct rig {
+    struct cgm_backend *backend;
+    uint32_t devices;
+    struct cgm_plan_rank ranks[RIG_RANKS];
+    struct cgm_flag *flags[RIG_RANKS][RIG_FLAGS];
+    struct cgm_flag *done[RIG_RANKS];
+    struct arena user[RIG_RANKS], scratch[RIG_RANKS];
+    struct arena operands[RIG_LAUNCHES][RIG_RANKS];
+    uint64_t epoch;
+    sem_t wake;
+};
+
+static inline void rig_wake(void *context)
+{
+    sem_post(&((struct rig *)context)->wake);
+}
+
+static inline struct arena arena_new(struct rig *rig, uint32_t device)
+{
+    struct arena arena = {0};
+    int fd;
+    assert_int_equal(ops->mem_alloc(rig->backend, device, ARENA_BYTES, 0, &arena.mem), CGM_OK);
+    assert_int_equal(ops->mem_export(arena.mem, &fd), CGM_OK);
+    arena.base = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(arena.base != MAP_FAILED);
+    close(fd);
+    memset(arena.base, POISON, ARENA_BYTES);
+    return arena;
+}
+
+static inline void arena_free(struct arena *arena)
+{
+    munmap(arena->base, ARENA_BYTES);
+    ops->mem_free(arena->mem);
+}
+
+static inline void arena_poison(struct arena *arena)
+{
+    memset(arena->base, POISON, arena->used + GUARD_BYTES);
+}
+
+static inline void rig_open_rank(struct rig *rig, uint32_t rank)
+{
+    struct cgm_plan_rank *self = &rig->ranks[rank];
+    self->device = rank % rig->devices;
+    assert_int_equal(ops->queue_new(rig->backend, self->device, 0, &self->compute), CGM_OK);
+    assert_int_equal(ops->queue_new(rig->backend, self->device, 0, &self->comm), CGM_OK);
+    for (uint32_t i = 0; i < RIG_FLAGS; i++)
+        assert_int_equal(
+            ops->flag_new(rig->backend, self->device, CGM_FLAG_DEVICE, &rig->flags[rank][i]),
+            CGM_OK);
+    self->flags = rig->flags[rank];
+    assert_int_equal(ops->flag_new(rig->backend, self->device, CGM_FLAG_HOST, &rig->done[rank]),
+                     CGM_OK);
+    rig->user[rank] = arena_new(rig, self->device);
+    rig->scratch[rank] = arena_new(rig, self->device);
+    for (uint32_t i = 0; i < RIG_LAUNCHES; i++)
+        rig->operands[i][rank] = arena_new(rig, self->device);
+}
+
+static inline void rig_open(struct rig *rig, uint32_t devices, uint32_t delay_us)
+{
+    char detail[CGM_CQE_DETAIL];
+    memset(rig, 0, sizeof *rig);
+    rig->devices = devices;
+    sem_init(&rig->wake, 0, 0);
+    struct cgm_backend_options options = {
+        .devices = devices, .test_delay_us = delay_us, .wake = rig_wake, .wake_context = rig};
+    assert_int_equal(ops->open(&options, detail, sizeof detail, &rig->backend), CGM_OK);
+    for (uint32_t rank = 0; rank < RIG_RANKS; rank++)
+        rig_open_rank(rig, rank);
+}
+
+static inline void rig_close(struct rig *rig)
+{
+    for (uint32_t rank = 0; rank < RIG_RANKS; rank++) {
+        ops->queue_free(rig->ranks[rank].compute);
+        ops->queue_free(rig->ranks[rank].comm);
+        for (uint32_t i = 0; i < RIG_FLAGS; i++)
+            ops->flag_free(rig->flags[rank][i]);
+        ops->flag_free(rig->done[rank]);
+        arena_free(&rig->user[rank]);
+        arena_free(&rig->scratch[rank]);
+        for (uint32_t i = 0; i < RIG_LAUNCHES; i++)
+            arena_free(&rig->operands[i][rank]);
+    }
+    ops->close(rig->backend);
+    sem_destroy(&rig->wake);
+}
+
+/* Gives every rank the plan's user buffer and scratch, with guards behind them. */
+static inline void rig_set_plan(struct rig *rig, const struct cgm_spec *spec,
+                                const struct cgm_algorithm *algorithm)
+{
+    struct cgm_shape shape = cgm_operation_user_buffer(spec);
+    size_t scratch = algorithm->scratch_bytes ? (size_t)algorithm->scratch_bytes(spec) : 0;
+    size_t user = (size_t)(shape.rows * shape.cols) * cgm_dtype_bytes(shape.dtype);
+    assert_true(scratch + GUARD_BYTES <= ARENA_BYTES && user + GUARD_BYTES <= ARENA_BYTES);
+    assert_true(!algorithm->flags || algorithm->flags(spec) <= RIG_FLAGS);
+    for (uint32_t rank = 0; rank < spec->world; rank++) {
+        rig->user[rank].used = user;
+        rig->scratch[rank].used = scratch;
+        arena_poison(&rig->user[rank]);
+        arena_poison(&rig->scratch[rank]);
+        rig->ranks[rank].user = rig->user[rank].mem;
+        rig->ranks[rank].scratch = scratch ? rig->scratch[rank].mem : NULL;
+    }
+}
+
+static inline bool guard_is_intact(const struct arena *arena)
+{
+    for (size_t i = 0; i < GUARD_BYTES; i++)
+        if (arena->base[arena->used + i] != POISON)
+            return false;
+    return true;
+}
+
+/* ---- launches ---------------------------------------------------------------------------------
+ */
+
+struct rig_launch {
+    struct cgm_run run;
+    struct cgm_launch launch;
+    struct cgm_view operands[RIG_RANKS][CGM_OPERAND_COUNT];
+    unsigned char *after[RIG_RANKS]; /* arenas as they were when the rank was done */
+    bool ended[RIG_RANKS];
+};
+
+struct rig_batch {
+    struct rig *rig;
+    const struct cgm_algorithm *algorithm;
+    struct rig_launch *launches;
+    uint32_t count, world;
+    uint64_t first_epoch;
+};
+
+struct rig_device {
+    const struct rig_batch *batch;
+    uint32_t device;
+    int status;
+};
+
+static inline void *rig_device_main(void *argument)
+{
+    struct rig_device *device = argument;
+    const struct rig_batch *batch = device->batch;
+    struct rig *rig = batch->rig;
+    for (uint32_t i = 0; i < batch->count; i++) {
+        struct rig_launch *launch = &batch->launches[i];
+        for (uint32_t rank = device->device; rank < batch->world; rank += rig->devices) {
+            ops->set_run(rig->ranks[rank].compute, &launch->run);
+            ops->set_run(rig->ranks[rank].comm, &launch->run);
+            int status = batch->algorithm->enqueue(&launch->launch, rank);
+            if (status != CGM_OK)
+                atomic_store(&launch->run.status, device->status = status);
+            ops->signal(rig->ranks[rank].compute, rig->done[rank], launch->launch.epoch);
+        }
+    }
+    return NULL;
+}
+
+/* Saves what has ended; returns how many of the batch's parts have. */
+static inline uint32_t rig_collect(const struct rig_batch *batch)
+{
+    uint32_t ended = 0;
+    for (uint32_t rank = 0; rank < batch->world; rank++) {
+        uint64_t epoch = ops->flag_read(batch->rig->done[rank]);
+        for (uint32_t i = 0; i < batch->count && batch->first_epoch + i <= epoch; i++) {
+            struct rig_launch *launch = &batch->launches[i];
+            struct arena *arena = &batch->rig->operands[i][rank];
+            ended++;
+            if (launch->ended[rank])
+                continue;
+            memcpy(launch->after[rank], arena->base, arena->used + GUARD_BYTES);
+            arena_poison(arena);
+            launch->ended[rank] = true;
+        }
+    }
+    return ended;
+}
+
+/* Runs launches whose arenas are filled. The first failure of an enqueue or of a run. */
+static inline int rig_run(struct rig *rig, const struct cgm_spec *spec,
+                          const struct cgm_algorithm *algorithm, struct rig_launch *launches,
+                          uint32_t count)
+{
+    struct rig_batch batch = {rig, algorithm, launches, count, spec->world, rig->epoch + 1};
+    struct rig_device devices[RIG_RANKS];
+    pthread_t threads[RIG_RANKS];
+    int status = CGM_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        memset(&launches[i].run, 0, sizeof launches[i].run);
+        memset(launches[i].ended, 0, sizeof launches[i].ended);
+        launches[i].launch.ops = ops;
+        launches[i].launch.spec = spec;
+        launches[i].launch.ranks = rig->ranks;
+        launches[i].launch.epoch = ++rig->epoch;
+        launches[i].launch.operands =
+            (const struct cgm_view(*)[CGM_OPERAND_COUNT])(const void *)launches[i].operands;
+        launches[i].launch.run = &launches[i].run;
+    }
+    for (uint32_t i = 0; i < rig->devices; i++) {
+        devices[i] = (struct rig_device){&batch, i, CGM_OK};
+        assert_int_equal(pthread_create(&threads[i], NULL, rig_device_main, &devices[i]), 0);
+    }
+    while (rig_collect(&batch) < count * spec->world)
+        sem_wait(&rig->wake);
+    for (uint32_t i = 0; i < rig->devices; i++) {
+        pthread_join(threads[i], NULL);
+        status = status != CGM_OK ? status : devices[i].status;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        status = status != CGM_OK ? status : atomic_load(&launches[i].run.status);
+    return status;
+}
+
+#endif

@@ -1,0 +1,330 @@
+/* Every algorithm of the table against the float64 reference: each operation, type, layout, world
+ * and epilogue, with fresh random numbers. Algorithms and backend run as the executor runs them,
+ * but without it. Every element must be within the reference's bound; nothing else may be written;
+ * a second run must give the same bits; no_overlap must agree within the two bounds. */
+#include "tests/algo/trial.h"
+
+static double worst_ratio;
+static uint64_t trials, launches_run, elements;
+
+static void keep_first_run(struct trial *trial)
+{
+    for (uint32_t i = 0; i < trial->count; i++)
+        for (uint32_t rank = 0; rank < trial->spec.world; rank++)
+            memcpy(trial->jobs[i].after[rank], trial->jobs[i].again[rank],
+                   trial->jobs[i].used[rank] + GUARD_BYTES);
+}
+
+/* ---- judging ----------------------------------------------------------------------------------
+ */
+
+static void judge(const struct trial *trial, const struct cgm_verdict *verdict, double limit,
+                  const char *what, uint32_t index, uint32_t rank)
+{
+    elements += verdict->checked;
+    if (verdict->ratio / limit > worst_ratio)
+        worst_ratio = verdict->ratio / limit;
+    if (verdict->ratio <= limit && verdict->no_number == 0)
+        return;
+    describe(trial->config, &trial->spec);
+    fail_msg("launch %u of %u, rows %llu, rank %u, %s: ratio %g at (%llu, %llu): %g, expected %g "
+             "+- %g; %llu are no number",
+             index, trial->count, (unsigned long long)trial->jobs[index].rows, rank, what,
+             verdict->ratio, (unsigned long long)verdict->row, (unsigned long long)verdict->col,
+             verdict->found, verdict->expected, verdict->bound,
+             (unsigned long long)verdict->no_number);
+}
+
+static struct cgm_reference_found found_of(const struct cgm_view *view, const unsigned char *arena,
+                                           uint64_t row, uint64_t col)
+{
+    return (struct cgm_reference_found){.data = arena + view->offset_bytes,
+                                        .format = view->dtype,
+                                        .row = row,
+                                        .col = col,
+                                        .rows = view->rows,
+                                        .cols = view->cols,
+                                        .stride = view->stride};
+}
+
+static void add_product(struct cgm_reference *reference, const struct part *lhs,
+                        const struct part *rhs)
+{
+    struct cgm_reference_product product = {.a = lhs->values,
+                                            .b = rhs->values,
+                                            .a_stride = lhs->stride,
+                                            .b_stride = rhs->stride,
+                                            .depth = lhs->cols};
+    assert_int_equal(cgm_reference_add_product(reference, &product), 0);
+}
+
+static bool rounds_partials(const struct trial *trial)
+{
+    bool direct = trial->spec.world == 1 && trial->config->algorithm->number == CGM_ALGO_NO_OVERLAP;
+    return layouts[trial->layout].partials && !direct &&
+           trial->spec.buffer_dtype == trial->spec.out_dtype;
+}
+
+/* The whole result of a job; for matrices that each rank has of its own, that of `rank`. */
+static void reference_of(const struct trial *trial, const struct job *job, uint32_t rank,
+                         struct cgm_reference *ret_reference)
+{
+    const struct cgm_spec *spec = &trial->spec;
+    uint32_t w = spec->world;
+    enum sharing lhs = job->lhs.sharing;
+    assert_int_equal(cgm_reference_init(ret_reference, job->rows, spec->n, rounds_partials(trial)),
+                     0);
+    bool each = spec->op != CGM_OP_GEMM && (lhs == BY_COLS || lhs == OWN);
+    struct matrix whole_lhs = job->lhs, whole_rhs = job->rhs;
+    whole_lhs.sharing = lhs == BY_ROWS ? WHOLE : lhs;
+    whole_rhs.sharing = job->rhs.sharing == BY_COLS ? WHOLE : job->rhs.sharing;
+    for (uint32_t r = each ? 0 : rank; r < (each ? w : rank + 1); r++) {
+        struct part a = matrix_part(&whole_lhs, w, r), b = matrix_part(&whole_rhs, w, r);
+        if (is_product(trial))
+            add_product(ret_reference, &a, &b);
+        else
+            cgm_reference_add_matrix(ret_reference, a.values, a.stride);
+    }
+    uint32_t own = job->out.sharing == OWN ? rank : 0;
+    if (trial->config->accumulate)
+        cgm_reference_add_matrix(ret_reference, job->out.values[own], spec->n);
+    if (trial->config->bias)
+        cgm_reference_add_bias(ret_reference, job->bias.values[own]);
+}
+
+static void judge_aux(const struct trial *trial, uint32_t index, uint32_t rank)
+{
+    const struct job *job = &trial->jobs[index];
+    const struct cgm_view *view = &trial->launches[index].operands[rank][CGM_OPERAND_AUX_OUT];
+    struct matrix whole = job->lhs;
+    whole.sharing = WHOLE;
+    struct part part = matrix_part(&whole, trial->spec.world, 0);
+    size_t bytes = job->used[rank];
+    unsigned char *expected = must_alloc(bytes);
+    memcpy(expected, job->after[rank], bytes);
+    part_store(&part, trial->spec.transa, view, expected);
+    if (memcmp(expected, job->after[rank], bytes) != 0) {
+        describe(trial->config, &trial->spec);
+        fail_msg("launch %u, rank %u: aux_out is not the gathered lhs", index, rank);
+    }
+    free(expected);
+}
+
+/* Outside of what the job writes, the arena is what it was. */
+static void judge_rest(const struct trial *trial, uint32_t index, uint32_t rank)
+{
+    const struct job *job = &trial->jobs[index];
+    unsigned char *expected = must_alloc(job->used[rank] + GUARD_BYTES);
+    memcpy(expected, job->before[rank], job->used[rank] + GUARD_BYTES);
+    for (int operand = 0; operand < CGM_OPERAND_COUNT; operand++) {
+        const struct cgm_view *view = &trial->launches[index].operands[rank][operand];
+        if (!view->mem || !(CGM_OPERANDS_WRITTEN & 1u << operand))
+            continue;
+        size_t bytes = cgm_dtype_bytes(view->dtype);
+        for (uint64_t row = 0; row < view->rows; row++) {
+            size_t at = view->offset_bytes + row * view->stride * bytes;
+            memcpy(expected + at, job->after[rank] + at, view->cols * bytes);
+        }
+    }
+    if (memcmp(expected, job->after[rank], job->used[rank] + GUARD_BYTES) != 0) {
+        describe(trial->config, &trial->spec);
+        fail_msg("launch %u, rank %u: written outside of the outputs", index, rank);
+    }
+    free(expected);
+}
+
+static void judge_job(const struct trial *trial, uint32_t index)
+{
+    const struct job *job = &trial->jobs[index];
+    for (uint32_t rank = 0; rank < trial->spec.world; rank++) {
+        struct cgm_reference reference;
+        struct cgm_verdict verdict = {0};
+        struct part part = matrix_part(&job->out, trial->spec.world, rank);
+        const struct cgm_view *out = &trial->launches[index].operands[rank][CGM_OPERAND_OUT];
+        struct cgm_reference_found found = found_of(out, job->after[rank], part.row, part.col);
+        reference_of(trial, job, rank, &reference);
+        cgm_reference_check(&reference, &found, &verdict);
+        judge(trial, &verdict, 1, "out", index, rank);
+        if (trial->spec.op == CGM_OP_AG && verdict.ratio != 0)
+            fail_msg("ag does not copy exactly");
+        cgm_reference_fini(&reference);
+        judge_rest(trial, index, rank);
+        if (trial->config->aux)
+            judge_aux(trial, index, rank);
+    }
+}
+
+/* Around what no_overlap found, whose arenas are in job->again. Either may be off by the
+ * reference's bound, so they may differ by twice that. */
+static void judge_against_serial(const struct trial *trial, uint32_t index)
+{
+    const struct job *job = &trial->jobs[index];
+    for (uint32_t rank = 0; rank < trial->spec.world; rank++) {
+        struct cgm_reference reference;
+        struct cgm_verdict verdict = {0};
+        struct part part = matrix_part(&job->out, trial->spec.world, rank);
+        const struct cgm_view *out = &trial->launches[index].operands[rank][CGM_OPERAND_OUT];
+        float *line = must_alloc(out->cols * sizeof(float));
+        reference_of(trial, job, rank, &reference);
+        for (uint64_t i = 0; i < out->rows; i++) {
+            cgm_format_load(out->dtype,
+                            job->again[rank] + out->offset_bytes +
+                                i * out->stride * cgm_dtype_bytes(out->dtype),
+                            out->cols, line);
+            for (uint64_t j = 0; j < out->cols; j++)
+                reference.value[(part.row + i) * reference.cols + part.col + j] = line[j];
+        }
+        struct cgm_reference_found found = found_of(out, job->after[rank], part.row, part.col);
+        cgm_reference_check(&reference, &found, &verdict);
+        judge(trial, &verdict, 2, "out against no_overlap", index, rank);
+        cgm_reference_fini(&reference);
+        free(line);
+    }
+}
+
+static void judge_repeat(const struct trial *trial, uint32_t index)
+{
+    const struct job *job = &trial->jobs[index];
+    for (uint32_t rank = 0; rank < trial->spec.world; rank++)
+        if (memcmp(job->after[rank], job->again[rank], job->used[rank] + GUARD_BYTES) != 0) {
+            describe(trial->config, &trial->spec);
+            fail_msg("launch %u, rank %u: the second run differs from the first", index, rank);
+        }
+}
+
+static void try_config(struct rig *rig, const struct config *config)
+{
+    struct trial trial = {.config = config, .rig = rig};
+    trial_plan(&trial);
+    trial.count = config->in_place ? 1 : 1 + (uint32_t)pick(RIG_LAUNCHES);
+    for (uint32_t i = 0; i < trial.count; i++)
+        job_init(&trial, i);
+    trial_run(&trial, &trial.spec, config->algorithm);
+    keep_first_run(&trial);
+    for (uint32_t i = 0; i < trial.count; i++)
+        judge_job(&trial, i);
+    trial_run(&trial, &trial.spec, config->algorithm);
+    for (uint32_t i = 0; i < trial.count; i++)
+        judge_repeat(&trial, i);
+    if (config->algorithm->number != CGM_ALGO_NO_OVERLAP) {
+        trial_run(&trial, &trial.serial, cgm_algorithm_find(CGM_ALGO_NO_OVERLAP));
+        for (uint32_t i = 0; i < trial.count; i++)
+            judge_against_serial(&trial, i);
+    }
+    for (uint32_t i = 0; i < trial.count; i++)
+        job_fini(&trial.jobs[i], trial.spec.world);
+    trials++;
+    launches_run += trial.count;
+}
+
+/* ---- all configurations -----------------------------------------------------------------------
+ */
+
+/* Bits of a configuration's number. */
+enum { TRANSA = 1, TRANSB = 2, BIAS = 4, ACCUMULATE = 8, AUX = 16, AGGREGATE = 32, BITS_END = 64 };
+
+static uint32_t bits_allowed(const struct cgm_algorithm *algorithm, int op)
+{
+    uint32_t bits = 0;
+    if (layouts[layout_of(op)].rhs != NOTHING)
+        bits |= TRANSA | TRANSB | BIAS;
+    if (op == CGM_OP_GEMM || op == CGM_OP_AG_GEMM || op == CGM_OP_GEMM_RS)
+        bits |= ACCUMULATE;
+    if (op == CGM_OP_AG_GEMM)
+        bits |= AUX;
+    if (op == CGM_OP_AG_GEMM && algorithm->method == CGM_METHOD_RING_EXCHANGE)
+        bits |= AGGREGATE;
+    return bits;
+}
+
+static size_t types_of(int op)
+{
+    size_t layout = layout_of(op);
+    if (layouts[layout].rhs == NOTHING)
+        return TYPES_SAME;
+    return layouts[layout].partials ? TYPES_ALL : TYPES_PLAIN;
+}
+
+static void try_bits(struct rig *rig, struct config *config, uint32_t one_in)
+{
+    uint32_t allowed = bits_allowed(config->algorithm, config->op);
+    for (uint32_t bits = 0; bits < BITS_END; bits++) {
+        if ((bits & ~allowed) || pick(one_in) != 0)
+            continue;
+        config->transa = bits & TRANSA;
+        config->transb = bits & TRANSB;
+        config->bias = bits & BIAS;
+        config->accumulate = bits & ACCUMULATE;
+        config->aux = bits & AUX;
+        config->aggregate = bits & AGGREGATE;
+        config->by_plan = pick(2);
+        config->in_place = config->op == CGM_OP_AG_GEMM && pick(4) == 0;
+        try_config(rig, config);
+    }
+}
+
+/* One in one_in of all configurations of the table's algorithms. */
+static void try_all(struct rig *rig, uint32_t one_in)
+{
+    for (size_t a = 0; a < cgm_algorithm_count; a++)
+        for (int op = 0; op < 32; op++)
+            for (size_t t = 0; cgm_algorithms[a]->ops & 1u << op && t < types_of(op); t++)
+                for (size_t w = 0; w < WORLDS; w++) {
+                    struct config config = {.algorithm = cgm_algorithms[a],
+                                            .op = op,
+                                            .dtype = types[t].dtype,
+                                            .out_dtype = types[t].out_dtype,
+                                            .buffer_dtype = types[t].buffer_dtype,
+                                            .world = worlds[w]};
+                    try_bits(rig, &config, one_in);
+                }
+}
+
+static void run_sweep(uint32_t devices, uint32_t delay_us, uint32_t one_in)
+{
+    struct rig rig;
+    trials = launches_run = elements = 0;
+    worst_ratio = 0;
+    rig_open(&rig, devices, delay_us);
+    try_all(&rig, one_in);
+    rig_close(&rig);
+    print_message("%llu trials, %llu launches, %llu elements, worst ratio %.3f\n",
+                  (unsigned long long)trials, (unsigned long long)launches_run,
+                  (unsigned long long)elements, worst_ratio);
+}
+
+static void test_every_configuration(void **state)
+{
+    (void)state;
+    run_sweep(4, 0, 1);
+}
+
+static void test_one_device(void **state)
+{
+    (void)state;
+    run_sweep(1, 0, 10);
+}
+
+static void test_a_device_for_each_rank(void **state)
+{
+    (void)state;
+    run_sweep(8, 0, 10);
+}
+
+static void test_random_delays(void **state)
+{
+    (void)state;
+    run_sweep(3, 300, 20);
+}
+
+int main(void)
+{
+    seed_trials();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_configuration),
+        cmocka_unit_test(test_one_device),
+        cmocka_unit_test(test_a_device_for_each_rank),
+        cmocka_unit_test(test_random_delays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
