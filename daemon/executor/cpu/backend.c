@@ -1,9 +1,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "daemon/executor/cpu/blas.h"
 #include "daemon/executor/cpu/cpu.h"
 #include "daemon/executor/cpu/system.h"
+#include "kernels/openblas.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
@@ -18,9 +18,8 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
         return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
                           "devices is %u; the CPU backend has 1 to %u", devices,
                           CGM_CPU_DEVICES_MAX);
-    int status = cgm_blas_load(ret_detail, detail_bytes);
-    if (status != CGM_OK)
-        return status;
+    if (cgm_openblas_load(1, ret_detail, detail_bytes))
+        return CGM_NOT_SUPPORTED;
     struct cgm_backend *backend = calloc(1, sizeof(*backend));
     if (!backend)
         return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY, "no memory for the CPU backend");

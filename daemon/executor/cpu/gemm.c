@@ -3,8 +3,8 @@
 #include <limits.h>
 #include <sys/mman.h>
 
-#include "daemon/executor/cpu/blas.h"
 #include "kernels/number_format.h"
+#include "kernels/openblas.h"
 #include "proto/status.h"
 
 /* Blocks of products whose operands are converted. */
@@ -116,7 +116,7 @@ static void block_multiply(const struct cgm_matrix_gemm *gemm, const struct bloc
                                    block->depth, panels->b);
     while (sem_wait(seats) != 0)
         ;
-    cgm_blas.sgemm(CblasRowMajor, gemm->transa ? CblasTrans : CblasNoTrans,
+    cgm_openblas.sgemm(CblasRowMajor, gemm->transa ? CblasTrans : CblasNoTrans,
                    gemm->transb ? CblasTrans : CblasNoTrans, (int)block->rows, (int)block->cols,
                    (int)block->depth, 1.0f, a.values, (int)a.stride, b.values, (int)b.stride,
                    add ? 1.0f : 0.0f, out->values, (int)out->stride);

@@ -1,4 +1,4 @@
-#include "daemon/executor/cpu/blas.h"
+#include "kernels/openblas.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -7,14 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/messages.h"
-#include "proto/status.h"
-
 #define LIBRARY "libopenblas.so.0"
 #define CORE_VARIABLE "OPENBLAS_CORETYPE"
 #define CORE_FALLBACK "Prescott"
 
-struct cgm_blas cgm_blas;
+struct cgm_openblas cgm_openblas;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -45,10 +42,12 @@ static bool is_fallback(void *library)
     return core_name && strcmp(core_name(), CORE_FALLBACK) == 0;
 }
 
-static void *load(void)
+static void *load(unsigned threads)
 {
     const char *core = core_of_processor();
-    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    char count[16];
+    snprintf(count, sizeof(count), "%u", threads);
+    setenv("OPENBLAS_NUM_THREADS", count, 1);
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!core || getenv(CORE_VARIABLE) || !is_fallback(library))
         return library;
@@ -57,22 +56,22 @@ static void *load(void)
     return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 }
 
-int cgm_blas_load(char *ret_detail, size_t detail_bytes)
+int cgm_openblas_load(unsigned threads, char *ret_detail, size_t detail_bytes)
 {
     void (*set_threads)(int) = NULL;
     pthread_mutex_lock(&lock);
-    if (!cgm_blas.sgemm) {
-        void *library = load();
+    if (!cgm_openblas.sgemm) {
+        void *library = load(threads);
         *(void **)&set_threads = symbol(library, "openblas_set_num_threads");
-        *(void **)&cgm_blas.sgemm = symbol(library, "cblas_sgemm");
+        *(void **)&cgm_openblas.sgemm = symbol(library, "cblas_sgemm");
         if (set_threads)
-            set_threads(1);
+            set_threads((int)threads);
     }
-    bool loaded = cgm_blas.sgemm != NULL;
+    bool loaded = cgm_openblas.sgemm != NULL;
     const char *error = loaded ? NULL : dlerror();
     if (!loaded)
-        cgm_detail(ret_detail, detail_bytes, 0, "%s cannot be loaded: %s", LIBRARY,
-                   error ? error : "it has no cblas_sgemm");
+        snprintf(ret_detail, detail_bytes, "%s cannot be loaded: %s", LIBRARY,
+                 error ? error : "it has no cblas_sgemm");
     pthread_mutex_unlock(&lock);
-    return loaded ? CGM_OK : CGM_NOT_SUPPORTED;
+    return loaded ? 0 : -1;
 }

@@ -1,23 +1,23 @@
 /* OpenBLAS. It decides while it is loaded which kernels it uses, so it is loaded at run time:
  * builds that do not know a processor fall back to kernels from 2004 (a fifth of the speed), and
  * then it is loaded again and told what the processor can do. */
-#ifndef CGM_CPU_BLAS_H
-#define CGM_CPU_BLAS_H
+#ifndef CGM_OPENBLAS_H
+#define CGM_OPENBLAS_H
 
 #include <cblas.h>
 #include <stddef.h>
 
-struct cgm_blas {
+struct cgm_openblas {
     void (*sgemm)(enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE transa, enum CBLAS_TRANSPOSE transb,
                   int m, int n, int k, float alpha, const float *a, int lda, const float *b,
                   int ldb, float beta, float *c, int ldc);
 };
 
-/* Loads the library once a process, single-threaded, and sets the environment variables that say
- * so; call it before other threads read the environment. OK, or NOT_SUPPORTED with a sentence. */
-int cgm_blas_load(char *ret_detail, size_t detail_bytes);
+/* Loads the library once a process, with this many threads, and sets the environment variables that
+ * say so; call it before other threads read the environment. 0, or -1 with a sentence. */
+int cgm_openblas_load(unsigned threads, char *ret_detail, size_t detail_bytes);
 
-/* Valid after cgm_blas_load. */
-extern struct cgm_blas cgm_blas;
+/* Valid after cgm_openblas_load. */
+extern struct cgm_openblas cgm_openblas;
 
 #endif
