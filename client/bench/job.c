@@ -5,33 +5,33 @@
 #include "client/bench/worker.h"
 #include "proto/status.h"
 
-const struct cgm_tensor *cgm_worker_memory(const struct cgm_worker_rank *rank,
-                                           enum cgm_variant variant)
+const struct cgm_tensor *cgm_worker_tensors(const struct cgm_worker_rank *rank,
+                                            enum cgm_variant variant)
 {
     bool shares = variant == CGM_VARIANT_SERIAL || variant == CGM_VARIANT_BLAS;
-    return rank->memory[shares ? CGM_VARIANT_JOB : variant];
+    return rank->tensors[shares ? CGM_VARIANT_JOB : variant];
 }
 
-static struct commgemm_operand operand_of(const struct cgm_tensor *memory)
+static struct commgemm_operand operand_of(const struct cgm_tensor *tensor)
 {
-    return (struct commgemm_operand){.id = memory->id, .generation = memory->generation};
+    return (struct commgemm_operand){.id = tensor->id, .generation = tensor->generation};
 }
 
 static void describe(const struct cgm_worker *worker, const struct cgm_worker_rank *rank,
                      enum cgm_variant variant, struct commgemm_job *ret_job)
 {
     const struct cgm_case *c = &worker->bench->cases[variant];
-    const struct cgm_tensor *memory = cgm_worker_memory(rank, variant);
+    const struct cgm_tensor *tensor = cgm_worker_tensors(rank, variant);
     commgemm_job_init(ret_job);
     ret_job->plan = worker->plans[variant];
     ret_job->rank = rank->rank;
     ret_job->rows = c->sizes.m;
     ret_job->accumulate = c->accumulate;
-    ret_job->lhs = operand_of(&memory[CGM_MATRIX_LHS]);
-    ret_job->rhs = operand_of(&memory[CGM_MATRIX_RHS]);
-    ret_job->bias = operand_of(&memory[CGM_MATRIX_BIAS]);
-    ret_job->out = operand_of(&memory[CGM_MATRIX_OUT]);
-    ret_job->aux_out = operand_of(&memory[CGM_MATRIX_AUX]);
+    ret_job->lhs = operand_of(&tensor[CGM_MATRIX_LHS]);
+    ret_job->rhs = operand_of(&tensor[CGM_MATRIX_RHS]);
+    ret_job->bias = operand_of(&tensor[CGM_MATRIX_BIAS]);
+    ret_job->out = operand_of(&tensor[CGM_MATRIX_OUT]);
+    ret_job->aux_out = operand_of(&tensor[CGM_MATRIX_AUX]);
 }
 
 static void give_up(const struct cgm_worker *worker, const struct cgm_worker_rank *rank,

@@ -48,6 +48,22 @@ static int run(const struct cgm_bench_options *options, char *ret_detail)
     return status;
 }
 
+/* What the program says about itself, if it is asked. */
+static bool print_itself(const struct cgm_bench_options *options)
+{
+    if (options->help)
+        cgm_args_help(&cgm_bench_program, NULL, stdout);
+    else if (options->manual)
+        cgm_args_manual(&cgm_bench_program, stdout);
+    else if (options->completion)
+        cgm_args_completion(&cgm_bench_program, stdout);
+    else if (options->version)
+        printf("commgemm-bench %s\n", COMMGEMM_RELEASE);
+    else
+        return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     struct cgm_bench_options options;
@@ -55,18 +71,8 @@ int main(int argc, char **argv)
     int status = cgm_bench_options_parse(argc, argv, detail, &options);
     if (status)
         return complain(status, detail);
-    if (options.help) {
-        cgm_args_help(&cgm_bench_program, NULL, stdout);
-        return 0;
-    }
-    if (options.manual) {
-        cgm_args_manual(&cgm_bench_program, stdout);
-        return 0;
-    }
-    if (options.version) {
-        printf("commgemm-bench %s\n", COMMGEMM_RELEASE);
-        return 0;
-    }
+    if (print_itself(&options))
+        return fflush(stdout) ? CGM_EXIT_FAILED : CGM_EXIT_OK;
     if (options.note[0])
         fprintf(stderr, "commgemm-bench: %s\n", options.note);
     status = cgm_bench_options_probe_outputs(&options, detail);

@@ -160,6 +160,11 @@ static const struct cgm_option how_options[] = {
      FIELD(help),
      .summary = "print this and exit"},
     {.name = "version", .kind = CGM_ARG_FLAG, FIELD(version), .summary = "print it and exit"},
+    {.name = "completion",
+     .kind = CGM_ARG_FLAG,
+     FIELD(completion),
+     .hidden = true,
+     .summary = "print a bash completion script and exit"},
     {.name = "manual",
      .kind = CGM_ARG_FLAG,
      FIELD(manual),
@@ -351,7 +356,7 @@ int cgm_bench_options_parse(int argc, char **argv, char *ret_detail,
         snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "%s", args.detail);
         return status;
     }
-    if (ret_options->help || ret_options->version || ret_options->manual)
+    if (ret_options->help || ret_options->version || ret_options->manual || ret_options->completion)
         return CGM_OK;
     if (args.n_words) {
         snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "%s: unexpected argument", args.words[0]);

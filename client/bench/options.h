@@ -44,7 +44,7 @@ struct cgm_bench_options {
     bool one_process, no_ring, import;
     uint64_t seed, timeout_s, threads, blas_threads;
 
-    bool help, version, manual;
+    bool help, version, manual, completion;
 
     /* Which of them were on the command line. */
     bool iters_given, sizes_given[3];

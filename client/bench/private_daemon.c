@@ -105,7 +105,8 @@ static int await_answer(struct cgm_private_daemon *daemon, const char *program, 
             return CGM_CANCELLED;
         }
         if (ended(daemon)) {
-            snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--private: %.500s ended at once", program);
+            snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--private: %.500s ended at once",
+                     program);
             return CGM_NOT_RUNNING;
         }
         sleep_ms(STEP_MS);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/openblas.h"
 #include "proto/status.h"
 #include "proto/types.h"
 
@@ -96,31 +97,35 @@ static void create_plan(struct cgm_worker *worker, enum cgm_variant variant)
     snprintf(answer->reason, sizeof(answer->reason), "%s", plan.reason);
 }
 
-static void create_memory(struct cgm_worker *worker, struct cgm_worker_rank *rank,
-                          enum cgm_variant variant)
+static void create_tensors(struct cgm_worker *worker, struct cgm_worker_rank *rank,
+                           enum cgm_variant variant)
 {
     const struct cgm_bench *bench = worker->bench;
     int device = (int)(rank->rank % bench->results->devices);
     char detail[512];
     for (int i = 0; i < CGM_MATRIX_COUNT; i++) {
         const struct cgm_matrix *matrix = &bench->cases[variant].matrix[i];
-        struct cgm_tensor *memory = &rank->memory[variant][i];
+        struct cgm_tensor *tensor = &rank->tensors[variant][i];
         if (!matrix->present)
             continue;
         int status =
             cgm_tensor_new(worker->client, bench->options->import, cgm_matrix_shard_bytes(matrix),
-                           device, detail, sizeof(detail), memory);
+                           device, detail, sizeof(detail), tensor);
         if (status)
             fail(worker, status, cgm_matrix_text((enum cgm_matrix_name)i), detail);
         /* The job's inputs come with CGM_DO_LOAD; what it is compared with needs any numbers. */
         if (variant != CGM_VARIANT_JOB)
-            cgm_tensor_fill(memory, matrix->dtype, bench->options->seed + rank->rank * 16u + i);
+            cgm_tensor_fill(tensor, matrix->dtype, bench->options->seed + rank->rank * 16u + i);
     }
 }
 
 static void set_up(struct cgm_worker *worker)
 {
     const struct cgm_bench *bench = worker->bench;
+    char why[256];
+    if (bench->results->wanted[CGM_VARIANT_BLAS] &&
+        cgm_openblas_load((unsigned)bench->options->blas_threads, why, sizeof(why)))
+        cgm_seat_fail(worker->seat, CGM_NOT_SUPPORTED, "--op gemm: %s", why);
     connect_to(worker);
     take_ranks(worker);
     join(worker);
@@ -130,7 +135,7 @@ static void set_up(struct cgm_worker *worker)
     for (uint32_t i = 0; i < worker->n_ranks; i++)
         for (int v = 0; v < CGM_VARIANT_COUNT; v++)
             if (bench->results->wanted[v] && v != CGM_VARIANT_SERIAL && v != CGM_VARIANT_BLAS)
-                create_memory(worker, &worker->ranks[i], (enum cgm_variant)v);
+                create_tensors(worker, &worker->ranks[i], (enum cgm_variant)v);
 }
 
 /* ---- inputs and results ---- */
@@ -143,7 +148,7 @@ static void load(struct cgm_worker *worker)
             if (bench->whole[name])
                 cgm_matrix_take(&bench->cases[CGM_VARIANT_JOB].matrix[name], bench->whole[name],
                                 worker->ranks[i].rank,
-                                worker->ranks[i].memory[CGM_VARIANT_JOB][name].address);
+                                worker->ranks[i].tensors[CGM_VARIANT_JOB][name].address);
 }
 
 /* What the job must overwrite: NaN, or the numbers that it adds to. */
@@ -151,25 +156,25 @@ static void prepare_outputs(const struct cgm_worker *worker, const struct cgm_wo
 {
     const struct cgm_bench *bench = worker->bench;
     const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
-    const struct cgm_tensor *memory = rank->memory[CGM_VARIANT_JOB];
-    const struct cgm_tensor *out = &memory[CGM_MATRIX_OUT];
+    const struct cgm_tensor *tensor = rank->tensors[CGM_VARIANT_JOB];
+    const struct cgm_tensor *out = &tensor[CGM_MATRIX_OUT];
     if (job->accumulate)
         cgm_matrix_take(&job->matrix[CGM_MATRIX_OUT], bench->whole[CGM_MATRIX_OUT], rank->rank,
                         out->address);
     else
         cgm_tensor_poison(out, job->matrix[CGM_MATRIX_OUT].dtype);
-    if (memory[CGM_MATRIX_AUX].id)
-        cgm_tensor_poison(&memory[CGM_MATRIX_AUX], job->matrix[CGM_MATRIX_AUX].dtype);
+    if (tensor[CGM_MATRIX_AUX].id)
+        cgm_tensor_poison(&tensor[CGM_MATRIX_AUX], job->matrix[CGM_MATRIX_AUX].dtype);
 }
 
 static void publish_outputs(const struct cgm_worker *worker, const struct cgm_worker_rank *rank)
 {
     static const enum cgm_matrix_name names[] = {CGM_MATRIX_OUT, CGM_MATRIX_AUX};
-    const struct cgm_tensor *memory = rank->memory[CGM_VARIANT_JOB];
+    const struct cgm_tensor *tensor = rank->tensors[CGM_VARIANT_JOB];
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (memory[names[i]].id)
-            memcpy(cgm_bench_shard(worker->bench, names[i], rank->rank), memory[names[i]].address,
-                   memory[names[i]].bytes);
+        if (tensor[names[i]].id)
+            memcpy(cgm_bench_shard(worker->bench, names[i], rank->rank), tensor[names[i]].address,
+                   tensor[names[i]].bytes);
 }
 
 static void run_checked(struct cgm_worker *worker, enum cgm_variant variant)

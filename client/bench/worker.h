@@ -7,7 +7,7 @@
 
 struct cgm_worker_rank {
     uint32_t rank;
-    struct cgm_tensor memory[CGM_VARIANT_COUNT][CGM_MATRIX_COUNT];
+    struct cgm_tensor tensors[CGM_VARIANT_COUNT][CGM_MATRIX_COUNT];
 };
 
 /* Filled in the worker's process; the parent's copy stays empty but for `bench`. */
@@ -24,8 +24,8 @@ struct cgm_worker {
 cgm_crew_obey cgm_worker_obey; /* state: struct cgm_worker */
 
 /* The operands of a variant: no_overlap works on the job's. */
-const struct cgm_tensor *cgm_worker_memory(const struct cgm_worker_rank *rank,
-                                           enum cgm_variant variant);
+const struct cgm_tensor *cgm_worker_tensors(const struct cgm_worker_rank *rank,
+                                            enum cgm_variant variant);
 
 /* Runs one job of the variant on all of this client's ranks and waits for it; ends the process when
  * it fails. ret_traces: NULL, or by rank. */
