@@ -24,11 +24,22 @@ int cgm_ctl_drain(void *settings, int n_words, char **words)
 
 int cgm_ctl_help(void *settings, int n_words, char **words)
 {
-    (void)settings;
-    (void)n_words;
-    (void)words;
-    cgm_args_help(&cgm_ctl_program, NULL, stdout);
-    return 0;
+    char name[128], detail[160];
+
+    if (n_words == 0) {
+        cgm_args_help(&cgm_ctl_program, NULL, stdout);
+        return 0;
+    }
+    snprintf(name, sizeof(name), "%s%s%s", words[0], n_words > 1 ? " " : "",
+             n_words > 1 ? words[1] : "");
+    for (size_t i = 0; i < cgm_ctl_program.n_verbs; i++) {
+        if (strcmp(cgm_ctl_program.verbs[i].name, name) == 0) {
+            cgm_args_help(&cgm_ctl_program, &cgm_ctl_program.verbs[i], stdout);
+            return 0;
+        }
+    }
+    snprintf(detail, sizeof(detail), "\"%s\" is no verb", name);
+    return cgm_ctl_fail(settings, CGM_INVALID_ARGUMENT, detail, "commgemmctl help");
 }
 
 int cgm_ctl_version(void *settings, int n_words, char **words)

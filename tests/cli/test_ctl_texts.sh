@@ -26,6 +26,8 @@ expect() {
 expect 0 'buffers create NAME' --help
 expect 0 'buffers create NAME' help
 expect 0 '--bytes=N' buffers create --help
+expect 0 '--bytes=N' help buffers create
+expect 2 '"buffers frob" is no verb' help buffers frob
 expect 0 'commgemmctl ' version
 expect 0 'commgemmctl ' --version
 expect 2 'a verb is missing'
