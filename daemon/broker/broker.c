@@ -1,0 +1,224 @@
+#include "daemon/broker/broker.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "daemon/broker/buffer.h"
+#include "daemon/broker/comm.h"
+#include "daemon/broker/log.h"
+#include "daemon/broker/notify.h"
+#include "daemon/broker/plan.h"
+#include "daemon/broker/session.h"
+#include "proto/journal.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+#define END_PATIENCE_MS 10000u /* for launched jobs, then the executor is killed */
+
+uint64_t cgm_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void cgm_broker_tell_status(struct cgm_broker *broker)
+{
+    const struct cgm_executor *executor = &broker->executor;
+    if (!cgm_notify_is_active())
+        return;
+    if (cgm_executor_is_ready(executor))
+        cgm_notify_status("%s%zu sessions, backend %s, executor %d",
+                          broker->draining ? "draining, " : "", broker->sessions.count,
+                          executor->backend, executor->pid);
+    else
+        cgm_notify_status("%zu sessions, no executor: %s", broker->sessions.count, executor->why);
+}
+
+void cgm_broker_on_settled(struct cgm_broker *broker)
+{
+    if (broker->ending)
+        return;
+    int status = cgm_listener_start(&broker->listener, &broker->loop, cgm_session_accept, broker);
+    if (status != CGM_OK) {
+        cgm_log_error("socket %s: cannot listen: %s", broker->listener.path,
+                      cgm_status_text(status));
+        broker->failed = true;
+        cgm_broker_end(broker);
+        return;
+    }
+    cgm_log_info("socket %s: ready", broker->listener.path);
+    cgm_notify_ready();
+}
+
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+static void end_sessions(struct cgm_broker *broker)
+{
+    uint64_t at = 0;
+    struct cgm_session *session;
+    while ((session = cgm_registry_next(&broker->sessions, &at)))
+        cgm_session_end(session, "the daemon ends");
+}
+
+static void on_end_timer(uv_timer_t *timer)
+{
+    struct cgm_broker *broker = timer->data;
+    cgm_log_warning("executor: launched jobs do not end, it is killed");
+    cgm_executor_kill(broker);
+}
+
+void cgm_broker_end(struct cgm_broker *broker)
+{
+    if (broker->ending)
+        return;
+    broker->ending = true;
+    cgm_notify_stopping();
+    cgm_log_info("daemon: ends");
+    cgm_listener_close(&broker->listener);
+    cgm_executor_shut_down(broker);
+    end_sessions(broker);
+    uv_timer_start(&broker->end_timer, on_end_timer, END_PATIENCE_MS, 0);
+}
+
+static void reload_log_level(struct cgm_broker *broker)
+{
+    char detail[512];
+    struct cgm_config fresh;
+    if (!broker->config_path)
+        return;
+    cgm_config_init(&fresh);
+    if (cgm_config_load(&fresh, broker->config_path, detail, sizeof(detail)) != CGM_OK) {
+        cgm_log_error("configuration: not reread: %s", detail);
+        return;
+    }
+    broker->config.log_level = fresh.log_level;
+    cgm_log_set_level((enum cgm_log_level)fresh.log_level);
+    cgm_log_info("configuration: log_level was reread");
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct cgm_broker *broker = handle->data;
+    if (number == SIGHUP)
+        reload_log_level(broker);
+    else if (!broker->ending)
+        cgm_broker_end(broker);
+    else
+        cgm_executor_kill(broker);
+}
+
+static void on_watchdog(uv_timer_t *timer)
+{
+    (void)timer;
+    cgm_notify_watchdog();
+}
+
+/* ---- init and fini ----------------------------------------------------------------------------
+ */
+
+static void raise_fd_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max < 1048576 ? limit.rlim_max : 1048576;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static void start_timers_and_signals(struct cgm_broker *broker)
+{
+    static const int numbers[CGM_SIGNAL_COUNT] = {SIGTERM, SIGINT, SIGHUP};
+    uv_timer_t *timers[] = {&broker->join_timer, &broker->watchdog_timer, &broker->end_timer};
+    uint64_t watchdog_ms = cgm_notify_watchdog_ms();
+    for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++) {
+        uv_timer_init(&broker->loop, timers[i]);
+        timers[i]->data = broker;
+    }
+    for (int i = 0; i < CGM_SIGNAL_COUNT; i++) {
+        uv_signal_init(&broker->loop, &broker->signals[i]);
+        broker->signals[i].data = broker;
+        uv_signal_start(&broker->signals[i], on_signal, numbers[i]);
+    }
+    if (watchdog_ms)
+        uv_timer_start(&broker->watchdog_timer, on_watchdog, watchdog_ms, watchdog_ms);
+}
+
+static void close_handle(uv_handle_t *handle, void *unused)
+{
+    (void)unused;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+/* Sessions and executor have ended; what is left of the loop are timers and signals. */
+static void broker_fini(struct cgm_broker *broker)
+{
+    uv_walk(&broker->loop, close_handle, NULL);
+    uv_run(&broker->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&broker->loop);
+    cgm_plan_free_all(broker);
+    cgm_comm_free_all(broker);
+    cgm_buffer_free_all(broker);
+    cgm_executor_fini(broker);
+    cgm_indices_fini(&broker->buffer_indices);
+    cgm_indices_fini(&broker->comm_indices);
+    cgm_registry_fini(&broker->sessions);
+    cgm_registry_fini(&broker->users);
+    free(broker->wire);
+}
+
+int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
+                    const char *config_path, char *ret_detail, size_t size)
+{
+    memset(broker, 0, sizeof(*broker));
+    broker->config = *config;
+    broker->config_path = config_path;
+    broker->started_ns = cgm_clock_ns();
+    cgm_listener_init(&broker->listener);
+    signal(SIGPIPE, SIG_IGN);
+    raise_fd_limit();
+    int status = cgm_listener_bind(&broker->listener, config, ret_detail, size);
+    if (status != CGM_OK) {
+        cgm_listener_close(&broker->listener);
+        return status;
+    }
+    uv_loop_init(&broker->loop);
+    broker->wire = malloc(sizeof(*broker->wire));
+    status = broker->wire ? CGM_OK : CGM_NO_MEMORY;
+    if (status == CGM_OK)
+        status = cgm_indices_init(&broker->buffer_indices, CGM_JOURNAL_BUFFERS);
+    if (status == CGM_OK)
+        status = cgm_indices_init(&broker->comm_indices, CGM_JOURNAL_COMMS);
+    if (status != CGM_OK)
+        cgm_detail(ret_detail, size, status, "no memory to start");
+    else
+        status = cgm_executor_init(broker, ret_detail, size);
+    if (status == CGM_OK) {
+        start_timers_and_signals(broker);
+        return CGM_OK;
+    }
+    cgm_listener_close(&broker->listener);
+    broker_fini(broker);
+    return status;
+}
+
+static bool is_over(const struct cgm_broker *broker)
+{
+    return broker->ending && broker->closing_sessions == 0 &&
+           cgm_executor_has_ended(&broker->executor);
+}
+
+int cgm_broker_run(struct cgm_broker *broker)
+{
+    cgm_executor_start(broker);
+    while (!is_over(broker))
+        uv_run(&broker->loop, UV_RUN_ONCE);
+    broker_fini(broker);
+    cgm_log_info("daemon: ended");
+    return broker->failed ? CGM_INTERNAL : CGM_OK;
+}

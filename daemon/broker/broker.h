@@ -1,0 +1,61 @@
+/* The broker: one loop, one thread, every object of the daemon. It never touches a device.
+ *
+ * Objects refer to each other by id wherever an answer of the executor lies in between: a callback
+ * looks its objects up again and finds them gone when their session has died. */
+#ifndef CGM_BROKER_H
+#define CGM_BROKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "daemon/broker/config.h"
+#include "daemon/broker/connection.h"
+#include "daemon/broker/executor.h"
+#include "daemon/broker/indices.h"
+#include "daemon/broker/listener.h"
+#include "daemon/broker/registry.h"
+
+enum cgm_broker_signal { CGM_ON_TERM, CGM_ON_INT, CGM_ON_HUP, CGM_SIGNAL_COUNT };
+
+struct cgm_broker {
+    uv_loop_t loop;
+    struct cgm_config config;
+    const char *config_path; /* reread at SIGHUP; NULL: none */
+    struct cgm_listener listener;
+    struct cgm_wire *wire;
+    struct cgm_executor executor;
+
+    struct cgm_registry sessions, comms, buffers, imports, plans;
+    struct cgm_registry users; /* quota.h; by uid + 1 */
+    uint64_t last_session, last_comm;
+    uint64_t last_object; /* buffers, imports and user buffers of plans share one counter */
+    struct cgm_indices buffer_indices, comm_indices; /* of the journal */
+
+    uv_timer_t join_timer, watchdog_timer, end_timer;
+    uv_signal_t signals[CGM_SIGNAL_COUNT];
+    uint64_t started_ns;
+    uint32_t closing_sessions; /* ended, but their sockets are still known to the loop */
+    bool draining, ending;
+    bool failed; /* ends with an error */
+};
+
+/* Everything but the loop's start. Status with a detail; on failure nothing is left. */
+int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
+                    const char *config_path, char *ret_detail, size_t size);
+
+/* Serves until a signal ends it, then frees everything. OK or INTERNAL. */
+int cgm_broker_run(struct cgm_broker *broker);
+
+/* The executor runs, or is known not to: clients may come in. */
+void cgm_broker_on_settled(struct cgm_broker *broker);
+
+/* Begins the orderly end. */
+void cgm_broker_end(struct cgm_broker *broker);
+
+/* STATUS= for systemd. */
+void cgm_broker_tell_status(struct cgm_broker *broker);
+
+uint64_t cgm_clock_ns(void); /* CLOCK_MONOTONIC */
+
+#endif

@@ -1,0 +1,313 @@
+#include "daemon/broker/buffer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/log.h"
+#include "daemon/broker/quota.h"
+#include "daemon/broker/session.h"
+
+struct cgm_buffer *cgm_buffer_find_name(struct cgm_broker *broker, const char *name)
+{
+    uint64_t at = 0;
+    struct cgm_buffer *buffer;
+    while ((buffer = cgm_registry_next(&broker->buffers, &at)))
+        if (buffer->name[0] && strcmp(buffer->name, name) == 0)
+            return buffer;
+    return NULL;
+}
+
+struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_owner *owner)
+{
+    struct cgm_buffer *buffer = calloc(1, sizeof(*buffer));
+    if (!buffer || cgm_indices_take(&broker->buffer_indices, &buffer->index) != CGM_OK) {
+        free(buffer);
+        return NULL;
+    }
+    buffer->id = ++broker->last_object;
+    buffer->owner = *owner;
+    buffer->generation = 1;
+    buffer->fd = -1;
+    if (cgm_registry_add(&broker->buffers, buffer->id, buffer) != CGM_OK) {
+        cgm_indices_give(&broker->buffer_indices, buffer->index);
+        free(buffer);
+        return NULL;
+    }
+    return buffer;
+}
+
+static void release_index(struct cgm_broker *broker, const struct cgm_call *call,
+                          const struct cgm_result *result)
+{
+    (void)result;
+    cgm_indices_give(&broker->buffer_indices, call->index);
+}
+
+/* Everything but the journal index, which jobs of the executor may still use. */
+static void free_object(struct cgm_broker *broker, struct cgm_buffer *buffer)
+{
+    cgm_registry_remove(&broker->buffers, buffer->id);
+    cgm_quota_give(broker, buffer->owner.uid, CGM_QUOTA_BYTES, buffer->charged);
+    if (buffer->plan == 0)
+        cgm_quota_give(broker, buffer->owner.uid, CGM_QUOTA_BUFFERS, 1);
+    if (buffer->fd >= 0)
+        close(buffer->fd);
+    free(buffer);
+}
+
+static void buffer_free(struct cgm_broker *broker, struct cgm_buffer *buffer)
+{
+    Cgm__BufferRemove remove = CGM__BUFFER_REMOVE__INIT;
+    struct cgm_call call = {.done = release_index, .index = buffer->index};
+    cgm_log_debug("buffer %ju: freed", (uintmax_t)buffer->id);
+    remove.id = buffer->id;
+    cgm_executor_remove(broker, CGM_MSG_BUFFER_REMOVE, &remove.base, &call);
+    free_object(broker, buffer);
+}
+
+void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer)
+{
+    if (buffer->holders == 0 && buffer->plan == 0 && !buffer->name[0])
+        buffer_free(broker, buffer);
+}
+
+/* ---- holds ------------------------------------------------------------------------------------
+ */
+
+static struct cgm_buffer_hold *hold_of(struct cgm_session *session, struct cgm_buffer *buffer)
+{
+    struct cgm_buffer_hold *hold = cgm_registry_find(&session->buffers, buffer->id);
+    if (hold)
+        return hold;
+    hold = calloc(1, sizeof(*hold));
+    if (!hold || cgm_registry_add(&session->buffers, buffer->id, hold) != CGM_OK) {
+        free(hold);
+        return NULL;
+    }
+    hold->buffer = buffer;
+    buffer->holders++;
+    return hold;
+}
+
+/* Ends the hold whatever counts it. May free the buffer. */
+static void drop_hold(struct cgm_session *session, struct cgm_buffer_hold *hold)
+{
+    struct cgm_buffer *buffer = hold->buffer;
+    cgm_registry_remove(&session->buffers, buffer->id);
+    buffer->holders--;
+    free(hold);
+    cgm_buffer_free_unused(session->broker, buffer);
+}
+
+void cgm_buffer_close_once(struct cgm_session *session, struct cgm_buffer_hold *hold)
+{
+    Cgm__Revoke revoke = CGM__REVOKE__INIT;
+    if (hold->opens > 0)
+        hold->opens--;
+    if (hold->opens > 0 || hold->by_plan)
+        return;
+    revoke.session = session->id;
+    revoke.id = hold->buffer->id;
+    if (cgm_registry_find(&session->broker->sessions, session->id)) /* not in its death */
+        cgm_tell_executor(session->broker, CGM_MSG_REVOKE, &revoke.base);
+    drop_hold(session, hold);
+}
+
+void cgm_buffer_drop_all(struct cgm_session *session)
+{
+    uint64_t at = 0;
+    struct cgm_buffer_hold *hold;
+    while ((hold = cgm_registry_next(&session->buffers, &at)))
+        drop_hold(session, hold);
+}
+
+int cgm_buffer_tell_grant(struct cgm_session *session, const struct cgm_buffer_hold *hold,
+                          const struct cgm_call *call)
+{
+    Cgm__Grant grant = CGM__GRANT__INIT;
+    grant.session = session->id;
+    grant.id = hold->buffer->id;
+    grant.writable = hold->writable;
+    return cgm_call_executor(session->broker, CGM_MSG_GRANT, &grant.base, NULL, 0, call);
+}
+
+int cgm_buffer_grant(struct cgm_session *session, struct cgm_buffer *buffer, bool writable,
+                     bool by_plan, const struct cgm_call *call)
+{
+    struct cgm_buffer_hold *hold = hold_of(session, buffer);
+    if (!hold)
+        return CGM_NO_MEMORY;
+    hold->writable |= writable;
+    hold->by_plan |= by_plan;
+    if (!by_plan)
+        hold->opens++;
+    int status = cgm_buffer_tell_grant(session, hold, call);
+    if (status != CGM_OK && !by_plan)
+        cgm_buffer_close_once(session, hold);
+    return status;
+}
+
+/* ---- memory fds -------------------------------------------------------------------------------
+ */
+
+static bool is_memfd(int fd)
+{
+    struct stat st;
+    return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+void cgm_buffer_set_fd(struct cgm_buffer *buffer, int fd)
+{
+    if (buffer->fd >= 0)
+        close(buffer->fd);
+    buffer->fd = fd;
+    if (is_memfd(fd) && fchmod(fd, 0600) < 0)
+        cgm_log_warning("buffer %ju: cannot restrict its memory: %s", (uintmax_t)buffer->id,
+                        strerror(errno));
+}
+
+int cgm_buffer_client_fd(const struct cgm_buffer *buffer, const struct cgm_session *session,
+                         bool writable)
+{
+    char path[32];
+    if (buffer->fd < 0)
+        return -1;
+    if (writable)
+        return fcntl(buffer->fd, F_DUPFD_CLOEXEC, 3);
+    if (is_memfd(buffer->fd)) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", buffer->fd);
+        return open(path, O_RDONLY | O_CLOEXEC);
+    }
+    return cgm_owner_lets(&buffer->owner, session, CGM_MAY_WRITE)
+               ? fcntl(buffer->fd, F_DUPFD_CLOEXEC, 3)
+               : -1;
+}
+
+void cgm_buffer_take_memory(struct cgm_buffer *buffer, const struct cgm_result *result)
+{
+    const Cgm__Memory *memory = (const Cgm__Memory *)result->message;
+    cgm_buffer_set_fd(buffer, cgm_packet_take_fd(result->packet, 0));
+    if (memory->has_ipc_handle && memory->ipc_handle.len <= sizeof(buffer->ipc_handle)) {
+        memcpy(buffer->ipc_handle, memory->ipc_handle.data, memory->ipc_handle.len);
+        buffer->ipc_handle_bytes = memory->ipc_handle.len;
+    }
+    buffer->ready = true;
+}
+
+int cgm_buffer_tell_alloc(struct cgm_broker *broker, const struct cgm_buffer *buffer,
+                          const struct cgm_call *call)
+{
+    Cgm__BufferAlloc alloc = CGM__BUFFER_ALLOC__INIT;
+    alloc.id = buffer->id;
+    alloc.generation = buffer->generation;
+    alloc.bytes = buffer->bytes;
+    alloc.device = buffer->device;
+    alloc.journal = buffer->index;
+    alloc.has_flags = 1;
+    alloc.flags = buffer->flags;
+    return cgm_call_executor(broker, CGM_MSG_BUFFER_ALLOC, &alloc.base, NULL, 0, call);
+}
+
+/* ---- plans' buffers ---------------------------------------------------------------------------
+ */
+
+int cgm_buffer_new_for_plan(struct cgm_broker *broker, const struct cgm_owner *owner, uint64_t plan,
+                            uint32_t device, struct cgm_buffer **ret_buffer)
+{
+    struct cgm_buffer *buffer = cgm_buffer_new(broker, owner);
+    if (!buffer)
+        return CGM_NO_MEMORY;
+    buffer->plan = plan;
+    buffer->device = device;
+    *ret_buffer = buffer;
+    return CGM_OK;
+}
+
+void cgm_buffer_drop_of_plan(struct cgm_session *session, struct cgm_buffer *buffer)
+{
+    struct cgm_buffer_hold *hold = cgm_registry_find(&session->buffers, buffer->id);
+    if (!hold)
+        return;
+    hold->by_plan = false;
+    hold->opens = 0;
+    cgm_buffer_close_once(session, hold);
+}
+
+void cgm_buffer_free_of_plan(struct cgm_broker *broker, struct cgm_buffer *buffer)
+{
+    uint64_t at = 0;
+    struct cgm_session *session;
+    while (buffer->holders > 0 && (session = cgm_registry_next(&broker->sessions, &at)))
+        cgm_buffer_drop_of_plan(session, buffer);
+    free_object(broker, buffer);
+}
+
+/* ---- a new executor ---------------------------------------------------------------------------
+ */
+
+int cgm_buffer_tell(struct cgm_broker *broker, struct cgm_buffer *buffer,
+                    const struct cgm_call *call)
+{
+    Cgm__BufferAdopt adopt = CGM__BUFFER_ADOPT__INIT;
+    if (buffer->fd < 0)
+        return cgm_buffer_tell_alloc(broker, buffer, call);
+    adopt.id = buffer->id;
+    adopt.generation = buffer->generation;
+    adopt.bytes = buffer->bytes;
+    adopt.device = buffer->device;
+    adopt.journal = buffer->index;
+    adopt.has_tainted = 1;
+    adopt.tainted = buffer->tainted;
+    return cgm_call_executor(broker, CGM_MSG_BUFFER_ADOPT, &adopt.base, &buffer->fd, 1, call);
+}
+
+void cgm_buffer_on_adopted(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
+{
+    struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, id);
+    if (!buffer)
+        return;
+    if (result->status != CGM_OK)
+        cgm_log_error("buffer %ju: the new executor does not take it: %s", (uintmax_t)id,
+                      result->detail);
+    else if (buffer->fd < 0)
+        cgm_buffer_take_memory(buffer, result);
+}
+
+void cgm_buffer_note_tainted(struct cgm_broker *broker)
+{
+    uint64_t at = 0;
+    struct cgm_buffer *buffer;
+    while ((buffer = cgm_registry_next(&broker->buffers, &at))) {
+        bool writing = atomic_load(&broker->executor.journal->writers[buffer->index]) != 0;
+        bool lost = buffer->ready && (buffer->fd < 0 || buffer->plan); /* its memory is not kept */
+        if (!writing && !lost)
+            continue;
+        buffer->generation++;
+        buffer->tainted = writing && !lost;
+        cgm_log_warning("buffer %ju: %s; its generation is %u now", (uintmax_t)buffer->id,
+                        lost ? "lost with its executor" : "tainted: its writer died",
+                        buffer->generation);
+    }
+}
+
+void cgm_buffer_on_restored(struct cgm_broker *broker, const ProtobufCMessage *message)
+{
+    const Cgm__BufferRestored *restored = (const Cgm__BufferRestored *)message;
+    struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, restored->id);
+    if (buffer)
+        buffer->tainted = false;
+}
+
+void cgm_buffer_free_all(struct cgm_broker *broker)
+{
+    uint64_t at = 0;
+    struct cgm_buffer *buffer;
+    while ((buffer = cgm_registry_next(&broker->buffers, &at)))
+        buffer_free(broker, buffer);
+}

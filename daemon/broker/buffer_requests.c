@@ -1,0 +1,311 @@
+/* What clients ask of buffers. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/buffer.h"
+#include "daemon/broker/log.h"
+#include "daemon/broker/quota.h"
+#include "daemon/broker/session.h"
+
+/* ---- create -----------------------------------------------------------------------------------
+ */
+
+static int check_create(struct cgm_request *request, const Cgm__BufferCreate *create)
+{
+    struct cgm_broker *broker = request->broker;
+    uint32_t n_devices = broker->executor.n_devices;
+    if (create->name && !cgm_name_is_valid(create->name))
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT,
+                          "name of the buffer must be 1 to %u characters of [A-Za-z0-9._:-], the "
+                          "first none of . - :",
+                          CGM_NAME_BYTES_MAX);
+    if (create->name && cgm_buffer_find_name(broker, create->name))
+        return cgm_refuse(request, CGM_EXISTS, "there is a buffer named %s already", create->name);
+    if (create->bytes < 1 || create->bytes > CGM_BUFFER_BYTES_MAX)
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT, "bytes is %ju; it must be from 1 to %ju",
+                          (uintmax_t)create->bytes, (uintmax_t)CGM_BUFFER_BYTES_MAX);
+    if (create->has_device && (create->device < -1 || create->device >= (int32_t)n_devices))
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT,
+                          "device is %d; it must be from 0 to %u, or -1 for 0", create->device,
+                          n_devices - 1);
+    if (create->flags & ~(uint32_t)CGM_BUFFER_IPC)
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT, "flags is %u; it must be 0 or %u (IPC)",
+                          create->flags, CGM_BUFFER_IPC);
+    return CGM_OK;
+}
+
+static int charge(struct cgm_request *request, const struct cgm_owner *owner, uint64_t bytes)
+{
+    int status = cgm_quota_take(request->broker, owner->uid, CGM_QUOTA_BUFFERS, 1, request->detail,
+                                sizeof(request->detail));
+    if (status != CGM_OK)
+        return status;
+    status = cgm_quota_take(request->broker, owner->uid, CGM_QUOTA_BYTES, bytes, request->detail,
+                            sizeof(request->detail));
+    if (status != CGM_OK)
+        cgm_quota_give(request->broker, owner->uid, CGM_QUOTA_BUFFERS, 1);
+    return status;
+}
+
+static int buffer_new(struct cgm_request *request, const Cgm__BufferCreate *create,
+                      struct cgm_buffer **ret_buffer)
+{
+    struct cgm_broker *broker = request->broker;
+    struct cgm_owner owner;
+    int status = cgm_owner_init(&owner, request->session, create->mode, request->detail,
+                                sizeof(request->detail));
+    if (status == CGM_OK)
+        status = charge(request, &owner, create->bytes);
+    if (status != CGM_OK)
+        return status;
+    struct cgm_buffer *buffer = cgm_buffer_new(broker, &owner);
+    if (!buffer) {
+        cgm_quota_give(broker, owner.uid, CGM_QUOTA_BYTES, create->bytes);
+        cgm_quota_give(broker, owner.uid, CGM_QUOTA_BUFFERS, 1);
+        return cgm_refuse(request, CGM_NO_MEMORY,
+                          "the daemon has no room for another buffer; %u "
+                          "of %u are there",
+                          broker->buffer_indices.used, CGM_JOURNAL_BUFFERS);
+    }
+    buffer->bytes = buffer->charged = create->bytes;
+    buffer->device = create->has_device && create->device > 0 ? (uint32_t)create->device : 0;
+    buffer->flags = create->flags;
+    snprintf(buffer->name, sizeof(buffer->name), "%s", create->name ? create->name : "");
+    *ret_buffer = buffer;
+    return CGM_OK;
+}
+
+/* A create that failed or whose client is gone leaves no buffer, named or not. */
+static void undo_create(struct cgm_broker *broker, struct cgm_buffer *buffer)
+{
+    buffer->name[0] = '\0';
+    cgm_buffer_free_unused(broker, buffer);
+}
+
+static void send_reply(struct cgm_broker *broker, const struct cgm_call *call,
+                       struct cgm_session *session, struct cgm_buffer *buffer, bool writable)
+{
+    Cgm__BufferReply reply = CGM__BUFFER_REPLY__INIT;
+    int fd = cgm_buffer_client_fd(buffer, session, writable);
+    reply.id = buffer->id;
+    reply.generation = buffer->generation;
+    reply.bytes = buffer->bytes;
+    reply.has_tainted = reply.has_writable = 1;
+    reply.tainted = buffer->tainted;
+    reply.writable = writable;
+    reply.name = buffer->name[0] ? buffer->name : NULL;
+    reply.has_ipc_handle = buffer->ipc_handle_bytes > 0;
+    reply.ipc_handle.data = buffer->ipc_handle;
+    reply.ipc_handle.len = buffer->ipc_handle_bytes;
+    cgm_answer(broker, call->session, call->serial, CGM_MSG_BUFFER_REPLY, &reply.base, &fd,
+               fd >= 0 ? 1 : 0);
+    if (fd >= 0)
+        close(fd);
+}
+
+enum { OPENED_READ_ONLY, OPENED_WRITABLE, CREATED }; /* call.index */
+
+static void on_granted(struct cgm_broker *broker, const struct cgm_call *call,
+                       const struct cgm_result *result)
+{
+    struct cgm_session *session = cgm_registry_find(&broker->sessions, call->session);
+    struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, call->object);
+    if (result->status == CGM_OK && session && buffer) {
+        send_reply(broker, call, session, buffer, call->index != OPENED_READ_ONLY);
+        return;
+    }
+    cgm_answer_error(broker, call->session, call->serial,
+                     result->status == CGM_OK ? CGM_NOT_FOUND : result->status, "%s",
+                     result->status == CGM_OK ? "the buffer was freed meanwhile" : result->detail);
+    if (session && buffer && cgm_registry_find(&session->buffers, buffer->id))
+        cgm_buffer_close_once(session, cgm_registry_find(&session->buffers, buffer->id));
+    buffer = cgm_registry_find(&broker->buffers, call->object);
+    if (buffer && call->index == CREATED)
+        undo_create(broker, buffer);
+}
+
+/* The executor's memory may be larger than asked for; the quota counts what there is. */
+static int charge_rounding(struct cgm_broker *broker, struct cgm_buffer *buffer, uint64_t bytes,
+                           char *ret_detail, size_t size)
+{
+    if (bytes > buffer->charged) {
+        int status = cgm_quota_take(broker, buffer->owner.uid, CGM_QUOTA_BYTES,
+                                    bytes - buffer->charged, ret_detail, size);
+        if (status != CGM_OK)
+            return status;
+        buffer->charged = bytes;
+    }
+    buffer->bytes = bytes;
+    return CGM_OK;
+}
+
+static void on_allocated(struct cgm_broker *broker, const struct cgm_call *call,
+                         const struct cgm_result *result)
+{
+    char detail[256];
+    struct cgm_session *session = cgm_registry_find(&broker->sessions, call->session);
+    struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, call->object);
+    const Cgm__Memory *memory = (const Cgm__Memory *)result->message;
+    int status = result->status;
+    snprintf(detail, sizeof(detail), "%s", result->detail);
+    if (status == CGM_OK)
+        status = charge_rounding(broker, buffer, memory->bytes, detail, sizeof(detail));
+    if (status == CGM_OK && session) {
+        struct cgm_call next = *call;
+        cgm_buffer_take_memory(buffer, result);
+        next.done = on_granted;
+        next.index = CREATED;
+        status = cgm_buffer_grant(session, buffer, true, false, &next);
+        if (status == CGM_OK)
+            return;
+        /* The failed grant has freed a nameless buffer. */
+        buffer = cgm_registry_find(&broker->buffers, call->object);
+    }
+    cgm_answer_error(broker, call->session, call->serial, status, "%s", detail);
+    if (buffer)
+        undo_create(broker, buffer);
+}
+
+int cgm_buffer_on_create(struct cgm_request *request)
+{
+    const Cgm__BufferCreate *create = (const Cgm__BufferCreate *)request->message;
+    struct cgm_buffer *buffer = NULL;
+    int status = check_create(request, create);
+    if (status == CGM_OK)
+        status = buffer_new(request, create, &buffer);
+    if (status != CGM_OK)
+        return status;
+    struct cgm_call call = cgm_request_call(request, on_allocated, buffer->id);
+    status = cgm_buffer_tell_alloc(request->broker, buffer, &call);
+    if (status != CGM_OK)
+        undo_create(request->broker, buffer);
+    return status;
+}
+
+/* ---- open, close, destroy ---------------------------------------------------------------------
+ */
+
+static int find_ready(struct cgm_request *request, const char *name, int has_id, uint64_t id)
+{
+    struct cgm_buffer *buffer = NULL;
+    if (name && name[0])
+        buffer = cgm_buffer_find_name(request->broker, name);
+    else if (has_id)
+        buffer = cgm_registry_find(&request->broker->buffers, id);
+    else
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT, "the buffer needs a name or an id");
+    if (buffer && buffer->ready) {
+        request->object = buffer;
+        return CGM_OK;
+    }
+    if (name && name[0])
+        return cgm_refuse(request, CGM_NOT_FOUND, "there is no buffer named %s",
+                          cgm_name_is_valid(name) ? name : "so");
+    return cgm_refuse(request, CGM_NOT_FOUND, "there is no buffer %ju", (uintmax_t)id);
+}
+
+int cgm_buffer_find_to_open(struct cgm_request *request)
+{
+    const Cgm__BufferOpen *open_request = (const Cgm__BufferOpen *)request->message;
+    unsigned want = open_request->read_only ? CGM_MAY_READ : CGM_MAY_READ | CGM_MAY_WRITE;
+    int status = find_ready(request, open_request->name, open_request->has_id, open_request->id);
+    if (status != CGM_OK)
+        return status;
+    struct cgm_buffer *buffer = request->object;
+    if (buffer->plan && !cgm_registry_find(&request->session->plans, buffer->plan))
+        return cgm_refuse(request, CGM_PERMISSION,
+                          "buffer %ju belongs to plan %016jx, which session %ju does not have",
+                          (uintmax_t)buffer->id, (uintmax_t)buffer->plan,
+                          (uintmax_t)request->session->id);
+    if (buffer->plan || cgm_owner_lets(&buffer->owner, request->session, want))
+        return CGM_OK;
+    return cgm_refuse(request, CGM_PERMISSION,
+                      "buffer %ju belongs to uid %u with mode 0%o; uid %u may not open it %s",
+                      (uintmax_t)buffer->id, (unsigned)buffer->owner.uid, buffer->owner.mode,
+                      (unsigned)request->session->uid,
+                      open_request->read_only ? "for reading" : "for writing");
+}
+
+int cgm_buffer_on_open(struct cgm_request *request)
+{
+    struct cgm_buffer *buffer = request->object;
+    bool writable = !((const Cgm__BufferOpen *)request->message)->read_only;
+    struct cgm_call call = cgm_request_call(request, on_granted, buffer->id);
+    call.index = writable ? OPENED_WRITABLE : OPENED_READ_ONLY;
+    return cgm_buffer_grant(request->session, buffer, writable, false, &call);
+}
+
+static uint64_t named_id(const struct cgm_request *request)
+{
+    if (request->type == CGM_MSG_BUFFER_CLOSE)
+        return ((const Cgm__BufferClose *)request->message)->id;
+    return ((const Cgm__BufferRewritten *)request->message)->id;
+}
+
+int cgm_buffer_find_held(struct cgm_request *request)
+{
+    uint64_t id = named_id(request);
+    struct cgm_buffer_hold *hold = cgm_registry_find(&request->session->buffers, id);
+    request->object = hold;
+    if (!hold)
+        return cgm_refuse(request, CGM_NOT_FOUND, "session %ju has no buffer %ju open",
+                          (uintmax_t)request->session->id, (uintmax_t)id);
+    if (request->type == CGM_MSG_BUFFER_REWRITTEN && !hold->writable)
+        return cgm_refuse(request, CGM_PERMISSION, "session %ju has buffer %ju open for reading",
+                          (uintmax_t)request->session->id, (uintmax_t)id);
+    return CGM_OK;
+}
+
+int cgm_buffer_on_close(struct cgm_request *request)
+{
+    cgm_buffer_close_once(request->session, request->object);
+    cgm_reply_ok(request);
+    return CGM_OK;
+}
+
+int cgm_buffer_find_owned(struct cgm_request *request)
+{
+    const Cgm__BufferDestroy *destroy = (const Cgm__BufferDestroy *)request->message;
+    int status = find_ready(request, destroy->name, destroy->has_id, destroy->id);
+    if (status != CGM_OK)
+        return status;
+    const struct cgm_buffer *buffer = request->object;
+    if (!cgm_owner_is(&buffer->owner, request->session))
+        return cgm_refuse(
+            request, CGM_PERMISSION, "buffer %ju belongs to uid %u; uid %u may not destroy it",
+            (uintmax_t)buffer->id, (unsigned)buffer->owner.uid, (unsigned)request->session->uid);
+    if (buffer->plan)
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT,
+                          "buffer %ju belongs to plan %016jx and goes with it",
+                          (uintmax_t)buffer->id, (uintmax_t)buffer->plan);
+    return CGM_OK;
+}
+
+int cgm_buffer_on_destroy(struct cgm_request *request)
+{
+    struct cgm_buffer *buffer = request->object;
+    cgm_log_info("buffer %ju: %s destroyed by session %ju", (uintmax_t)buffer->id,
+                 buffer->name[0] ? buffer->name : "unnamed", (uintmax_t)request->session->id);
+    buffer->name[0] = '\0';
+    cgm_buffer_free_unused(request->broker, buffer);
+    cgm_reply_ok(request);
+    return CGM_OK;
+}
+
+static void on_rewritten(struct cgm_broker *broker, const struct cgm_call *call,
+                         const struct cgm_result *result)
+{
+    struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, call->object);
+    if (result->status == CGM_OK && buffer)
+        buffer->tainted = false;
+    cgm_call_done_relay(broker, call, result);
+}
+
+int cgm_buffer_on_rewritten(struct cgm_request *request)
+{
+    const struct cgm_buffer_hold *hold = request->object;
+    struct cgm_call call = cgm_request_call(request, on_rewritten, hold->buffer->id);
+    return cgm_call_executor(request->broker, CGM_MSG_BUFFER_REWRITTEN, request->message, NULL, 0,
+                             &call);
+}

@@ -1,0 +1,73 @@
+/* Comms: who holds which rank. A comm lives as long as a session that created or joined it. It is
+ * told to the executor when every rank has joined; from then on it cannot get a lost rank back. */
+#ifndef CGM_BROKER_COMM_H
+#define CGM_BROKER_COMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/broker/owner.h"
+#include "daemon/broker/request.h"
+#include "proto/messages.h"
+
+enum cgm_comm_state {
+    CGM_COMM_FORMING, /* ranks are missing */
+    CGM_COMM_ADDING,  /* all are there; the executor has not said Ok */
+    CGM_COMM_READY,
+};
+
+/* A CommJoin that is not answered. */
+struct cgm_join {
+    struct cgm_join *next;
+    uint64_t session;
+    uint32_t serial;
+    uint64_t ranks; /* bits */
+    uint64_t timeout_ns, deadline_ns;
+};
+
+struct cgm_comm {
+    uint64_t id;
+    char name[CGM_NAME_BYTES_MAX + 1]; /* "": none */
+    struct cgm_owner owner;
+    uint32_t size;
+    uint32_t index; /* in the journal */
+    uint64_t join_timeout_ns;
+    enum cgm_comm_state state;
+    bool broken;      /* it can never run again, and its name is free */
+    int lost_rank;    /* the first one whose session is gone; -1: none */
+    uint64_t creator; /* the session of CommCreate, which holds the comm without a rank; 0: none */
+    uint64_t burnt;   /* numbers up to it were submitted to executors that died */
+    struct cgm_join *joins;
+    uint32_t holders;                     /* sessions */
+    uint64_t sessions[CGM_COMM_SIZE_MAX]; /* by rank; 0: nobody */
+    uint32_t devices[CGM_COMM_SIZE_MAX];
+};
+
+/* Ranks that nobody holds, as "2" or "2, 3". Returns how many. */
+unsigned cgm_comm_missing(const struct cgm_comm *comm, char *ret_text, size_t size);
+
+bool cgm_comm_has_session(const struct cgm_comm *comm, uint64_t session);
+
+/* What the dispatch table calls. */
+int cgm_comm_find_to_join(struct cgm_request *request);
+int cgm_comm_find_held(struct cgm_request *request);
+int cgm_comm_on_create(struct cgm_request *request);
+int cgm_comm_on_join(struct cgm_request *request);
+int cgm_comm_on_leave(struct cgm_request *request);
+
+/* The session ends; the executor knows by SessionRemove. */
+void cgm_comm_drop_all(struct cgm_session *session);
+
+/* Answers the joins whose time is over and sets the timer for the next one. */
+void cgm_comm_look_at_deadlines(struct cgm_broker *broker);
+
+/* CommAdd of a complete comm; the call's callback must pass its result to cgm_comm_on_added. */
+int cgm_comm_tell(struct cgm_broker *broker, struct cgm_comm *comm, const struct cgm_call *call);
+void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result);
+
+/* The executor died: notes what is burnt. */
+void cgm_comm_note_burnt(struct cgm_broker *broker);
+
+void cgm_comm_free_all(struct cgm_broker *broker);
+
+#endif

@@ -1,0 +1,240 @@
+#include "daemon/broker/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ini.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "proto/messages.h"
+#include "proto/status.h"
+
+enum kind { TEXT, NUMBER, MODE, CHOICE };
+
+struct key_row {
+    const char *key;
+    enum kind kind;
+    const char *fallback;
+    uint64_t min, max;
+    const char *choices;
+    const char *help;
+    size_t offset;
+};
+
+#define LIMITS_TEXT(low, high) .min = (low), .max = (high)
+#define LIMITS_NUMBER(low, high) .min = (low), .max = (high)
+#define LIMITS_MODE(low, high) .min = (low), .max = (high)
+#define LIMITS_CHOICE(low, list) .choices = (list)
+
+static const struct key_row rows[] = {
+#define X(name, KIND, text, low, high, words)                                                      \
+    {.key = #name,                                                                                 \
+     .kind = KIND,                                                                                 \
+     .fallback = (text),                                                                           \
+     LIMITS_##KIND(low, high),                                                                     \
+     .help = (words),                                                                              \
+     .offset = offsetof(struct cgm_config, name)},
+    CGM_CONFIG_KEYS(X)
+#undef X
+};
+#define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
+
+static int set_text(const struct key_row *row, const char *value, void *field, char *ret_detail,
+                    size_t size)
+{
+    if (strlen(value) > row->max)
+        return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT,
+                          "%s has %zu bytes; it must have at most %ju", row->key, strlen(value),
+                          (uintmax_t)row->max);
+    strcpy(field, value);
+    return CGM_OK;
+}
+
+static int set_number(const struct key_row *row, const char *value, void *field, char *ret_detail,
+                      size_t size)
+{
+    char *end;
+    int base = row->kind == MODE ? 8 : 10;
+    errno = 0;
+    uint64_t number = strtoull(value, &end, base);
+    if (!isdigit((unsigned char)value[0]) || *end || errno || number < row->min ||
+        number > row->max)
+        return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT,
+                          base == 8 ? "%s is '%s'; it must be an octal number from %jo to %jo"
+                                    : "%s is '%s'; it must be a number from %ju to %ju",
+                          row->key, value, (uintmax_t)row->min, (uintmax_t)row->max);
+    memcpy(field, &number, sizeof(number));
+    return CGM_OK;
+}
+
+static int set_choice(const struct key_row *row, const char *value, void *field, char *ret_detail,
+                      size_t size)
+{
+    uint64_t position = 0;
+    size_t length = strlen(value);
+    for (const char *word = row->choices; word; position++) {
+        const char *bar = strchr(word, '|');
+        if (strcspn(word, "|") == length && strncmp(word, value, length) == 0) {
+            memcpy(field, &position, sizeof(position));
+            return CGM_OK;
+        }
+        word = bar ? bar + 1 : NULL;
+    }
+    return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT, "%s is '%s'; it must be one of %s",
+                      row->key, value, row->choices);
+}
+
+static int set_row(const struct key_row *row, struct cgm_config *config, const char *value,
+                   char *ret_detail, size_t size)
+{
+    void *field = (char *)config + row->offset;
+    switch (row->kind) {
+    case TEXT:
+        return set_text(row, value, field, ret_detail, size);
+    case NUMBER:
+    case MODE:
+        return set_number(row, value, field, ret_detail, size);
+    case CHOICE:
+        return set_choice(row, value, field, ret_detail, size);
+    }
+    return CGM_INTERNAL;
+}
+
+void cgm_config_init(struct cgm_config *ret_config)
+{
+    char detail[128];
+    memset(ret_config, 0, sizeof(*ret_config));
+    for (size_t i = 0; i < ROW_COUNT; i++)
+        set_row(&rows[i], ret_config, rows[i].fallback, detail, sizeof(detail));
+}
+
+int cgm_config_set(struct cgm_config *config, const char *key, const char *value, char *ret_detail,
+                   size_t size)
+{
+    size_t used;
+    for (size_t i = 0; i < ROW_COUNT; i++)
+        if (strcmp(rows[i].key, key) == 0)
+            return set_row(&rows[i], config, value, ret_detail, size);
+    used = (size_t)snprintf(ret_detail, size, "there is no key '%s'; the keys are", key);
+    for (size_t i = 0; i < ROW_COUNT && used < size; i++)
+        used +=
+            (size_t)snprintf(ret_detail + used, size - used, "%s %s", i ? "," : "", rows[i].key);
+    return CGM_INVALID_ARGUMENT;
+}
+
+int cgm_config_set_pair(struct cgm_config *config, const char *pair, char *ret_detail, size_t size)
+{
+    char key[64];
+    const char *equal = strchr(pair, '=');
+    if (!equal || (size_t)(equal - pair) >= sizeof(key))
+        return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT, "'%s' is not key=value", pair);
+    memcpy(key, pair, (size_t)(equal - pair));
+    key[equal - pair] = '\0';
+    return cgm_config_set(config, key, equal + 1, ret_detail, size);
+}
+
+/* What the callback of the parser needs; the first error is kept. */
+struct reading {
+    struct cgm_config *config;
+    int status;
+    char detail[512];
+};
+
+static void cut_comment(char *value)
+{
+    for (char *c = value; (c = strchr(c, '#')); c++)
+        if (c == value || isspace((unsigned char)c[-1])) {
+            while (c > value && isspace((unsigned char)c[-1]))
+                c--;
+            *c = '\0';
+            return;
+        }
+}
+
+/* 0 makes the parser remember this line as the first bad one. */
+static int on_line(void *user, const char *section, const char *key, const char *value)
+{
+    struct reading *reading = user;
+    char text[CGM_CONFIG_TEXT_BYTES + 64];
+    if (reading->status != CGM_OK)
+        return 0;
+    if (section[0]) {
+        reading->status = cgm_detail(reading->detail, sizeof(reading->detail), CGM_INVALID_ARGUMENT,
+                                     "sections like [%s] have no meaning here", section);
+        return 0;
+    }
+    snprintf(text, sizeof(text), "%s", value);
+    cut_comment(text);
+    reading->status =
+        cgm_config_set(reading->config, key, text, reading->detail, sizeof(reading->detail));
+    return reading->status == CGM_OK;
+}
+
+static int open_file(const char *path, FILE **ret_file, char *ret_detail, size_t size)
+{
+    struct stat st;
+    FILE *file = fopen(path, "re");
+    if (file && fstat(fileno(file), &st) == 0 && S_ISDIR(st.st_mode)) {
+        fclose(file);
+        file = NULL;
+        errno = EISDIR;
+    }
+    *ret_file = file;
+    return file ? CGM_OK
+                : cgm_detail(ret_detail, size, CGM_IO, "cannot read %s: %s", path, strerror(errno));
+}
+
+int cgm_config_load(struct cgm_config *config, const char *path, char *ret_detail, size_t size)
+{
+    struct reading reading = {.config = config};
+    FILE *file;
+    int status = open_file(path, &file, ret_detail, size);
+    if (status != CGM_OK)
+        return status;
+    int line = ini_parse_file(file, on_line, &reading);
+    fclose(file);
+    if (line == 0)
+        return CGM_OK;
+    return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT, "%s:%d: %s", path, line,
+                      reading.status == CGM_OK ? "a line must be key = value" : reading.detail);
+}
+
+static void print_wrapped(FILE *out, const char *text)
+{
+    size_t column = 0;
+    while (*text) {
+        size_t word = strcspn(text, " ");
+        if (column == 0 || column + 1 + word > 98)
+            column = (size_t)fprintf(out, "%s# ", column ? "\n" : "");
+        else
+            column += (size_t)fprintf(out, " ");
+        column += (size_t)fprintf(out, "%.*s", (int)word, text);
+        text += word + strspn(text + word, " ");
+    }
+    fprintf(out, "\n");
+}
+
+static void print_limits(const struct key_row *row, char *ret_text, size_t size)
+{
+    if (row->kind == CHOICE)
+        snprintf(ret_text, size, "%s. One of %s.", row->help, row->choices);
+    else if (row->kind == NUMBER)
+        snprintf(ret_text, size, "%s. From %ju to %ju.", row->help, (uintmax_t)row->min,
+                 (uintmax_t)row->max);
+    else
+        snprintf(ret_text, size, "%s.", row->help);
+}
+
+void cgm_config_print(FILE *out)
+{
+    char text[512];
+    fprintf(out,
+            "# Configuration of commgemmd. Every line that is commented out says the default.\n");
+    for (size_t i = 0; i < ROW_COUNT; i++) {
+        print_limits(&rows[i], text, sizeof(text));
+        fprintf(out, "\n");
+        print_wrapped(out, text);
+        fprintf(out, "#%s =%s%s\n", rows[i].key, rows[i].fallback[0] ? " " : "", rows[i].fallback);
+    }
+}

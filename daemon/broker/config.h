@@ -1,0 +1,70 @@
+/* The configuration: `key = value` lines of a file, and --set. One table has every key with its
+ * kind, default, limits and help; parser, error texts and the printed default file come from it. */
+#ifndef CGM_CONFIG_H
+#define CGM_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define CGM_CONFIG_TEXT_BYTES 256
+
+enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
+
+/* X(key, KIND, default, min, max or choices, help). TEXT: length in bytes. */
+#define CGM_CONFIG_KEYS(X)                                                                         \
+    X(socket, TEXT, "", 0, 107,                                                                    \
+      "Where to listen. Empty: $COMMGEMM_SOCKET, else $XDG_RUNTIME_DIR/commgemm/commgemmd.sock, "  \
+      "else /run/commgemm/commgemmd.sock. A socket handed over by systemd comes before all these") \
+    X(socket_mode, MODE, "0660", 0, 0777, "Permission bits of the socket")                         \
+    X(socket_group, TEXT, "", 0, 63, "Group of the socket. Empty: the daemon's")                   \
+    X(backend, CHOICE, "auto", 0, "auto|cpu|cuda",                                                 \
+      "Which executor to run; auto: cuda where its executor is installed and starts, else cpu")    \
+    X(devices, NUMBER, "4", 1, 64, "Devices of the CPU backend; CUDA uses at most so many GPUs")   \
+    X(executor, TEXT, "", 0, 255,                                                                  \
+      "Path of the executor. Empty: found in $COMMGEMM_LIBEXEC or beside the daemon")              \
+    X(join_timeout, NUMBER, "600", 1, 4000000,                                                     \
+      "Seconds from the first rank's join or submission until all must have come")                 \
+    X(ready_timeout, NUMBER, "600", 1, 4000000,                                                    \
+      "Seconds from then until every rank's stream must have reached the job")                     \
+    X(job_timeout, NUMBER, "300", 0, 4000000, "Seconds that a launched job may run; 0: no limit")  \
+    X(spin_us, NUMBER, "50", 0, 10000000,                                                          \
+      "Microseconds that the executor polls without work before it sleeps")                        \
+    X(log_level, CHOICE, "info", 0, "error|warning|info|debug", "What is logged; SIGHUP rereads")  \
+    X(max_sessions, NUMBER, "1024", 1, 65536, "Sessions of all users together")                    \
+    X(quota_bytes, NUMBER, "0", 0, 1000000000000000000,                                            \
+      "Bytes of buffers and plans that one user may hold; 0: no limit, also below")                \
+    X(quota_buffers, NUMBER, "0", 0, 65536, "Buffers that one user may hold")                      \
+    X(quota_sessions, NUMBER, "0", 0, 65536, "Sessions that one user may hold")                    \
+    X(quota_plans, NUMBER, "0", 0, 65536, "Plans that one user may hold")                          \
+    X(quota_imports, NUMBER, "0", 0, 65536, "Imports that one user may hold")                      \
+    X(test_delay_us, NUMBER, "0", 0, 1000000,                                                      \
+      "For tests: the executor waits a random time of up to this before every operation")
+
+#define CGM_CONFIG_FIELD_TEXT(key) char key[CGM_CONFIG_TEXT_BYTES];
+#define CGM_CONFIG_FIELD_NUMBER(key) uint64_t key;
+#define CGM_CONFIG_FIELD_MODE(key) uint64_t key;
+#define CGM_CONFIG_FIELD_CHOICE(key) uint64_t key; /* position in the list */
+
+struct cgm_config {
+#define X(key, KIND, fallback, min, max, help) CGM_CONFIG_FIELD_##KIND(key)
+    CGM_CONFIG_KEYS(X)
+#undef X
+};
+
+void cgm_config_init(struct cgm_config *ret_config);
+
+/* OK, or INVALID_ARGUMENT with a sentence that names the key, the value and the limits. */
+int cgm_config_set(struct cgm_config *config, const char *key, const char *value, char *ret_detail,
+                   size_t size);
+
+/* "key=value", as --set takes it. */
+int cgm_config_set_pair(struct cgm_config *config, const char *pair, char *ret_detail, size_t size);
+
+/* Reads a file over what is there already. The detail begins with "file:line: ". */
+int cgm_config_load(struct cgm_config *config, const char *path, char *ret_detail, size_t size);
+
+/* The default configuration as a commented file: help as "# text", settings as "#key = value". */
+void cgm_config_print(FILE *out);
+
+#endif

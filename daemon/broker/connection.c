@@ -1,0 +1,219 @@
+#include "daemon/broker/connection.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proto/status.h"
+
+#define PACKETS_PER_TURN 32
+
+/* What waits for room in the socket. The fds are duplicates of its own. */
+struct cgm_outgoing {
+    struct cgm_outgoing *next;
+    size_t size;
+    unsigned n_fds;
+    int *fds; /* behind the bytes' struct, in the same allocation */
+    uint8_t bytes[];
+};
+
+static void outgoing_free(struct cgm_outgoing *outgoing)
+{
+    for (unsigned i = 0; i < outgoing->n_fds; i++)
+        close(outgoing->fds[i]);
+    free(outgoing);
+}
+
+static struct cgm_outgoing *outgoing_new(const uint8_t *bytes, size_t size, const int *fds,
+                                         unsigned n_fds)
+{
+    size_t padded = (size + sizeof(int) - 1) / sizeof(int) * sizeof(int);
+    struct cgm_outgoing *outgoing = malloc(sizeof(*outgoing) + padded + n_fds * sizeof(int));
+    if (!outgoing)
+        return NULL;
+    *outgoing =
+        (struct cgm_outgoing){.size = size, .fds = (int *)(void *)(outgoing->bytes + padded)};
+    memcpy(outgoing->bytes, bytes, size);
+    for (; outgoing->n_fds < n_fds; outgoing->n_fds++) {
+        int copy = fcntl(fds[outgoing->n_fds], F_DUPFD_CLOEXEC, 3);
+        if (copy < 0) {
+            outgoing_free(outgoing);
+            return NULL;
+        }
+        outgoing->fds[outgoing->n_fds] = copy;
+    }
+    return outgoing;
+}
+
+/* Cuts the peer off; the loop finds the hang-up and calls on_end. */
+static void cut_off(struct cgm_connection *connection, const char *why)
+{
+    if (connection->broken)
+        return;
+    connection->broken = why;
+    shutdown(connection->fd, SHUT_RDWR);
+}
+
+static void on_event(uv_poll_t *poll, int status, int events);
+
+static void update_events(struct cgm_connection *connection)
+{
+    int events = connection->paused ? UV_DISCONNECT : UV_READABLE;
+    if (connection->first)
+        events |= UV_WRITABLE;
+    uv_poll_start(&connection->poll, events, on_event);
+}
+
+static void flush_queue(struct cgm_connection *connection)
+{
+    struct cgm_outgoing *outgoing;
+    while ((outgoing = connection->first)) {
+        int status = cgm_packet_send_bytes(connection->fd, outgoing->bytes, outgoing->size,
+                                           outgoing->fds, outgoing->n_fds);
+        if (status == CGM_RING_FULL)
+            return;
+        connection->first = outgoing->next;
+        if (!connection->first)
+            connection->last = &connection->first;
+        connection->queued_bytes -= outgoing->size;
+        outgoing_free(outgoing);
+        if (status != CGM_OK)
+            cut_off(connection, "sending failed");
+    }
+}
+
+/* Takes at most a few packets, so that one busy peer does not keep the others waiting. */
+static void receive(struct cgm_connection *connection)
+{
+    struct cgm_packet *packet = &connection->wire->in;
+    for (int i = 0; i < PACKETS_PER_TURN; i++) {
+        memset(&packet->header, 0, sizeof(packet->header));
+        int status = cgm_packet_recv(connection->fd, MSG_DONTWAIT, packet);
+        if (status == CGM_TIMEOUT)
+            return;
+        if (status == CGM_OK)
+            connection->events->on_packet(connection->owner, packet);
+        else if (status == CGM_BAD_MESSAGE)
+            connection->events->on_garbage(
+                connection->owner,
+                packet->header.magic == CGM_PACKET_MAGIC ? packet->header.serial : 0);
+        else
+            connection->events->on_end(connection->owner, "hung up");
+        cgm_packet_close_fds(packet);
+        if (connection->closing || connection->broken || connection->paused)
+            return;
+    }
+}
+
+static void on_event(uv_poll_t *poll, int status, int events)
+{
+    struct cgm_connection *connection = poll->data;
+    if (!connection->broken && status == 0 && events & UV_WRITABLE) {
+        flush_queue(connection);
+        update_events(connection);
+    }
+    if (!connection->broken && status == 0 && events & UV_READABLE)
+        receive(connection);
+    if (connection->closing)
+        return;
+    if (connection->broken || status < 0 || events & UV_DISCONNECT)
+        connection->events->on_end(connection->owner,
+                                   connection->broken ? connection->broken : "hung up");
+}
+
+int cgm_connection_open(struct cgm_connection *connection, uv_loop_t *loop, struct cgm_wire *wire,
+                        int fd, size_t queued_bytes_max, const struct cgm_connection_events *events,
+                        void *owner)
+{
+    *connection = (struct cgm_connection){.wire = wire,
+                                          .events = events,
+                                          .owner = owner,
+                                          .fd = fd,
+                                          .queued_bytes_max = queued_bytes_max};
+    connection->last = &connection->first;
+    if (uv_poll_init(loop, &connection->poll, fd) != 0)
+        return CGM_NO_MEMORY;
+    connection->poll.data = connection;
+    update_events(connection);
+    return CGM_OK;
+}
+
+static void enqueue(struct cgm_connection *connection, size_t size, const int *fds, unsigned n_fds)
+{
+    struct cgm_outgoing *outgoing;
+    if (connection->queued_bytes + size > connection->queued_bytes_max) {
+        cut_off(connection, "does not read its messages");
+        return;
+    }
+    outgoing = outgoing_new(connection->wire->out, size, fds, n_fds);
+    if (!outgoing) {
+        cut_off(connection, "no memory for its messages");
+        return;
+    }
+    *connection->last = outgoing;
+    connection->last = &outgoing->next;
+    connection->queued_bytes += size;
+    update_events(connection);
+}
+
+void cgm_connection_send(struct cgm_connection *connection, uint16_t type, uint32_t serial,
+                         const ProtobufCMessage *message, const int *fds, unsigned n_fds)
+{
+    size_t size;
+    if (connection->closing || connection->broken)
+        return;
+    if (cgm_packet_pack(type, serial, message, n_fds, connection->wire->out, &size) != CGM_OK) {
+        cut_off(connection, "its answer is larger than a packet");
+        return;
+    }
+    int status = connection->first ? CGM_RING_FULL
+                                   : cgm_packet_send_bytes(connection->fd, connection->wire->out,
+                                                           size, fds, n_fds);
+    if (status == CGM_RING_FULL)
+        enqueue(connection, size, fds, n_fds);
+    else if (status != CGM_OK)
+        cut_off(connection, "hung up");
+}
+
+void cgm_connection_pause(struct cgm_connection *connection, bool paused)
+{
+    if (connection->closing || connection->paused == paused)
+        return;
+    connection->paused = paused;
+    update_events(connection);
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    struct cgm_connection *connection = handle->data;
+    connection->events->on_closed(connection->owner);
+}
+
+/* A socket closed with unread packets would reset the peer, which then loses what it has not read.
+ * After SHUT_RD no more packets can come in, so discarding those that are there is enough. */
+static void discard_input(int fd)
+{
+    char byte;
+    shutdown(fd, SHUT_RD);
+    while (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) > 0)
+        ;
+}
+
+void cgm_connection_close(struct cgm_connection *connection)
+{
+    struct cgm_outgoing *outgoing;
+    if (connection->closing)
+        return;
+    connection->closing = true;
+    flush_queue(connection);
+    while ((outgoing = connection->first)) {
+        connection->first = outgoing->next;
+        outgoing_free(outgoing);
+    }
+    uv_poll_stop(&connection->poll);
+    discard_input(connection->fd);
+    uv_close((uv_handle_t *)&connection->poll, on_poll_closed);
+    close(connection->fd);
+}

@@ -1,0 +1,58 @@
+/* One non-blocking SOCK_SEQPACKET socket in the loop: packets in, packets out. A peer that does not
+ * read is queued for up to a limit and then cut off. Used for clients and for the executor. */
+#ifndef CGM_CONNECTION_H
+#define CGM_CONNECTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <uv.h>
+
+#include "proto/packet.h"
+
+/* The loop's one receive buffer and one send buffer: a connection itself stays small. */
+struct cgm_wire {
+    struct cgm_packet in;
+    uint8_t out[CGM_PACKET_BYTES_MAX];
+};
+
+struct cgm_connection_events {
+    /* A packet with a right header. Its fds are closed afterwards unless they were taken. */
+    void (*on_packet)(void *owner, struct cgm_packet *packet);
+    /* Bytes that are no packet. serial 0: the header was not readable either. */
+    void (*on_garbage)(void *owner, uint32_t serial);
+    /* The peer hung up or was cut off; `why` is static. Close the connection here or later. */
+    void (*on_end)(void *owner, const char *why);
+    /* After cgm_connection_close: the loop does not know the connection any more. */
+    void (*on_closed)(void *owner);
+};
+
+struct cgm_outgoing;
+
+struct cgm_connection {
+    uv_poll_t poll;
+    struct cgm_wire *wire;
+    const struct cgm_connection_events *events;
+    void *owner;
+    int fd;
+    bool paused, closing;
+    const char *broken; /* why it is cut off; NULL: it is not */
+    struct cgm_outgoing *first, **last;
+    size_t queued_bytes, queued_bytes_max;
+};
+
+/* Takes over the fd on success alone. When it fails, no event ever comes. */
+int cgm_connection_open(struct cgm_connection *connection, uv_loop_t *loop, struct cgm_wire *wire,
+                        int fd, size_t queued_bytes_max, const struct cgm_connection_events *events,
+                        void *owner);
+
+/* Sends or queues. The fds stay the caller's. A failure is reported by on_end, from the loop. */
+void cgm_connection_send(struct cgm_connection *connection, uint16_t type, uint32_t serial,
+                         const ProtobufCMessage *message, const int *fds, unsigned n_fds);
+
+/* Stops or goes on reading; a hang-up is noticed all the same. */
+void cgm_connection_pause(struct cgm_connection *connection, bool paused);
+
+/* Ends it in such a way that the peer can still read what was sent. on_closed follows. */
+void cgm_connection_close(struct cgm_connection *connection);
+
+#endif

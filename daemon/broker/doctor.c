@@ -1,0 +1,171 @@
+/* What the broker can tell about the machine and itself: one function a check. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/notify.h"
+#include "daemon/broker/query.h"
+
+#define FDS_WANTED 4096u
+
+enum result { OK, WARNING, FAILURE };
+
+struct finding {
+    enum result result;
+    char text[384];
+    const char *fix;
+};
+
+static void find(struct finding *finding, enum result result, const char *fix, const char *format,
+                 ...) __attribute__((format(printf, 4, 5)));
+
+static void find(struct finding *finding, enum result result, const char *fix, const char *format,
+                 ...)
+{
+    va_list arguments;
+    finding->result = result;
+    finding->fix = fix;
+    va_start(arguments, format);
+    vsnprintf(finding->text, sizeof(finding->text), format, arguments);
+    va_end(arguments);
+}
+
+static void check_executor(const struct cgm_broker *broker, struct finding *finding)
+{
+    const struct cgm_executor *executor = &broker->executor;
+    if (cgm_executor_is_ready(executor))
+        find(finding, OK, "", "process %d, number %ju since the start of the daemon", executor->pid,
+             (uintmax_t)executor->life);
+    else
+        find(finding, FAILURE,
+             "install commgemm-executor-cpu or -cuda beside commgemmd, or set the key executor; if "
+             "it is there, the daemon's log says why it ends",
+             "none serves: %s", executor->why);
+}
+
+static void check_backend(const struct cgm_broker *broker, struct finding *finding)
+{
+    static const char *const wanted[] = {"auto", "cpu", "cuda"};
+    const struct cgm_executor *executor = &broker->executor;
+    find(finding, executor->backend[0] ? OK : WARNING, executor->backend[0] ? "" : "see executor",
+         "%s with %u devices (backend = %s)", executor->backend[0] ? executor->backend : "none yet",
+         executor->n_devices, wanted[broker->config.backend]);
+}
+
+static void check_cuda(const struct cgm_broker *broker, struct finding *finding)
+{
+    (void)broker;
+#ifdef COMMGEMM_HAVE_CUDA
+    find(finding, OK, "", "CUDA parts are in this build");
+#else
+    find(finding, WARNING, "install the CUDA toolkit, then build again: ./run build",
+         "CUDA parts left out: no toolkit at build time");
+#endif
+}
+
+static void check_fd_limit(const struct cgm_broker *broker, struct finding *finding)
+{
+    struct rlimit limit;
+    (void)broker;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    find(finding, limit.rlim_cur >= FDS_WANTED ? OK : WARNING,
+         limit.rlim_cur >= FDS_WANTED ? "" : "LimitNOFILE=65536 in the unit, or ulimit -n",
+         "%ju file descriptors; every session, buffer and import takes some",
+         (uintmax_t)limit.rlim_cur);
+}
+
+static void check_memlock(const struct cgm_broker *broker, struct finding *finding)
+{
+    struct rlimit limit;
+    bool matters = strcmp(broker->executor.backend, "cuda") == 0;
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (limit.rlim_cur == RLIM_INFINITY)
+        find(finding, OK, "", "memory may be locked without limit");
+    else
+        find(finding, matters ? WARNING : OK, matters ? "LimitMEMLOCK=infinity in the unit" : "",
+             "%ju bytes may be locked%s", (uintmax_t)limit.rlim_cur,
+             matters ? "" : "; the CPU backend locks none");
+}
+
+static void check_socket(const struct cgm_broker *broker, struct finding *finding)
+{
+    struct stat st;
+    const char *path = broker->listener.path;
+    if (stat(path, &st) < 0)
+        find(finding, FAILURE, "restart the daemon: its socket file was removed", "%s: %s", path,
+             strerror(errno));
+    else
+        find(finding, OK, "", "%s, mode %04o, uid %u, gid %u%s", path,
+             (unsigned)st.st_mode & 07777u, (unsigned)st.st_uid, (unsigned)st.st_gid,
+             broker->listener.inherited ? ", from systemd" : "");
+}
+
+static void check_memfd(const struct cgm_broker *broker, struct finding *finding)
+{
+    (void)broker;
+    int fd = memfd_create("commgemm-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    bool sealed = fd >= 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0;
+    find(finding, sealed ? OK : FAILURE,
+         sealed ? "" : "use a kernel and a sandbox that allow memfd", "sealed memfds %s",
+         sealed ? "work" : strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
+static void check_systemd(const struct cgm_broker *broker, struct finding *finding)
+{
+    (void)broker;
+    uint64_t watchdog_ms = cgm_notify_watchdog_ms();
+    if (!cgm_notify_is_active())
+        find(finding, OK, "", "not started by systemd, nothing restarts the daemon");
+    else
+        find(finding, OK, "", "systemd is told of the state, watchdog %s",
+             watchdog_ms ? "on" : "off");
+}
+
+static const struct {
+    const char *name;
+    void (*run)(const struct cgm_broker *broker, struct finding *finding);
+} checks[] = {
+    {"executor", check_executor}, {"backend", check_backend}, {"cuda", check_cuda},
+    {"fd limit", check_fd_limit}, {"memlock", check_memlock}, {"socket", check_socket},
+    {"memfd", check_memfd},       {"systemd", check_systemd},
+};
+#define CHECK_COUNT (sizeof(checks) / sizeof(checks[0]))
+
+void cgm_doctor_rows(const struct cgm_broker *broker, struct cgm_rows *rows)
+{
+    static const char *const names[] = {"ok", "warning", "failure"};
+    struct finding finding;
+    for (size_t i = 0; i < CHECK_COUNT; i++) {
+        checks[i].run(broker, &finding);
+        cgm_rows_begin(rows);
+        cgm_rows_text(rows, "check", checks[i].name);
+        cgm_rows_text(rows, "result", names[finding.result]);
+        cgm_rows_text(rows, "text", finding.text);
+        cgm_rows_text(rows, "fix", finding.fix);
+    }
+}
+
+char *cgm_doctor_warnings(const struct cgm_broker *broker)
+{
+    json_t *list = json_array();
+    struct finding finding;
+    for (size_t i = 0; i < CHECK_COUNT; i++) {
+        checks[i].run(broker, &finding);
+        if (finding.result != OK)
+            json_array_append_new(list, json_sprintf("%s: %s", checks[i].name, finding.text));
+    }
+    char *text = json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    return text;
+}

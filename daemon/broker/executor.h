@@ -1,0 +1,76 @@
+/* The executor process as the broker sees it: started, watched, restarted with back-off, and given
+ * everything that the one before it had. */
+#ifndef CGM_BROKER_EXECUTOR_H
+#define CGM_BROKER_EXECUTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "daemon/broker/calls.h"
+#include "daemon/broker/connection.h"
+#include "daemon/broker/replay.h"
+#include "proto/journal.h"
+
+struct cgm_broker;
+
+enum cgm_executor_state {
+    CGM_EXECUTOR_DOWN,      /* there is no process; a timer may start one */
+    CGM_EXECUTOR_STARTING,  /* ExecutorSetup is not answered */
+    CGM_EXECUTOR_REPLAYING, /* it is given what its predecessor had */
+    CGM_EXECUTOR_READY,
+    CGM_EXECUTOR_DYING, /* given up; its process is not reaped */
+};
+
+#define CGM_EXECUTOR_CANDIDATES_MAX 2
+
+struct cgm_executor {
+    enum cgm_executor_state state;
+    uint64_t life; /* counts the processes from 1 */
+    uv_process_t process;
+    struct cgm_connection link;
+    bool process_open, link_open; /* known to the loop */
+    int pid;                      /* 0: none */
+    uv_timer_t timer;             /* DOWN: restart; STARTING, REPLAYING: patience */
+    uint64_t started_ns, backoff_ms;
+    struct cgm_calls calls;
+    struct cgm_replay replay;
+    struct cgm_journal *journal;
+    int journal_fd;
+    char candidates[CGM_EXECUTOR_CANDIDATES_MAX][256]; /* paths, the preferred one first */
+    unsigned n_candidates, candidate;
+    bool chosen;   /* the candidate has said hello once: it stays */
+    bool settled;  /* the first one is ready, or none can be started */
+    char why[256]; /* why none is running */
+    char backend[16];
+    uint32_t n_devices;
+    uint32_t deaths;
+};
+
+/* Creates the journal and looks for executables. NO_MEMORY with a detail. */
+int cgm_executor_init(struct cgm_broker *broker, char *ret_detail, size_t size);
+void cgm_executor_start(struct cgm_broker *broker);
+
+/* True from its hello on: calls reach it. */
+bool cgm_executor_hears(const struct cgm_executor *executor);
+
+/* True when it serves: replay is over. */
+bool cgm_executor_is_ready(const struct cgm_executor *executor);
+
+/* Called by replay: everything is handed over. */
+void cgm_executor_on_replayed(struct cgm_broker *broker);
+
+/* Gives up on the process: kills it, its rings and its calls. `why` goes into log and status. */
+void cgm_executor_give_up(struct cgm_broker *broker, const char *why);
+
+/* Asks it to finish launched jobs and end. */
+void cgm_executor_shut_down(struct cgm_broker *broker);
+void cgm_executor_kill(struct cgm_broker *broker);
+bool cgm_executor_has_ended(const struct cgm_executor *executor);
+void cgm_executor_fini(struct cgm_broker *broker);
+
+/* A removal whose callback gives something back: it runs also when there is no executor. */
+void cgm_executor_remove(struct cgm_broker *broker, uint16_t type, const ProtobufCMessage *message,
+                         const struct cgm_call *call);
+
+#endif

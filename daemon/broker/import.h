@@ -1,0 +1,31 @@
+/* Imports: memory of a client, as fds or cudaIpc handles. The broker keeps the fds for executors to
+ * come. An import ends with its session. */
+#ifndef CGM_BROKER_IMPORT_H
+#define CGM_BROKER_IMPORT_H
+
+#include <stdint.h>
+
+#include "daemon/broker/request.h"
+
+#define CGM_IMPORT_GENERATION 1u /* ids are never reused, so that it never changes */
+
+struct cgm_import {
+    uint64_t id;
+    uint64_t session;
+    uint64_t bytes;
+    Cgm__ImportAdd *message; /* what an executor is told */
+    int fds[CGM_IMPORT_SEGMENTS_MAX];
+    unsigned n_fds;
+};
+
+int cgm_import_find_held(struct cgm_request *request);
+int cgm_import_on_create(struct cgm_request *request);
+int cgm_import_on_release(struct cgm_request *request);
+
+/* The session ends. */
+void cgm_import_drop_all(struct cgm_session *session);
+
+int cgm_import_tell(struct cgm_broker *broker, const struct cgm_import *import,
+                    const struct cgm_call *call);
+
+#endif

@@ -1,0 +1,242 @@
+#include "daemon/broker/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/broker/config.h"
+#include "daemon/broker/log.h"
+#include "daemon/broker/notify.h"
+#include "proto/messages.h"
+#include "proto/packet.h"
+#include "proto/status.h"
+
+#define BACKLOG 512
+
+void cgm_listener_init(struct cgm_listener *listener)
+{
+    memset(listener, 0, sizeof(*listener));
+    listener->fd = listener->lock_fd = listener->spare_fd = -1;
+}
+
+static int make_folder(const char *path, char *ret_detail, size_t size)
+{
+    char folder[256];
+    snprintf(folder, sizeof(folder), "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash == folder)
+        return CGM_OK;
+    *slash = '\0';
+    if (mkdir(folder, 0755) == 0 || errno == EEXIST)
+        return CGM_OK;
+    return cgm_detail(ret_detail, size, cgm_status_of_errno(errno),
+                      "cannot create the folder %s of the socket: %s", folder, strerror(errno));
+}
+
+static int name_the_other(int lock_fd, const char *path, char *ret_detail, size_t size)
+{
+    char pid[16] = "";
+    ssize_t n = pread(lock_fd, pid, sizeof(pid) - 1, 0);
+    pid[n > 0 ? strcspn(pid, "\n") : 0] = '\0';
+    return cgm_detail(ret_detail, size, CGM_EXISTS, "another daemon%s%s listens on %s",
+                      pid[0] ? ", pid " : "", pid, path);
+}
+
+/* True when the path still leads to the file that we locked: its owner before us may have removed
+ * it between our open and our lock. */
+static bool lock_is_current(int fd, const char *path)
+{
+    struct stat ours, theirs;
+    return fstat(fd, &ours) == 0 && stat(path, &theirs) == 0 && ours.st_ino == theirs.st_ino &&
+           ours.st_dev == theirs.st_dev;
+}
+
+static int take_lock(struct cgm_listener *listener, char *ret_detail, size_t size)
+{
+    snprintf(listener->lock_path, sizeof(listener->lock_path), "%s.lock", listener->path);
+    for (;;) {
+        int fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        if (fd < 0)
+            return cgm_detail(ret_detail, size, cgm_status_of_errno(errno), "cannot open %s: %s",
+                              listener->lock_path, strerror(errno));
+        if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+            name_the_other(fd, listener->path, ret_detail, size);
+            close(fd);
+            return CGM_EXISTS;
+        }
+        if (lock_is_current(fd, listener->lock_path)) {
+            listener->lock_fd = fd;
+            if (ftruncate(fd, 0) < 0 || dprintf(fd, "%d\n", (int)getpid()) < 0)
+                cgm_log_warning("socket %s: cannot write the lock file", listener->path);
+            return CGM_OK;
+        }
+        close(fd);
+    }
+}
+
+/* The lock is ours, so a file that refuses connections is left over. */
+static int remove_stale(const char *path, char *ret_detail, size_t size)
+{
+    struct stat st;
+    int other;
+    if (lstat(path, &st) < 0)
+        return CGM_OK;
+    if (!S_ISSOCK(st.st_mode))
+        return cgm_detail(ret_detail, size, CGM_EXISTS, "%s exists and is not a socket", path);
+    int status = cgm_socket_connect(path, &other);
+    if (status == CGM_OK) {
+        close(other);
+        return cgm_detail(ret_detail, size, CGM_EXISTS, "another daemon listens on %s", path);
+    }
+    if (status != CGM_NOT_RUNNING)
+        return cgm_detail(ret_detail, size, status, "cannot tell who listens on %s: %s", path,
+                          strerror(errno));
+    cgm_log_info("socket %s: removing a stale socket file", path);
+    unlink(path);
+    return CGM_OK;
+}
+
+static int set_access(const char *path, const struct cgm_config *config, char *ret_detail,
+                      size_t size)
+{
+    if (config->socket_group[0]) {
+        struct group *group = getgrnam(config->socket_group);
+        if (!group)
+            return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT,
+                              "socket_group is '%s'; there is no such group", config->socket_group);
+        if (chown(path, (uid_t)-1, group->gr_gid) < 0)
+            return cgm_detail(ret_detail, size, cgm_status_of_errno(errno),
+                              "cannot give %s to the group %s: %s", path, config->socket_group,
+                              strerror(errno));
+    }
+    if (chmod(path, (mode_t)config->socket_mode) < 0)
+        return cgm_detail(ret_detail, size, cgm_status_of_errno(errno),
+                          "cannot set the mode of %s: %s", path, strerror(errno));
+    return CGM_OK;
+}
+
+static int bind_path(struct cgm_listener *listener, char *ret_detail, size_t size)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, listener->path, strlen(listener->path) + 1);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return cgm_status_of_errno(errno);
+    mode_t mask = umask(0177); /* nobody else gets in before set_access */
+    int failed = bind(fd, (struct sockaddr *)&address, sizeof(address));
+    int error = errno;
+    umask(mask);
+    if (failed) {
+        close(fd);
+        return cgm_detail(ret_detail, size, cgm_status_of_errno(error), "cannot bind %s: %s",
+                          listener->path, strerror(error));
+    }
+    listener->fd = fd;
+    return CGM_OK;
+}
+
+static int inherit(struct cgm_listener *listener, char *ret_detail, size_t size)
+{
+    struct sockaddr_un address;
+    socklen_t length = sizeof(address);
+    int status = cgm_notify_listen_fd(&listener->fd, ret_detail, (unsigned)size);
+    if (status != CGM_OK || listener->fd < 0)
+        return status;
+    listener->inherited = true;
+    fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK);
+    if (getsockname(listener->fd, (struct sockaddr *)&address, &length) == 0)
+        snprintf(listener->path, sizeof(listener->path), "%.*s", (int)sizeof(address.sun_path),
+                 address.sun_path);
+    return CGM_OK;
+}
+
+int cgm_listener_bind(struct cgm_listener *listener, const struct cgm_config *config,
+                      char *ret_detail, size_t size)
+{
+    snprintf(ret_detail, size, "no detail");
+    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int status = inherit(listener, ret_detail, size);
+    if (status != CGM_OK || listener->inherited)
+        return status;
+    status = cgm_socket_path(config->socket, 1, listener->path, sizeof(listener->path));
+    if (status != CGM_OK)
+        return cgm_detail(ret_detail, size, status,
+                          "the socket's path is longer than 107 bytes: %s", config->socket);
+    status = make_folder(listener->path, ret_detail, size);
+    if (status == CGM_OK)
+        status = take_lock(listener, ret_detail, size);
+    if (status == CGM_OK)
+        status = remove_stale(listener->path, ret_detail, size);
+    if (status == CGM_OK)
+        status = bind_path(listener, ret_detail, size);
+    return status == CGM_OK ? set_access(listener->path, config, ret_detail, size) : status;
+}
+
+/* Out of fds: a waiting client would keep the loop awake for ever, so it is taken and dropped. */
+static void refuse_one(struct cgm_listener *listener)
+{
+    close(listener->spare_fd);
+    int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    cgm_log_warning("socket %s: no file descriptors left, a client was refused", listener->path);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct cgm_listener *listener = poll->data;
+    (void)events;
+    if (status < 0)
+        return;
+    int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0)
+        listener->on_client(listener->owner, fd);
+    else if ((errno == EMFILE || errno == ENFILE) && listener->spare_fd >= 0)
+        refuse_one(listener);
+}
+
+int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
+                       void (*on_client)(void *owner, int fd), void *owner)
+{
+    listener->on_client = on_client;
+    listener->owner = owner;
+    if (!listener->inherited && listen(listener->fd, BACKLOG) < 0)
+        return cgm_status_of_errno(errno);
+    if (uv_poll_init(loop, &listener->poll, listener->fd) != 0)
+        return CGM_NO_MEMORY;
+    listener->poll.data = listener;
+    listener->listening = listener->polling = true;
+    uv_poll_start(&listener->poll, UV_READABLE, on_readable);
+    return CGM_OK;
+}
+
+void cgm_listener_close(struct cgm_listener *listener)
+{
+    if (listener->polling) {
+        uv_poll_stop(&listener->poll);
+        uv_close((uv_handle_t *)&listener->poll, NULL);
+        listener->polling = false;
+    }
+    if (listener->fd >= 0) {
+        close(listener->fd);
+        if (!listener->inherited)
+            unlink(listener->path);
+    }
+    if (listener->lock_fd >= 0) {
+        unlink(listener->lock_path);
+        close(listener->lock_fd);
+    }
+    if (listener->spare_fd >= 0)
+        close(listener->spare_fd);
+    listener->fd = listener->lock_fd = listener->spare_fd = -1;
+    listener->listening = false;
+}

@@ -1,0 +1,36 @@
+/* The listening socket. A lock file beside it decides between two daemons; a socket file that
+ * nobody serves is replaced. The socket is bound first and listens later, when the daemon can
+ * serve. */
+#ifndef CGM_LISTENER_H
+#define CGM_LISTENER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <uv.h>
+
+struct cgm_config;
+
+struct cgm_listener {
+    uv_poll_t poll;
+    int fd, lock_fd;
+    int spare_fd; /* given up for a moment to refuse a client when fds are exhausted */
+    bool inherited, listening, polling;
+    char path[256], lock_path[264];
+    void (*on_client)(void *owner, int fd);
+    void *owner;
+};
+
+/* Takes systemd's socket, or locks and binds a path. Status with a detail. Zero the listener before
+ * with cgm_listener_init. */
+void cgm_listener_init(struct cgm_listener *listener);
+int cgm_listener_bind(struct cgm_listener *listener, const struct cgm_config *config,
+                      char *ret_detail, size_t size);
+
+/* From now on clients come in; on_client owns the non-blocking fd. */
+int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
+                       void (*on_client)(void *owner, int fd), void *owner);
+
+/* Removes socket and lock file. Safe in every state. */
+void cgm_listener_close(struct cgm_listener *listener);
+
+#endif

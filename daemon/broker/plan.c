@@ -1,0 +1,470 @@
+#include "daemon/broker/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/buffer.h"
+#include "daemon/broker/comm.h"
+#include "daemon/broker/log.h"
+#include "daemon/broker/quota.h"
+#include "daemon/broker/session.h"
+#include "proto/types.h"
+
+/* ---- objects ----------------------------------------------------------------------------------
+ */
+
+/* The journal indices of a plan's user buffers: free when the executor uses them no more. */
+struct indices_of_plan {
+    uint32_t count;
+    uint32_t index[];
+};
+
+static void release_indices(struct cgm_broker *broker, const struct cgm_call *call,
+                            const struct cgm_result *result)
+{
+    struct indices_of_plan *indices = (struct indices_of_plan *)(uintptr_t)call->other;
+    (void)result;
+    for (uint32_t i = 0; i < indices->count; i++)
+        cgm_indices_give(&broker->buffer_indices, indices->index[i]);
+    free(indices);
+}
+
+static void free_waiters(struct cgm_plan *plan)
+{
+    while (plan->waiters) {
+        struct cgm_plan_waiter *waiter = plan->waiters;
+        plan->waiters = waiter->next;
+        free(waiter);
+    }
+}
+
+/* Out of memory leaks the indices, which is better than giving them out twice. */
+static void tell_removed(struct cgm_broker *broker, const struct cgm_plan *plan)
+{
+    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
+    struct indices_of_plan *indices =
+        malloc(sizeof(*indices) + plan->world * sizeof(indices->index[0]));
+    remove.id = plan->id;
+    if (!indices) {
+        cgm_tell_executor(broker, CGM_MSG_PLAN_REMOVE, &remove.base);
+        return;
+    }
+    struct cgm_call call = {.done = release_indices, .other = (uintptr_t)indices};
+    indices->count = 0;
+    for (uint32_t rank = 0; rank < plan->world; rank++)
+        if (plan->buffers[rank])
+            indices->index[indices->count++] = plan->buffers[rank]->index;
+    cgm_executor_remove(broker, CGM_MSG_PLAN_REMOVE, &remove.base, &call);
+}
+
+static void plan_free(struct cgm_broker *broker, struct cgm_plan *plan)
+{
+    cgm_log_info("plan %016jx: freed", (uintmax_t)plan->id);
+    cgm_registry_remove(&broker->plans, plan->id);
+    tell_removed(broker, plan);
+    for (uint32_t rank = 0; rank < plan->world; rank++)
+        if (plan->buffers[rank])
+            cgm_buffer_free_of_plan(broker, plan->buffers[rank]);
+    cgm_quota_give(broker, plan->owner.uid, CGM_QUOTA_BYTES, plan->charged);
+    cgm_quota_give(broker, plan->owner.uid, CGM_QUOTA_PLANS, 1);
+    free_waiters(plan);
+    free(plan->request);
+    free(plan);
+}
+
+static int make_buffers(struct cgm_broker *broker, struct cgm_plan *plan,
+                        const struct cgm_comm *comm)
+{
+    int status = CGM_OK;
+    for (uint32_t rank = 0; rank < plan->world && status == CGM_OK; rank++)
+        status = cgm_buffer_new_for_plan(broker, &plan->owner, plan->id, comm->devices[rank],
+                                         &plan->buffers[rank]);
+    return status;
+}
+
+/* Takes over the packed request on success. */
+static int plan_new(struct cgm_request *request, uint64_t id, uint8_t *packed, size_t bytes,
+                    struct cgm_plan **ret_plan)
+{
+    const Cgm__PlanCreate *create = (const Cgm__PlanCreate *)request->message;
+    const struct cgm_comm *comm = request->object;
+    struct cgm_broker *broker = request->broker;
+    struct cgm_owner owner;
+    int status = cgm_owner_init(&owner, request->session, create->mode, request->detail,
+                                sizeof(request->detail));
+    if (status == CGM_OK)
+        status = cgm_quota_take(broker, owner.uid, CGM_QUOTA_PLANS, 1, request->detail,
+                                sizeof(request->detail));
+    if (status != CGM_OK)
+        return status;
+    struct cgm_plan *plan = calloc(1, sizeof(*plan));
+    if (!plan || cgm_registry_add(&broker->plans, id, plan) != CGM_OK) {
+        cgm_quota_give(broker, owner.uid, CGM_QUOTA_PLANS, 1);
+        free(plan);
+        return CGM_NO_MEMORY;
+    }
+    plan->id = id;
+    plan->comm = comm->id;
+    plan->owner = owner;
+    plan->world = comm->size;
+    status = make_buffers(broker, plan, comm);
+    if (status != CGM_OK) {
+        plan_free(broker, plan);
+        return status;
+    }
+    plan->request = packed;
+    plan->request_bytes = bytes;
+    *ret_plan = plan;
+    return CGM_OK;
+}
+
+/* ---- references -------------------------------------------------------------------------------
+ */
+
+static int reference(struct cgm_session *session, struct cgm_plan *plan)
+{
+    struct cgm_plan_hold *hold = cgm_registry_find(&session->plans, plan->id);
+    if (!hold) {
+        hold = calloc(1, sizeof(*hold));
+        if (!hold || cgm_registry_add(&session->plans, plan->id, hold) != CGM_OK) {
+            free(hold);
+            return CGM_NO_MEMORY;
+        }
+        hold->plan = plan;
+    }
+    hold->references++;
+    plan->references++;
+    return CGM_OK;
+}
+
+/* May free the plan. */
+static void drop_references(struct cgm_session *session, struct cgm_plan_hold *hold, uint32_t count)
+{
+    struct cgm_plan *plan = hold->plan;
+    hold->references -= count;
+    plan->references -= count;
+    if (hold->references > 0)
+        return;
+    for (uint32_t rank = 0; rank < plan->world; rank++)
+        cgm_buffer_drop_of_plan(session, plan->buffers[rank]);
+    cgm_registry_remove(&session->plans, plan->id);
+    free(hold);
+    if (plan->references == 0 && !plan->waiters)
+        plan_free(session->broker, plan);
+}
+
+uint32_t cgm_plan_drop_all(struct cgm_session *session, uint64_t comm_or_0)
+{
+    uint64_t at = 0;
+    uint32_t count = 0;
+    struct cgm_plan_hold *hold;
+    while ((hold = cgm_registry_next(&session->plans, &at))) {
+        if (comm_or_0 && hold->plan->comm != comm_or_0)
+            continue;
+        count += hold->references;
+        drop_references(session, hold, hold->references);
+    }
+    return count;
+}
+
+/* ---- create -----------------------------------------------------------------------------------
+ */
+
+int cgm_plan_find_comm(struct cgm_request *request)
+{
+    uint64_t id = ((const Cgm__PlanCreate *)request->message)->comm;
+    struct cgm_comm *comm = cgm_registry_find(&request->session->comms, id);
+    if (!comm || !cgm_comm_has_session(comm, request->session->id))
+        return cgm_refuse(request, CGM_NOT_FOUND, "session %ju holds no rank of a comm %ju",
+                          (uintmax_t)request->session->id, (uintmax_t)id);
+    if (comm->lost_rank >= 0)
+        return cgm_refuse(request, CGM_PEER_LOST, "comm %ju has lost its rank %d", (uintmax_t)id,
+                          comm->lost_rank);
+    if (comm->state != CGM_COMM_READY)
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT, "comm %ju is not complete yet",
+                          (uintmax_t)id);
+    request->object = comm;
+    return CGM_OK;
+}
+
+static int pack_request(const Cgm__PlanCreate *create, uint8_t **ret_bytes, size_t *ret_size)
+{
+    Cgm__PlanCreate known = *create; /* without fields of later releases */
+    known.base.n_unknown_fields = 0;
+    *ret_size = protobuf_c_message_get_packed_size(&known.base);
+    *ret_bytes = malloc(*ret_size + 1);
+    if (!*ret_bytes)
+        return CGM_NO_MEMORY;
+    protobuf_c_message_pack(&known.base, *ret_bytes);
+    return CGM_OK;
+}
+
+/* FNV-1a over the packed request, which has the comm in it. */
+static uint64_t hash(const uint8_t *bytes, size_t size)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+    for (size_t i = 0; i < size; i++)
+        h = (h ^ bytes[i]) * 0x100000001b3ull;
+    return h ? h : 1;
+}
+
+static void send_reply(struct cgm_broker *broker, const struct cgm_plan *plan, uint64_t session,
+                       uint32_t serial, bool existed)
+{
+    Cgm__PlanReply reply = CGM__PLAN_REPLY__INIT;
+    Cgm__PlanCreate *create = cgm__plan_create__unpack(NULL, plan->request_bytes, plan->request);
+    reply.id = plan->id;
+    reply.algorithm = plan->algorithm;
+    reply.reason = (char *)(uintptr_t)plan->reason;
+    reply.has_comm = reply.has_workspace_bytes = reply.has_existed = 1;
+    reply.comm = plan->comm;
+    reply.has_op = create != NULL;
+    reply.op = create ? create->op : 0;
+    reply.workspace_bytes = plan->workspace_bytes;
+    reply.existed = existed;
+    cgm_answer(broker, session, serial, CGM_MSG_PLAN_REPLY, &reply.base, NULL, 0);
+    if (create)
+        cgm__plan_create__free_unpacked(create, NULL);
+}
+
+static int wait_for(struct cgm_request *request, struct cgm_plan *plan, bool existed)
+{
+    struct cgm_plan_waiter *waiter = malloc(sizeof(*waiter));
+    if (!waiter)
+        return CGM_NO_MEMORY;
+    *waiter =
+        (struct cgm_plan_waiter){plan->waiters, request->session->id, request->serial, existed};
+    plan->waiters = waiter;
+    return CGM_OK;
+}
+
+static int join_existing(struct cgm_request *request, struct cgm_plan *plan, const uint8_t *packed,
+                         size_t bytes)
+{
+    if (bytes != plan->request_bytes || memcmp(packed, plan->request, bytes) != 0)
+        return cgm_refuse(request, CGM_EXISTS,
+                          "plan %016jx has the same hash and another content; change any parameter",
+                          (uintmax_t)plan->id);
+    if (!plan->ready)
+        return wait_for(request, plan, true);
+    int status = reference(request->session, plan);
+    if (status == CGM_OK)
+        send_reply(request->broker, plan, request->session->id, request->serial, true);
+    return status;
+}
+
+static int store_answer(struct cgm_broker *broker, struct cgm_plan *plan,
+                        const struct cgm_result *result, char *ret_detail, size_t size)
+{
+    const Cgm__PlanAdded *added = (const Cgm__PlanAdded *)result->message;
+    uint64_t bytes = added->workspace_bytes * plan->world;
+    if (bytes > plan->charged) {
+        int status = cgm_quota_take(broker, plan->owner.uid, CGM_QUOTA_BYTES, bytes - plan->charged,
+                                    ret_detail, size);
+        if (status != CGM_OK)
+            return status;
+        plan->charged = bytes;
+    }
+    plan->algorithm = added->algorithm;
+    plan->user_rows = added->user_rows;
+    plan->user_cols = added->user_cols;
+    plan->user_dtype = added->user_dtype;
+    plan->chunks = added->chunks;
+    plan->workspace_bytes = added->workspace_bytes;
+    snprintf(plan->reason, sizeof(plan->reason), "%s", added->reason);
+    for (uint32_t rank = 0; rank < plan->world; rank++) {
+        struct cgm_buffer *buffer = plan->buffers[rank];
+        cgm_buffer_set_fd(buffer, cgm_packet_take_fd(result->packet, rank));
+        buffer->bytes = added->user_bytes;
+        buffer->generation = (uint32_t)broker->executor.life; /* the executor counts it so too */
+        buffer->tainted = false;
+        buffer->ready = true;
+    }
+    return CGM_OK;
+}
+
+/* Gives every waiting session that is still in the comm its reference and its answer. */
+static void answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, int status,
+                           const char *detail)
+{
+    const struct cgm_comm *comm = cgm_registry_find(&broker->comms, plan->comm);
+    for (const struct cgm_plan_waiter *w = plan->waiters; w; w = w->next) {
+        struct cgm_session *session = cgm_registry_find(&broker->sessions, w->session);
+        int result = status;
+        if (result == CGM_OK && (!comm || !session || !cgm_comm_has_session(comm, w->session)))
+            result = CGM_NOT_FOUND;
+        if (result == CGM_OK)
+            result = reference(session, plan);
+        if (result == CGM_OK)
+            send_reply(broker, plan, w->session, w->serial, w->existed);
+        else
+            cgm_answer_error(broker, w->session, w->serial, result, "%s",
+                             status == CGM_OK ? "the session has left the comm" : detail);
+    }
+    free_waiters(plan);
+}
+
+static void on_made(struct cgm_broker *broker, const struct cgm_call *call,
+                    const struct cgm_result *result)
+{
+    char detail[384];
+    struct cgm_plan *plan = cgm_registry_find(&broker->plans, call->object);
+    int status = result->status;
+    snprintf(detail, sizeof(detail), "%s", result->detail);
+    if (status == CGM_OK)
+        status = store_answer(broker, plan, result, detail, sizeof(detail));
+    plan->ready = status == CGM_OK;
+    if (plan->ready)
+        cgm_log_info("plan %016jx: %s on comm %ju", (uintmax_t)plan->id,
+                     cgm_type_name(CGM_TABLE_ALGO, (int)plan->algorithm), (uintmax_t)plan->comm);
+    answer_waiters(broker, plan, status, detail);
+    if (plan->references == 0)
+        plan_free(broker, plan);
+}
+
+int cgm_plan_tell(struct cgm_broker *broker, const struct cgm_plan *plan,
+                  const struct cgm_call *call)
+{
+    Cgm__PlanAdd add = CGM__PLAN_ADD__INIT;
+    uint64_t ids[CGM_COMM_SIZE_MAX];
+    uint32_t journals[CGM_COMM_SIZE_MAX];
+    for (uint32_t rank = 0; rank < plan->world; rank++) {
+        ids[rank] = plan->buffers[rank]->id;
+        journals[rank] = plan->buffers[rank]->index;
+    }
+    add.id = plan->id;
+    add.request.data = plan->request;
+    add.request.len = plan->request_bytes;
+    add.n_buffer_ids = add.n_journals = plan->world;
+    add.buffer_ids = ids;
+    add.journals = journals;
+    return cgm_call_executor(broker, CGM_MSG_PLAN_ADD, &add.base, NULL, 0, call);
+}
+
+int cgm_plan_on_create(struct cgm_request *request)
+{
+    struct cgm_plan *plan;
+    uint8_t *packed;
+    size_t bytes;
+    int status = pack_request((const Cgm__PlanCreate *)request->message, &packed, &bytes);
+    if (status != CGM_OK)
+        return status;
+    uint64_t id = hash(packed, bytes);
+    plan = cgm_registry_find(&request->broker->plans, id);
+    if (plan) {
+        status = join_existing(request, plan, packed, bytes);
+        free(packed);
+        return status;
+    }
+    status = plan_new(request, id, packed, bytes, &plan);
+    if (status != CGM_OK) {
+        free(packed);
+        return status;
+    }
+    struct cgm_call call = {.done = on_made, .object = id};
+    status = wait_for(request, plan, false);
+    if (status == CGM_OK)
+        status = cgm_plan_tell(request->broker, plan, &call);
+    if (status != CGM_OK)
+        plan_free(request->broker, plan);
+    return status;
+}
+
+/* ---- the other messages -----------------------------------------------------------------------
+ */
+
+int cgm_plan_find_held(struct cgm_request *request)
+{
+    uint64_t id = request->type == CGM_MSG_PLAN_CHUNK
+                      ? ((const Cgm__PlanChunk *)request->message)->plan
+                      : ((const Cgm__PlanDestroy *)request->message)->id;
+    request->object = cgm_registry_find(&request->session->plans, id);
+    return request->object ? CGM_OK
+                           : cgm_refuse(request, CGM_NOT_FOUND, "session %ju has no plan %016jx",
+                                        (uintmax_t)request->session->id, (uintmax_t)id);
+}
+
+int cgm_plan_on_destroy(struct cgm_request *request)
+{
+    drop_references(request->session, request->object, 1);
+    cgm_reply_ok(request);
+    return CGM_OK;
+}
+
+int cgm_plan_on_destroy_all(struct cgm_request *request)
+{
+    Cgm__PlanDestroyAllReply reply = CGM__PLAN_DESTROY_ALL_REPLY__INIT;
+    reply.count = cgm_plan_drop_all(request->session, 0);
+    cgm_reply(request, CGM_MSG_PLAN_DESTROY_ALL_REPLY, &reply.base);
+    return CGM_OK;
+}
+
+/* call.index: rank, call.other: chunk. */
+static void on_chunk_granted(struct cgm_broker *broker, const struct cgm_call *call,
+                             const struct cgm_result *result)
+{
+    const struct cgm_plan *plan = cgm_registry_find(&broker->plans, call->object);
+    Cgm__PlanChunkReply reply = CGM__PLAN_CHUNK_REPLY__INIT;
+    if (result->status != CGM_OK || !plan) {
+        cgm_answer_error(broker, call->session, call->serial, plan ? result->status : CGM_NOT_FOUND,
+                         "%s", result->detail);
+        return;
+    }
+    reply.buffer = plan->buffers[call->index]->id;
+    reply.generation = plan->buffers[call->index]->generation;
+    reply.rows = plan->user_rows;
+    reply.cols = plan->user_cols;
+    reply.dtype = plan->user_dtype;
+    if (call->other != UINT32_MAX) {
+        reply.rows = plan->user_rows / plan->chunks;
+        reply.offset_bytes =
+            call->other * reply.rows * plan->user_cols * cgm_dtype_bytes((int)plan->user_dtype);
+    }
+    cgm_answer(broker, call->session, call->serial, CGM_MSG_PLAN_CHUNK_REPLY, &reply.base, NULL, 0);
+}
+
+int cgm_plan_on_chunk(struct cgm_request *request)
+{
+    const Cgm__PlanChunk *chunk = (const Cgm__PlanChunk *)request->message;
+    const struct cgm_plan *plan = ((const struct cgm_plan_hold *)request->object)->plan;
+    const struct cgm_comm *comm = cgm_registry_find(&request->broker->comms, plan->comm);
+    if (chunk->rank >= plan->world)
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT, "rank is %u; it must be from 0 to %u",
+                          chunk->rank, plan->world - 1);
+    if (chunk->chunk >= plan->chunks && chunk->chunk != UINT32_MAX)
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT,
+                          "chunk is %u; it must be from 0 to %u, or %u for the whole buffer",
+                          chunk->chunk, plan->chunks - 1, UINT32_MAX);
+    struct cgm_call call = cgm_request_call(request, on_chunk_granted, plan->id);
+    bool own = comm && comm->sessions[chunk->rank] == request->session->id;
+    call.index = chunk->rank;
+    call.other = chunk->chunk;
+    return cgm_buffer_grant(request->session, plan->buffers[chunk->rank], own, true, &call);
+}
+
+/* ---- a new executor ---------------------------------------------------------------------------
+ */
+
+void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
+{
+    char detail[256];
+    struct cgm_plan *plan = cgm_registry_find(&broker->plans, id);
+    int status = result->status;
+    if (!plan || status == CGM_EXECUTOR_LOST)
+        return;
+    snprintf(detail, sizeof(detail), "%s", result->detail);
+    if (status == CGM_OK)
+        status = store_answer(broker, plan, result, detail, sizeof(detail));
+    if (status != CGM_OK)
+        cgm_log_error("plan %016jx: the new executor does not make it: %s", (uintmax_t)id, detail);
+}
+
+void cgm_plan_free_all(struct cgm_broker *broker)
+{
+    uint64_t at = 0;
+    struct cgm_plan *plan;
+    while ((plan = cgm_registry_next(&broker->plans, &at)))
+        plan_free(broker, plan);
+}

@@ -1,0 +1,211 @@
+#include "daemon/broker/replay.h"
+
+#include <string.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/buffer.h"
+#include "daemon/broker/comm.h"
+#include "daemon/broker/import.h"
+#include "daemon/broker/log.h"
+#include "daemon/broker/plan.h"
+#include "daemon/broker/session.h"
+
+#define IN_FLIGHT_MAX 16u
+
+/* Makes the stage's next call. NOT_FOUND when there is nothing left. */
+typedef int step_fn(struct cgm_broker *broker, struct cgm_replay *replay);
+
+static void pump(struct cgm_broker *broker);
+
+/* Every reply of a replayed request comes through here. */
+static void count_answer(struct cgm_broker *broker, const struct cgm_result *result)
+{
+    if (result->status == CGM_EXECUTOR_LOST)
+        return; /* this replay is over */
+    broker->executor.replay.in_flight--;
+    pump(broker);
+}
+
+static void on_buffer(struct cgm_broker *broker, const struct cgm_call *call,
+                      const struct cgm_result *result)
+{
+    cgm_buffer_on_adopted(broker, call->object, result);
+    count_answer(broker, result);
+}
+
+static int step_buffers(struct cgm_broker *broker, struct cgm_replay *replay)
+{
+    struct cgm_buffer *buffer;
+    while ((buffer = cgm_registry_next(&broker->buffers, &replay->cursor))) {
+        struct cgm_call call = {.done = on_buffer, .object = buffer->id};
+        if (buffer->plan == 0 && buffer->ready)
+            return cgm_buffer_tell(broker, buffer, &call);
+    }
+    return CGM_NOT_FOUND;
+}
+
+static void on_session(struct cgm_broker *broker, const struct cgm_call *call,
+                       const struct cgm_result *result)
+{
+    struct cgm_session *session = cgm_registry_find(&broker->sessions, call->object);
+    if (session && result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST)
+        cgm_session_refuse(session, 0, result->status, result->detail);
+    count_answer(broker, result);
+}
+
+/* A session whose RingSetup came during this replay is there already. */
+static int step_sessions(struct cgm_broker *broker, struct cgm_replay *replay)
+{
+    struct cgm_session *session;
+    while ((session = cgm_registry_next(&broker->sessions, &replay->cursor))) {
+        struct cgm_call call = {.done = on_session, .object = session->id};
+        if (!session->added || session->ring.life == broker->executor.life)
+            continue;
+        int status = cgm_session_readd(session, &call);
+        if (status == CGM_OK)
+            return CGM_OK;
+        cgm_session_refuse(session, 0, status, "its ring cannot be made again");
+    }
+    return CGM_NOT_FOUND;
+}
+
+static void on_anything(struct cgm_broker *broker, const struct cgm_call *call,
+                        const struct cgm_result *result)
+{
+    if (result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST)
+        cgm_log_error("executor: object %ju of session %ju is not taken over: %s",
+                      (uintmax_t)call->object, (uintmax_t)call->other, result->detail);
+    count_answer(broker, result);
+}
+
+/* One session after the other, by the inner cursor through its holds. */
+static int step_grants(struct cgm_broker *broker, struct cgm_replay *replay, bool of_plans)
+{
+    struct cgm_buffer_hold *hold;
+    for (;;) {
+        struct cgm_session *session = cgm_registry_find(&broker->sessions, replay->cursor);
+        while (session && (hold = cgm_registry_next(&session->buffers, &replay->inner_cursor))) {
+            struct cgm_call call = {
+                .done = on_anything, .object = hold->buffer->id, .other = session->id};
+            if ((hold->buffer->plan != 0) == of_plans)
+                return cgm_buffer_tell_grant(session, hold, &call);
+        }
+        replay->inner_cursor = 0;
+        if (!cgm_registry_next(&broker->sessions, &replay->cursor))
+            return CGM_NOT_FOUND;
+    }
+}
+
+static int step_buffer_grants(struct cgm_broker *broker, struct cgm_replay *replay)
+{
+    return step_grants(broker, replay, false);
+}
+
+static int step_plan_grants(struct cgm_broker *broker, struct cgm_replay *replay)
+{
+    return step_grants(broker, replay, true);
+}
+
+static int step_imports(struct cgm_broker *broker, struct cgm_replay *replay)
+{
+    struct cgm_import *import = cgm_registry_next(&broker->imports, &replay->cursor);
+    if (!import)
+        return CGM_NOT_FOUND;
+    struct cgm_call call = {.done = on_anything, .object = import->id, .other = import->session};
+    return cgm_import_tell(broker, import, &call);
+}
+
+static void on_comm(struct cgm_broker *broker, const struct cgm_call *call,
+                    const struct cgm_result *result)
+{
+    cgm_comm_on_added(broker, call->object, result);
+    count_answer(broker, result);
+}
+
+static int step_comms(struct cgm_broker *broker, struct cgm_replay *replay)
+{
+    struct cgm_comm *comm;
+    while ((comm = cgm_registry_next(&broker->comms, &replay->cursor))) {
+        struct cgm_call call = {.done = on_comm, .object = comm->id};
+        if (comm->state != CGM_COMM_FORMING && !comm->broken)
+            return cgm_comm_tell(broker, comm, &call);
+    }
+    return CGM_NOT_FOUND;
+}
+
+static void on_plan(struct cgm_broker *broker, const struct cgm_call *call,
+                    const struct cgm_result *result)
+{
+    cgm_plan_on_readded(broker, call->object, result);
+    count_answer(broker, result);
+}
+
+static int step_plans(struct cgm_broker *broker, struct cgm_replay *replay)
+{
+    struct cgm_plan *plan;
+    while ((plan = cgm_registry_next(&broker->plans, &replay->cursor))) {
+        struct cgm_call call = {.done = on_plan, .object = plan->id};
+        const struct cgm_comm *comm = cgm_registry_find(&broker->comms, plan->comm);
+        if (plan->ready && comm && !comm->broken)
+            return cgm_plan_tell(broker, plan, &call);
+    }
+    return CGM_NOT_FOUND;
+}
+
+static step_fn *const stages[] = {step_buffers, step_sessions, step_buffer_grants, step_imports,
+                                  step_comms,   step_plans,    step_plan_grants};
+#define STAGE_COUNT (sizeof(stages) / sizeof(stages[0]))
+
+/* A session without a ring gets the event without fds: it learns that there is an executor. */
+static void send_rings(struct cgm_broker *broker)
+{
+    uint64_t at = 0;
+    struct cgm_session *session;
+    Cgm__Ring none = CGM__RING__INIT;
+    none.executor_life = broker->executor.life;
+    while ((session = cgm_registry_next(&broker->sessions, &at))) {
+        if (session->ring.entries == 0 && session->greeted)
+            cgm_connection_send(&session->connection, CGM_MSG_RING, 0, &none.base, NULL, 0);
+        else if (session->ring.serial == 0)
+            cgm_session_send_ring(session);
+    }
+}
+
+static void finish(struct cgm_broker *broker)
+{
+    broker->executor.replay.stage = STAGE_COUNT + 1;
+    cgm_executor_on_replayed(broker);
+    send_rings(broker);
+}
+
+static void next_stage(struct cgm_replay *replay)
+{
+    replay->stage++;
+    replay->cursor = replay->inner_cursor = 0;
+}
+
+/* Keeps a few requests of the stage in flight; goes to the next one when all are answered. */
+static void pump(struct cgm_broker *broker)
+{
+    struct cgm_replay *replay = &broker->executor.replay;
+    while (replay->stage < STAGE_COUNT && replay->in_flight < IN_FLIGHT_MAX &&
+           broker->executor.state == CGM_EXECUTOR_REPLAYING) {
+        int status = stages[replay->stage](broker, replay);
+        if (status == CGM_OK)
+            replay->in_flight++;
+        else if (status != CGM_NOT_FOUND)
+            cgm_executor_give_up(broker, "no memory to hand everything over");
+        else if (replay->in_flight > 0)
+            return;
+        else
+            next_stage(replay);
+    }
+    if (replay->stage == STAGE_COUNT && broker->executor.state == CGM_EXECUTOR_REPLAYING)
+        finish(broker);
+}
+
+void cgm_replay_start(struct cgm_broker *broker)
+{
+    memset(&broker->executor.replay, 0, sizeof(broker->executor.replay));
+    pump(broker);
+}

@@ -1,0 +1,20 @@
+/* Hands the whole state to a new executor, in this order: sessions need memory, comms need
+ * sessions, plans need comms, and clients get their new rings last. One stage ends when all of its
+ * requests are answered; a few are in flight at a time. Objects can go away meanwhile, but none is
+ * added. */
+#ifndef CGM_REPLAY_H
+#define CGM_REPLAY_H
+
+#include <stdint.h>
+
+struct cgm_broker;
+
+struct cgm_replay {
+    unsigned stage;
+    uint64_t cursor, inner_cursor; /* of the stage's objects */
+    unsigned in_flight;
+};
+
+void cgm_replay_start(struct cgm_broker *broker);
+
+#endif

@@ -1,0 +1,266 @@
+#include "daemon/broker/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/buffer.h"
+#include "daemon/broker/comm.h"
+#include "daemon/broker/dispatch.h"
+#include "daemon/broker/import.h"
+#include "daemon/broker/log.h"
+#include "daemon/broker/plan.h"
+#include "daemon/broker/quota.h"
+
+#define QUEUED_BYTES_MAX (1u << 20)
+#define CALLS_MAX 128u /* of one session at the executor */
+/* Connections beyond max_sessions that are still told so, before they are just closed. */
+#define REFUSED_MAX 16u
+
+static void on_packet(void *owner, struct cgm_packet *packet)
+{
+    cgm_dispatch(owner, packet);
+}
+
+static void on_garbage(void *owner, uint32_t serial)
+{
+    cgm_session_refuse(owner, serial, CGM_BAD_MESSAGE,
+                       "the packet is truncated, or its header does not say what it has");
+}
+
+static void on_end(void *owner, const char *why)
+{
+    cgm_session_end(owner, why);
+}
+
+static void on_closed(void *owner)
+{
+    struct cgm_session *session = owner;
+    session->broker->closing_sessions--;
+    free(session);
+}
+
+static const struct cgm_connection_events events = {on_packet, on_garbage, on_end, on_closed};
+
+static int identify(struct cgm_session *session, int fd)
+{
+    struct ucred peer;
+    socklen_t length = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
+        return cgm_status_of_errno(errno);
+    session->pid = peer.pid;
+    session->uid = peer.uid;
+    session->gid = peer.gid;
+    return CGM_OK;
+}
+
+/* What the Hello will be refused with is decided now, while nothing else is known. */
+static void welcome_or_not(struct cgm_session *session, size_t sessions)
+{
+    char detail[256];
+    struct cgm_broker *broker = session->broker;
+    if (sessions > broker->config.max_sessions) {
+        session->refusal = CGM_QUOTA;
+        return;
+    }
+    session->refusal =
+        cgm_quota_take(broker, session->uid, CGM_QUOTA_SESSIONS, 1, detail, sizeof(detail));
+    session->counted = session->refusal == CGM_OK;
+}
+
+static struct cgm_session *session_new(struct cgm_broker *broker, int fd)
+{
+    struct cgm_session *session = calloc(1, sizeof(*session));
+    if (!session)
+        return NULL;
+    session->broker = broker;
+    session->id = ++broker->last_session;
+    session->ring.ring_fd = session->ring.wake_fd = session->ring.notify_fd = -1;
+    if (identify(session, fd) != CGM_OK ||
+        cgm_registry_add(&broker->sessions, session->id, session) != CGM_OK) {
+        free(session);
+        return NULL;
+    }
+    if (cgm_connection_open(&session->connection, &broker->loop, broker->wire, fd, QUEUED_BYTES_MAX,
+                            &events, session) != CGM_OK) {
+        cgm_registry_remove(&broker->sessions, session->id);
+        free(session);
+        return NULL;
+    }
+    return session;
+}
+
+void cgm_session_accept(void *owner, int fd)
+{
+    struct cgm_broker *broker = owner;
+    struct cgm_session *session = NULL;
+    if (broker->sessions.count < broker->config.max_sessions + REFUSED_MAX)
+        session = session_new(broker, fd);
+    if (!session) {
+        cgm_log_warning("socket %s: a client was refused: too many sessions or no memory",
+                        broker->listener.path);
+        close(fd);
+        return;
+    }
+    welcome_or_not(session, broker->sessions.count);
+    cgm_log_debug("session %ju: connected, pid %d uid %u", (uintmax_t)session->id,
+                  (int)session->pid, (unsigned)session->uid);
+    cgm_broker_tell_status(broker);
+}
+
+void cgm_session_end(struct cgm_session *session, const char *why)
+{
+    struct cgm_broker *broker = session->broker;
+    Cgm__SessionRemove remove = CGM__SESSION_REMOVE__INIT;
+    cgm_log_info("session %ju: %s (%s, pid %d) ended: %s", (uintmax_t)session->id,
+                 session->name[0] ? session->name : "unnamed",
+                 session->greeted ? "greeted" : "silent", (int)session->pid, why);
+    cgm_registry_remove(&broker->sessions, session->id);
+    remove.session = session->id;
+    if (session->added)
+        cgm_tell_executor(broker, CGM_MSG_SESSION_REMOVE, &remove.base);
+    cgm_plan_drop_all(session, 0);
+    cgm_comm_drop_all(session);
+    cgm_import_drop_all(session);
+    cgm_buffer_drop_all(session);
+    cgm_session_kill_ring(session, CGM_DAEMON_LOST);
+    if (session->counted)
+        cgm_quota_give(broker, session->uid, CGM_QUOTA_SESSIONS, 1);
+    broker->closing_sessions++;
+    cgm_connection_close(&session->connection);
+    cgm_broker_tell_status(broker);
+}
+
+void cgm_session_refuse(struct cgm_session *session, uint32_t serial, int status,
+                        const char *detail)
+{
+    cgm_answer_error(session->broker, session->id, serial, status, "%s", detail);
+    cgm_session_end(session, detail);
+}
+
+void cgm_session_count_call(struct cgm_broker *broker, uint64_t id, int change)
+{
+    struct cgm_session *session = id ? cgm_registry_find(&broker->sessions, id) : NULL;
+    if (!session)
+        return;
+    session->calls += (uint32_t)change;
+    cgm_connection_pause(&session->connection, session->calls >= CALLS_MAX);
+}
+
+static int negotiate(struct cgm_request *request, const Cgm__Hello *hello, uint32_t *ret_version)
+{
+    uint32_t version =
+        hello->max_version < CGM_PROTOCOL_MAX ? hello->max_version : CGM_PROTOCOL_MAX;
+    if (version < CGM_PROTOCOL_MIN || version < hello->min_version)
+        return cgm_refuse(request, CGM_VERSION,
+                          "the client speaks protocol %u to %u, the daemon (release %s) %u to %u",
+                          hello->min_version, hello->max_version, COMMGEMM_RELEASE,
+                          CGM_PROTOCOL_MIN, CGM_PROTOCOL_MAX);
+    *ret_version = version;
+    return CGM_OK;
+}
+
+static int check_hello(struct cgm_request *request, const Cgm__Hello *hello, uint32_t *ret_version)
+{
+    struct cgm_session *session = request->session;
+    const struct cgm_config *config = &request->broker->config;
+    if (session->greeted)
+        return cgm_refuse(request, CGM_EXISTS, "Hello was answered already");
+    if (hello->name && !cgm_name_is_valid(hello->name))
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT,
+                          "name of the program must be 1 to %u characters of [A-Za-z0-9._:-], the "
+                          "first none of . - :",
+                          CGM_NAME_BYTES_MAX);
+    if (session->refusal != CGM_OK)
+        return cgm_refuse(
+            request, session->refusal,
+            "sessions of uid %u: used %ju, allowed %ju; of all users: allowed %ju",
+            (unsigned)session->uid,
+            (uintmax_t)cgm_quota_used(request->broker, session->uid, CGM_QUOTA_SESSIONS),
+            (uintmax_t)config->quota_sessions, (uintmax_t)config->max_sessions);
+    return negotiate(request, hello, ret_version);
+}
+
+int cgm_session_on_hello(struct cgm_request *request)
+{
+    const Cgm__Hello *hello = (const Cgm__Hello *)request->message;
+    struct cgm_session *session = request->session;
+    struct cgm_executor *executor = &request->broker->executor;
+    Cgm__HelloReply reply = CGM__HELLO_REPLY__INIT;
+    int status = check_hello(request, hello, &reply.version);
+    if (status != CGM_OK)
+        return status;
+    if (hello->name)
+        strcpy(session->name, hello->name);
+    session->greeted = true;
+    reply.has_features = reply.has_session = reply.has_devices = reply.has_executor_life = 1;
+    reply.session = session->id;
+    reply.release = (char *)(uintptr_t)COMMGEMM_RELEASE;
+    reply.backend = executor->backend;
+    reply.devices = executor->n_devices;
+    reply.executor_life = cgm_executor_is_ready(executor) ? executor->life : 0;
+    cgm_log_info("session %ju: %s, pid %d uid %u", (uintmax_t)session->id,
+                 session->name[0] ? session->name : "unnamed", (int)session->pid,
+                 (unsigned)session->uid);
+    cgm_reply(request, CGM_MSG_HELLO_REPLY, &reply.base);
+    return CGM_OK;
+}
+
+int cgm_session_ensure_added(struct cgm_session *session)
+{
+    struct cgm_call nobody = {.done = NULL};
+    if (session->added)
+        return CGM_OK;
+    int status = cgm_session_readd(session, &nobody);
+    session->added = status == CGM_OK;
+    return status;
+}
+
+int cgm_session_on_submit(struct cgm_request *request)
+{
+    const Cgm__Submit *submit = (const Cgm__Submit *)request->message;
+    Cgm__SubmitForward forward = CGM__SUBMIT_FORWARD__INIT;
+    if (submit->entry.len != sizeof(struct cgm_entry))
+        return cgm_refuse(request, CGM_BAD_MESSAGE, "entry has %zu bytes; it must have %zu",
+                          submit->entry.len, sizeof(struct cgm_entry));
+    if (request->session->ring.entries != 0)
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT,
+                          "this session has a ring; its jobs must go through it");
+    struct cgm_call call = cgm_request_call(request, cgm_call_done_relay, 0);
+    forward.session = request->session->id;
+    forward.entry = submit->entry;
+    return cgm_call_executor(request->broker, CGM_MSG_SUBMIT_FORWARD, &forward.base, NULL, 0,
+                             &call);
+}
+
+int cgm_session_on_cancel(struct cgm_request *request)
+{
+    const Cgm__Cancel *cancel = (const Cgm__Cancel *)request->message;
+    Cgm__CancelForward forward = CGM__CANCEL_FORWARD__INIT;
+    struct cgm_call call = cgm_request_call(request, cgm_call_done_relay, 0);
+    forward.session = request->session->id;
+    forward.ticket = cancel->ticket;
+    return cgm_call_executor(request->broker, CGM_MSG_CANCEL_FORWARD, &forward.base, NULL, 0,
+                             &call);
+}
+
+void cgm_session_on_completion(struct cgm_broker *broker, const ProtobufCMessage *message)
+{
+    const Cgm__CompletionForward *forward = (const Cgm__CompletionForward *)message;
+    Cgm__Completion completion = CGM__COMPLETION__INIT;
+    completion.cqe = forward->cqe;
+    completion.has_phases = forward->has_phases;
+    completion.phases = forward->phases;
+    cgm_answer(broker, forward->session, 0, CGM_MSG_COMPLETION, &completion.base, NULL, 0);
+}
+
+void cgm_session_on_bad(struct cgm_broker *broker, const ProtobufCMessage *message)
+{
+    const Cgm__SessionBad *bad = (const Cgm__SessionBad *)message;
+    struct cgm_session *session = cgm_registry_find(&broker->sessions, bad->session);
+    if (session)
+        cgm_session_refuse(session, 0, CGM_BAD_MESSAGE, bad->detail);
+}

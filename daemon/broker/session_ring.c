@@ -1,0 +1,160 @@
+/* The ring of a session: made here, served by the executor, used by the client. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/log.h"
+#include "daemon/broker/session.h"
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void ring_close_fds(struct cgm_session_ring *ring)
+{
+    close_fd(&ring->ring_fd);
+    close_fd(&ring->wake_fd);
+    close_fd(&ring->notify_fd);
+}
+
+static void ring_close(struct cgm_session_ring *ring)
+{
+    ring_close_fds(ring);
+    cgm_ring_unmap(&ring->map);
+    ring->life = 0;
+}
+
+/* *ret_far_end is the executor's end of the notify socket, the caller's to close. */
+static int ring_open(struct cgm_session *session, uint64_t life, int *ret_far_end)
+{
+    struct cgm_session_ring *ring = &session->ring;
+    int pair[2];
+    int status = cgm_ring_create(ring->entries, session->id, life, &ring->ring_fd);
+    if (status != CGM_OK)
+        return status;
+    ring->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    status = ring->wake_fd < 0 ? cgm_status_of_errno(errno)
+                               : cgm_ring_map(ring->ring_fd, ring->entries, &ring->map);
+    if (status == CGM_OK &&
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        status = cgm_status_of_errno(errno);
+    if (status != CGM_OK) {
+        ring_close(ring);
+        return status;
+    }
+    ring->notify_fd = pair[0];
+    ring->life = life;
+    *ret_far_end = pair[1];
+    return CGM_OK;
+}
+
+int cgm_session_readd(struct cgm_session *session, const struct cgm_call *call)
+{
+    struct cgm_broker *broker = session->broker;
+    struct cgm_session_ring *ring = &session->ring;
+    Cgm__SessionAdd add = CGM__SESSION_ADD__INIT;
+    int fds[3], status;
+    if (!cgm_executor_hears(&broker->executor))
+        return CGM_NO_EXECUTOR;
+    add.session = session->id;
+    add.entries = ring->entries;
+    add.uid = session->uid;
+    add.has_pid = 1;
+    add.pid = (uint32_t)session->pid;
+    if (ring->entries == 0)
+        return cgm_call_executor(broker, CGM_MSG_SESSION_ADD, &add.base, NULL, 0, call);
+    status = ring_open(session, broker->executor.life, &fds[2]);
+    if (status != CGM_OK)
+        return status;
+    fds[0] = ring->ring_fd;
+    fds[1] = ring->wake_fd;
+    status = cgm_call_executor(broker, CGM_MSG_SESSION_ADD, &add.base, fds, 3, call);
+    close(fds[2]);
+    if (status != CGM_OK)
+        ring_close(ring);
+    return status;
+}
+
+void cgm_session_send_ring(struct cgm_session *session)
+{
+    struct cgm_session_ring *ring = &session->ring;
+    Cgm__Ring message = CGM__RING__INIT;
+    const int fds[3] = {ring->ring_fd, ring->wake_fd, ring->notify_fd};
+    if (ring->ring_fd < 0)
+        return;
+    message.entries = ring->entries;
+    message.executor_life = ring->life;
+    cgm_connection_send(&session->connection, CGM_MSG_RING, ring->serial, &message.base, fds, 3);
+    ring_close_fds(ring);
+    ring->serial = 0;
+}
+
+void cgm_session_kill_ring(struct cgm_session *session, int status)
+{
+    if (session->ring.map.header)
+        cgm_ring_kill(&session->ring.map, status);
+    ring_close(&session->ring);
+}
+
+static void on_added(struct cgm_broker *broker, const struct cgm_call *call,
+                     const struct cgm_result *result)
+{
+    struct cgm_session *session = cgm_registry_find(&broker->sessions, call->session);
+    if (!session)
+        return;
+    if (result->status == CGM_OK) {
+        cgm_session_send_ring(session);
+        return;
+    }
+    session->ring.serial = 0;
+    cgm_answer_error(broker, call->session, call->serial, result->status, "%s", result->detail);
+    if (result->status == CGM_EXECUTOR_LOST)
+        return; /* the next one serves it, and a Ring event tells */
+    ring_close(&session->ring);
+    session->ring.entries = 0;
+    session->added = false;
+}
+
+static int check_setup(struct cgm_request *request, uint32_t entries)
+{
+    const struct cgm_session *session = request->session;
+    if (cgm_ring_bytes(entries) == 0)
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT,
+                          "entries is %u; it must be a power of two from %u to %u", entries,
+                          CGM_RING_ENTRIES_MIN, CGM_RING_ENTRIES_MAX);
+    if (session->ring.map.header)
+        return cgm_refuse(request, CGM_EXISTS, "session %ju has a ring of %u entries already",
+                          (uintmax_t)session->id, session->ring.entries);
+    if (session->added && session->ring.entries == 0)
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT,
+                          "RingSetup must come before the session's first comm, buffer, import "
+                          "and job");
+    return CGM_OK;
+}
+
+/* Without an executor the wish is noted: a Ring event follows when there is one. */
+int cgm_session_on_ring_setup(struct cgm_request *request)
+{
+    const Cgm__RingSetup *setup = (const Cgm__RingSetup *)request->message;
+    struct cgm_session *session = request->session;
+    int status = check_setup(request, setup->entries);
+    if (status != CGM_OK)
+        return status;
+    session->ring.entries = setup->entries;
+    session->added = true;
+    if (!cgm_executor_hears(&request->broker->executor))
+        return cgm_refuse(request, CGM_NO_EXECUTOR, "%s", request->broker->executor.why);
+    struct cgm_call call = cgm_request_call(request, on_added, 0);
+    status = cgm_session_readd(session, &call);
+    session->ring.serial = status == CGM_OK ? request->serial : 0;
+    session->ring.entries = status == CGM_OK ? setup->entries : 0;
+    session->added = status == CGM_OK;
+    return status;
+}
