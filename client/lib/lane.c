@@ -72,18 +72,11 @@ void cgm_lane_free(struct cgm_lane *lane)
     free(lane);
 }
 
-/* The executor may publish sq_head later than a completion: then a free slot can meet a full sq. */
-static bool sq_is_full(struct cgm_lane *lane)
-{
-    if (!lane->ring.header || lane->sq_tail - lane->sq_head_seen < lane->entries)
-        return false;
-    lane->sq_head_seen = atomic_load_explicit(&lane->ring.header->sq_head, memory_order_acquire);
-    return lane->sq_tail - lane->sq_head_seen >= lane->entries;
-}
-
+/* A free slot means room in sq too, whatever sq_head says yet: the executor has read the sq slots
+ * of all jobs that ended, and those of the others are fewer than the entries. */
 struct cgm_slot *cgm_lane_take(struct cgm_lane *lane)
 {
-    if (lane->n_free == 0 || sq_is_full(lane))
+    if (lane->n_free == 0)
         return NULL;
     struct cgm_slot *slot = &lane->slots[lane->free[--lane->n_free]];
     lane->outstanding++;

@@ -43,7 +43,6 @@ struct cgm_lane {
     bool buried;               /* its executor is gone and every slot is ENDED or FREE */
     bool hung_up;              /* notify_fd has reached its end */
     uint32_t sq_tail, cq_head; /* what this side has published */
-    uint32_t sq_head_seen;     /* the executor's, as last looked up */
     uint32_t outstanding;      /* slots that are not FREE */
     uint32_t waiters;          /* threads that may look at the ring without the lock */
     uint32_t entries, n_free;

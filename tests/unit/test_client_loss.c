@@ -1,0 +1,201 @@
+/* What callers see when the executor or the daemon goes away. */
+#include "tests/unit/client_fixture.h"
+
+#include <errno.h>
+
+struct caller {
+    struct fixture *f;
+    int (*call)(struct fixture *f);
+    int status;
+    pthread_t thread;
+};
+
+static int join_for_ever(struct fixture *f)
+{
+    uint64_t comm;
+    return commgemm_comm_join_simple(f->client, FAKE_SILENT_NAME, 2, 0, &comm);
+}
+
+static int create_for_ever(struct fixture *f)
+{
+    struct commgemm_buffer buffer;
+    return commgemm_buffer_create(f->client, FAKE_SILENT_NAME, 4096, -1, 0, 0, &buffer);
+}
+
+static int wait_for_ever(struct fixture *f)
+{
+    struct commgemm_completion done = {.status = 1};
+    int status = commgemm_wait(f->client, 1, -1, &done);
+    return status == done.status ? status : COMMGEMM_INTERNAL;
+}
+
+static int wait_for_another(struct fixture *f)
+{
+    return commgemm_wait(f->client, 2, 100000, NULL);
+}
+
+static int wait_for_executor(struct fixture *f)
+{
+    int status;
+    while ((status = commgemm_wait_executor(f->client, -1)) == COMMGEMM_OK)
+        usleep(1000);
+    return status;
+}
+
+static int (*const calls[])(struct fixture *f) = {join_for_ever, create_for_ever, wait_for_ever,
+                                                  wait_for_another, wait_for_executor};
+#define N_CALLS (sizeof(calls) / sizeof(calls[0]))
+
+static void *call_in_thread(void *argument)
+{
+    struct caller *caller = argument;
+    caller->status = caller->call(caller->f);
+    return NULL;
+}
+
+static void join_bounded(pthread_t thread)
+{
+    struct timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 60;
+    assert_int_equal(pthread_timedjoin_np(thread, NULL, &limit), 0);
+}
+
+static void run_daemon_lost(int no_ring, uint64_t spin_ns)
+{
+    struct fixture f;
+    struct caller callers[N_CALLS];
+    struct commgemm_job job;
+    uint64_t ticket;
+    fixture_open(&f, NULL, 4, no_ring, spin_ns);
+    submit_noop(f.client, FAKE_HOLD_MS);
+    submit_noop(f.client, FAKE_HOLD_MS);
+    for (size_t i = 0; i < N_CALLS; i++) {
+        callers[i] = (struct caller){.f = &f, .call = calls[i]};
+        assert_int_equal(pthread_create(&callers[i].thread, NULL, call_in_thread, &callers[i]), 0);
+    }
+    usleep(30000);
+    double before = seconds();
+    fake_hang_up(f.fake);
+    for (size_t i = 0; i < N_CALLS; i++) {
+        join_bounded(callers[i].thread);
+        assert_int_equal(callers[i].status, COMMGEMM_DAEMON_LOST);
+    }
+    print_message("every waiting call had returned after %.1f ms\n", 1e3 * (seconds() - before));
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_NOOP;
+    assert_status(commgemm_submit(f.client, &job, &ticket), COMMGEMM_DAEMON_LOST);
+    assert_status(commgemm_comm_leave(f.client, 1), COMMGEMM_DAEMON_LOST);
+    fixture_close(&f);
+}
+
+static void test_daemon_lost(void **state)
+{
+    (void)state;
+    run_daemon_lost(0, 0);
+    run_daemon_lost(0, 10000000000);
+    run_daemon_lost(1, 0);
+}
+
+static void run_executor_lost(int no_ring)
+{
+    struct fixture f;
+    struct commgemm_completion done;
+    struct commgemm_info info;
+    struct commgemm_job job;
+    uint64_t ticket;
+    fixture_open(&f, NULL, 4, no_ring, 0);
+    for (int round = 1; round <= 3; round++) {
+        uint64_t ended = submit_noop(f.client, 0);
+        uint64_t held = submit_noop(f.client, FAKE_HOLD_MS);
+        if (!no_ring) /* it has ended, though nobody has looked */
+            while (fake_jobs(f.fake) < 2 * (uint64_t)round - 1)
+                usleep(100);
+        assert_ok(commgemm_wait_executor(f.client, 0));
+        fake_kill_executor(f.fake);
+        assert_ok(commgemm_wait(f.client, held, -1, &done));
+        assert_int_equal(done.status, COMMGEMM_EXECUTOR_LOST);
+        assert_true(done.detail[0]);
+        assert_ok(commgemm_wait(f.client, ended, -1, &done));
+        assert_int_equal(done.status, COMMGEMM_OK);
+        commgemm_job_init(&job);
+        job.kind = COMMGEMM_JOB_NOOP;
+        assert_int_equal(commgemm_submit(f.client, &job, &ticket),
+                         no_ring ? COMMGEMM_NO_EXECUTOR : COMMGEMM_EXECUTOR_LOST);
+        assert_refused(commgemm_wait_executor(f.client, 0), COMMGEMM_TIMEOUT, "no executor");
+        fake_start_executor(f.fake);
+        assert_ok(commgemm_wait_executor(f.client, -1));
+        assert_ok(commgemm_get_info(f.client, &info));
+        assert_int_equal(info.executor_life, round + 1);
+        /* Tickets go on: the refused submission took none. */
+        uint64_t next = submit_noop(f.client, 0);
+        assert_int_equal(next, held + 1);
+        assert_ok(commgemm_wait(f.client, next, -1, &done));
+        assert_int_equal(done.status, COMMGEMM_OK);
+        assert_int_equal(done.ticket, next);
+    }
+    fixture_close(&f);
+}
+
+static void test_executor_lost(void **state)
+{
+    (void)state;
+    run_executor_lost(0);
+    run_executor_lost(1);
+}
+
+/* A job of a dead ring may be taken long after the next ring came. */
+static void test_old_jobs_outlive_their_ring(void **state)
+{
+    struct fixture f;
+    struct commgemm_completion done;
+    uint64_t tickets[6];
+    (void)state;
+    fixture_open(&f, NULL, 4, 0, 0);
+    for (int life = 0; life < 3; life++) {
+        tickets[2 * life] = submit_noop(f.client, FAKE_HOLD_MS);
+        tickets[2 * life + 1] = submit_noop(f.client, FAKE_HOLD_MS);
+        fake_kill_executor(f.fake);
+        fake_start_executor(f.fake);
+        assert_int_equal(commgemm_wait(f.client, tickets[0], -1, NULL),
+                         life ? COMMGEMM_NOT_FOUND : COMMGEMM_OK);
+        assert_ok(commgemm_wait_executor(f.client, -1));
+    }
+    for (int i = 5; i > 0; i--) {
+        assert_ok(commgemm_wait(f.client, tickets[i], -1, &done));
+        assert_int_equal(done.status, COMMGEMM_EXECUTOR_LOST);
+    }
+    assert_ok(commgemm_wait(f.client, submit_noop(f.client, 0), -1, NULL));
+    fixture_close(&f);
+}
+
+static void test_connect_without_executor(void **state)
+{
+    struct fixture f;
+    struct commgemm_job job;
+    struct commgemm_info info;
+    uint64_t ticket;
+    (void)state;
+    fixture_open(&f, &(struct fake_options){.no_executor = true}, 4, 0, 0);
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_NOOP;
+    assert_ok(commgemm_get_info(f.client, &info));
+    assert_int_equal(info.executor_life, 0);
+    assert_status(commgemm_submit(f.client, &job, &ticket), COMMGEMM_NO_EXECUTOR);
+    assert_status(commgemm_wait_executor(f.client, 20), COMMGEMM_TIMEOUT);
+    fake_start_executor(f.fake);
+    assert_ok(commgemm_wait_executor(f.client, -1));
+    assert_ok(commgemm_wait(f.client, submit_noop(f.client, 0), -1, NULL));
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_daemon_lost),
+        cmocka_unit_test(test_executor_lost),
+        cmocka_unit_test(test_old_jobs_outlive_their_ring),
+        cmocka_unit_test(test_connect_without_executor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

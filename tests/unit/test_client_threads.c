@@ -1,0 +1,167 @@
+/* Many threads on one session while its executors die: every ticket ends exactly once. */
+#include "tests/unit/client_fixture.h"
+
+#include <stdatomic.h>
+
+#define THREADS 8
+#define JOBS 400
+#define BURST 6
+
+struct worker {
+    struct fixture *f;
+    unsigned seed;
+    uint64_t ok, lost;
+    pthread_t thread;
+};
+
+static atomic_uint running;
+static atomic_bool broken;
+
+static bool submit_one(struct worker *worker, uint64_t *ret_ticket)
+{
+    struct commgemm_job job;
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_NOOP;
+    for (;;) {
+        int status = commgemm_submit(worker->f->client, &job, ret_ticket);
+        if (status == COMMGEMM_OK)
+            return true;
+        if (status == COMMGEMM_RING_FULL)
+            return false;
+        if (status != COMMGEMM_EXECUTOR_LOST && status != COMMGEMM_NO_EXECUTOR)
+            atomic_store(&broken, true);
+        if (commgemm_wait_executor(worker->f->client, -1) != COMMGEMM_OK)
+            atomic_store(&broken, true);
+    }
+}
+
+static void take(struct worker *worker, uint64_t ticket)
+{
+    struct commgemm_completion done;
+    int status;
+    do
+        status =
+            commgemm_wait(worker->f->client, ticket, rand_r(&worker->seed) % 3 ? -1 : 1, &done);
+    while (status == COMMGEMM_TIMEOUT);
+    if (status != COMMGEMM_OK || done.ticket != ticket ||
+        (done.status != COMMGEMM_OK && done.status != COMMGEMM_EXECUTOR_LOST))
+        atomic_store(&broken, true);
+    worker->ok += done.status == COMMGEMM_OK;
+    worker->lost += done.status == COMMGEMM_EXECUTOR_LOST;
+}
+
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    uint64_t tickets[BURST];
+    for (unsigned done = 0; done < JOBS && !broken;) {
+        unsigned count = 0, wanted = 1 + (unsigned)rand_r(&worker->seed) % BURST;
+        while (count < wanted && submit_one(worker, &tickets[count]))
+            count++;
+        for (unsigned i = count; i-- > 0;)
+            take(worker, tickets[i]);
+        done += count;
+    }
+    atomic_fetch_sub(&running, 1);
+    return NULL;
+}
+
+static void kill_at_random(struct fixture *f)
+{
+    while (atomic_load(&running) > 0) {
+        usleep((unsigned)rand() % 4000);
+        fake_kill_executor(f->fake);
+        usleep((unsigned)rand() % 1000);
+        fake_start_executor(f->fake);
+    }
+}
+
+static void run(uint64_t spin_ns, uint64_t poller_spin_ns, bool poll_fd)
+{
+    struct fixture f;
+    struct worker workers[THREADS];
+    uint64_t ok = 0, lost = 0;
+    int fd;
+    fixture_open(&f, &(struct fake_options){.shuffle = true, .poller_spin_ns = poller_spin_ns}, 32,
+                 0, spin_ns);
+    if (poll_fd)
+        assert_ok(commgemm_poll_fd(f.client, &fd));
+    atomic_store(&running, THREADS);
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.f = &f, .seed = (unsigned)rand()};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    kill_at_random(&f);
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(workers[i].thread, NULL);
+        ok += workers[i].ok;
+        lost += workers[i].lost;
+    }
+    assert_false(broken);
+    assert_ok(commgemm_wait_executor(f.client, -1));
+    /* All of them gave back what they took. */
+    assert_int_equal(submit_noop(f.client, FAKE_HOLD_MS), ok + lost + 1);
+    print_message("%llu ended, %llu lost\n", (unsigned long long)ok, (unsigned long long)lost);
+    fixture_close(&f);
+}
+
+static void test_threads_sleeping(void **state)
+{
+    (void)state;
+    run(0, 0, false);
+}
+
+static void test_threads_spinning(void **state)
+{
+    (void)state;
+    run(20000, 50000, false);
+}
+
+static void test_threads_with_poll_fd(void **state)
+{
+    (void)state;
+    run(5000, 0, true);
+}
+
+static void *wait_for_last(void *argument)
+{
+    struct fixture *f = argument;
+    uint64_t ticket = submit_noop(f->client, FAKE_HOLD_MS);
+    return (void *)(intptr_t)(commgemm_wait(f->client, ticket, -1, NULL) + 1);
+}
+
+/* Everybody sleeps on a job of his own; one release must wake them all. */
+static void test_all_sleepers_wake(void **state)
+{
+    struct fixture f;
+    pthread_t threads[THREADS];
+    void *result;
+    (void)state;
+    fixture_open(&f, NULL, 32, 0, 0);
+    for (int round = 0; round < 30; round++) {
+        for (int i = 0; i < THREADS; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, wait_for_last, &f), 0);
+        usleep((unsigned)rand() % 3000);
+        while (fake_jobs(f.fake) < (uint64_t)(round + 1) * THREADS) {
+            fake_release(f.fake);
+            usleep(500);
+        }
+        for (int i = 0; i < THREADS; i++) {
+            pthread_join(threads[i], &result);
+            assert_int_equal((intptr_t)result, COMMGEMM_OK + 1);
+        }
+    }
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads_sleeping),
+        cmocka_unit_test(test_threads_spinning),
+        cmocka_unit_test(test_threads_with_poll_fd),
+        cmocka_unit_test(test_all_sleepers_wake),
+    };
+    seed_random();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
