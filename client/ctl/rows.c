@@ -5,20 +5,50 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/common/text_table.h"
 #include "proto/status.h"
 
 #define JSON_VERSION 1
+#define INTEGER_DIGITS_MAX 18u
+
+/* Copies the text with integers that jansson's 63 bits may not hold as strings. NULL: no memory. */
+static char *quote_long_integers(const char *json)
+{
+    char *copy = malloc(2 * strlen(json) + 1), *to = copy;
+    bool inside = false; /* a string */
+
+    while (copy != NULL && *json != '\0') {
+        size_t digits = inside ? 0 : strspn(json, "0123456789");
+        bool is_long = digits > INTEGER_DIGITS_MAX && to > copy && to[-1] != '.' && to[-1] != '-';
+        if (is_long)
+            *to++ = '"';
+        bool is_escape = inside && json[0] == '\\' && json[1] != '\0';
+        size_t length = digits > 0 ? digits : is_escape ? 2 : 1;
+        inside ^= *json == '"';
+        to = mempcpy(to, json, length);
+        json += length;
+        if (is_long)
+            *to++ = '"';
+    }
+    if (copy != NULL)
+        *to = '\0';
+    return copy;
+}
 
 json_t *cgm_rows_load(const char *json, const char *what)
 {
-    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
-    json_t *rows = json_object_get(root, what);
+    char *text = quote_long_integers(json);
 
+    if (text == NULL)
+        return NULL;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_t *rows = json_object_get(root, what);
     rows = json_is_array(rows) ? json_incref(rows) : NULL;
     json_decref(root);
+    free(text);
     return rows;
 }
 
