@@ -56,8 +56,10 @@ static void serve(struct cgm_seat *seat, uint32_t last_verb, cgm_crew_obey *obey
         obey(state, seat, verb, seat->board->argument);
         atomic_fetch_add_explicit(&seat->board->finished, 1, memory_order_release);
         cgm_futex_wake(&seat->board->finished);
-        if (verb == last_verb)
+        if (verb == last_verb) {
+            cgm_barrier_wait(&seat->board->step); /* the first to end is not taken for a death */
             exit(0);
+        }
     }
 }
 
@@ -93,6 +95,7 @@ int cgm_crew_start(struct cgm_crew *crew, uint32_t workers, const char *noun, ui
     memset(crew, 0, sizeof(*crew));
     crew->workers = workers;
     crew->noun = noun;
+    crew->last_verb = last_verb;
     crew->board = cgm_shared_alloc(sizeof(*crew->board));
     if (!crew->board)
         return fail(crew, CGM_NO_MEMORY, "no shared memory for the clients");
@@ -172,9 +175,11 @@ static int look(struct cgm_crew *crew)
     if (cgm_stop_signal())
         return fail(crew, CGM_CANCELLED, "ended by signal %d (%s)", cgm_stop_signal(),
                     strsignal(cgm_stop_signal()));
-    if (reap(crew, &killed, &how) < crew->workers)
-        return explain(crew, killed, how);
-    return CGM_OK;
+    if (reap(crew, &killed, &how) == crew->workers)
+        return CGM_OK;
+    if (crew->leaving && atomic_load(&crew->board->finished) == crew->workers)
+        return CGM_OK;
+    return explain(crew, killed, how);
 }
 
 int cgm_crew_order(struct cgm_crew *crew, uint32_t verb, uint32_t argument, const char *label,
@@ -184,6 +189,7 @@ int cgm_crew_order(struct cgm_crew *crew, uint32_t verb, uint32_t argument, cons
     struct cgm_progress progress;
     int status = CGM_OK;
     cgm_progress_init(&progress, stderr, label ? label : "", total);
+    crew->leaving = verb == crew->last_verb;
     board->verb = verb;
     board->argument = argument;
     atomic_store(&board->progress, 0);
@@ -195,9 +201,7 @@ int cgm_crew_order(struct cgm_crew *crew, uint32_t verb, uint32_t argument, cons
         if (finished == crew->workers)
             break;
         cgm_futex_wait(&board->finished, finished, LOOK_MS);
-        /* Workers end by themselves after the last order: not a death then. */
-        finished = atomic_load_explicit(&board->finished, memory_order_acquire);
-        if (finished != crew->workers && (status = look(crew)))
+        if ((status = look(crew)))
             break;
         if (label)
             cgm_progress_update(&progress, atomic_load(&board->progress));

@@ -40,7 +40,8 @@ struct cgm_seat {
 
 struct cgm_crew {
     struct cgm_crew_board *board;
-    uint32_t workers, orders;
+    uint32_t workers, orders, last_verb;
+    bool leaving;               /* the last order was given: workers end by themselves */
     const char *noun;           /* "rank" or "client", for messages */
     pid_t pids[CGM_CREW_MAX];   /* 0: reaped */
     struct cgm_failure failure; /* why the run is over; status 0: it is not */

@@ -183,6 +183,7 @@ static const struct cgm_option_table tables[] = {
 const struct cgm_program cgm_bench_program = {
     .name = "commgemm-bench",
     .summary = "measure and check GEMM + communication jobs",
+    .date = "2026-11-20",
     .usage = "[OPTION]...",
     .description = CGM_BENCH_DESCRIPTION,
     .tables = tables,

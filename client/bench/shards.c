@@ -81,7 +81,8 @@ bool cgm_shards_describe(const struct cgm_sizes *sizes,
     if (row == NULL)
         return false;
     const bool wanted[CGM_MATRIX_COUNT] = {true, true, sizes->bias, true, sizes->aux};
-    const bool transposed[CGM_MATRIX_COUNT] = {sizes->transa, sizes->transb};
+    const bool transposed[CGM_MATRIX_COUNT] = {sizes->transa, sizes->transb, false, false,
+                                               sizes->transa};
     memset(ret_matrices, 0, CGM_MATRIX_COUNT * sizeof(*ret_matrices));
     for (int i = 0; i < CGM_MATRIX_COUNT; i++) {
         int dtype = i == CGM_MATRIX_OUT || i == CGM_MATRIX_BIAS ? sizes->out_dtype : sizes->dtype;

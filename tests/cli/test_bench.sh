@@ -1,0 +1,168 @@
+#!/bin/sh
+# commgemm-bench with daemons of its own: checks, times, files, refusals, and what is left behind when
+# it is ended.
+set -eu
+build=$1
+bench=$build/bin/commgemm-bench
+
+work=$(mktemp -d)
+running=
+stop() {
+    [ -z "$running" ] || kill -KILL "$running" 2>/dev/null || :
+    rm -rf "$work"
+}
+trap stop EXIT
+trap 'exit 1' INT TERM HUP
+export TMPDIR="$work"
+
+fail() {
+    printf '%s\n' "$*" >&2
+    exit 1
+}
+
+# expect STATUS WORDS ARGUMENT...: the exit status, and the words on either output.
+expect() {
+    expected=$1 words=$2
+    shift 2
+    status=0
+    "$bench" "$@" >"$work/output" 2>&1 || status=$?
+    [ "$status" -eq "$expected" ] ||
+        fail "$*: exit status $status, expected $expected: $(cat "$work/output")"
+    grep -qF -- "$words" "$work/output" || fail "$*: lacks '$words': $(cat "$work/output")"
+}
+
+# has KEY...: in the last JSON report.
+has() {
+    for key in "$@"; do
+        grep -q "\"$key\":" "$work/report.json" || fail "no $key in $(cat "$work/report.json")"
+    done
+}
+
+# is KEY VALUE
+is() {
+    grep -q "\"$1\": $2,\{0,1\}\$" "$work/report.json" ||
+        fail "$1 is not $2 in $(cat "$work/report.json")"
+}
+
+# Nothing of a private daemon is left: no folder, no process that has its socket in its command line.
+expect_nothing_left() {
+    tries=0
+    while [ -n "$(find "$work" -mindepth 1 -maxdepth 1 -name 'commgemm-bench.*')" ] ||
+        grep -lsa "$work/commgemm-bench" /proc/[0-9]*/cmdline >/dev/null; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 100 ] || fail "left behind: $(ls "$work") $(grep -lsa "$work" /proc/[0-9]*/cmdline)"
+        sleep 0.1
+    done
+}
+
+"$bench" --help | sed -n 's/^.*--\([a-z][a-z-]*\).*/\1/p' | while read -r option; do
+    "$bench" --manual | sed 's/\\-/-/g' | grep -q -- "--$option" || fail "--$option is not in the manual"
+done
+if command -v mandoc >/dev/null; then
+    "$bench" --manual | mandoc -T lint -W warning || fail "mandoc complains"
+fi
+
+expect 1 "$work/no/such/file.json" --private=cpu --output-file "$work/no/such/file.json"
+expect 1 "$work/no/such/file.svg" --private=cpu --timeline "$work/no/such/file.svg"
+expect 3 "$work/nothing.sock" --socket "$work/nothing.sock" --op gemm
+expect 2 "fp8" --datatype fp8
+expect_nothing_left
+
+small="--private=cpu -m 96 -n 64 -k 80"
+# shellcheck disable=SC2086 # lists of words on purpose
+check() {
+    expect 0 "success" $small --validate --output-file "$work/report.json" "$@"
+    is success true
+    is validated true
+}
+for datatype in fp32 fp16 bf16; do
+    check --op ag_gemm --method ring_exchange --world 4 --datatype "$datatype" --bias --aux
+    check --op gemm_rs --method ring_exchange --world 2 --datatype "$datatype" --transa --transb
+done
+is algorithm '"split_pipelined_rs_p2p"'
+check --op gemm --method none --world 1 --accumulate
+check --op ag_gemm --world 2 --rows 48 --one-process
+check --op gemm_rs --world 2 --import --bias
+check --op ag_gemm --world 2 --no-ring
+check --op ag_gemm --world 4 --aggregate-ag --algorithm split_pipelined_ag_p2p
+check --op ag --world 4
+check --op rs --world 4
+check --op ar --world 4
+is max_error_ratio '[0-9.e+-]*'
+
+# shellcheck disable=SC2086
+expect 0 "no_overlap" $small --op ag_gemm --method ring_exchange --world 2 --benchmark --iters 5 \
+    --warmup 1 --output-file "$work/report.json" --timeline "$work/job.svg" --debug
+has backend op method algorithm reason world_size m n k datatype success max_error_ratio ms ms_min \
+    ms_max ms_p99 gemm_ms comm_ms serial_ms tflops num_splits aggregate_ag use_ce seed bias
+is backend '"cpu"'
+is op '"ag_gemm"'
+is method '"ring_exchange"'
+is world_size 2
+is iters 5
+is floor_ms null
+is floor_fraction null
+is overlap_efficiency null
+grep -q 'device 1 compute' "$work/job.svg" || fail "no row for device 1 in the timeline"
+grep -q '</svg>' "$work/job.svg" || fail "the timeline is cut off"
+# shellcheck disable=SC2086
+expect 0 "OpenBLAS" $small --op gemm --world 1 --iters 3 --output-file "$work/report.json"
+has openblas_ms
+
+# shellcheck disable=SC2086
+refuse() {
+    words=$1
+    shift
+    status=0
+    "$bench" $small "$@" >"$work/output" 2>&1 || status=$?
+    [ "$status" -ne 0 ] || fail "$*: was accepted"
+    grep -qF -- "$words" "$work/output" || fail "$*: lacks '$words': $(cat "$work/output")"
+}
+refuse pipeline --op ag_gemm --method pipeline
+refuse 97 --op ag_gemm -m 97 --world 2
+refuse ring_exchange --op ag_gemm --method ring_exchange --algorithm no_overlap
+refuse bulk_ag --op bulk_ag --method bulk
+expect_nothing_left
+
+expect 0 "million jobs" --private=cpu --op noop --iters 200 --output-file "$work/report.json"
+has backend op roundtrip_us_p50 roundtrip_us_p99 jobs_per_s socket_us_p50 raw_poll_us_p50
+
+# ended SIGNAL WHOM: in the middle of a long run.
+ended() {
+    "$bench" --private=cpu --op ag_gemm --world 2 -m 512 -n 512 -k 512 --iters 1000000 \
+        >"$work/output" 2>&1 &
+    running=$!
+    tries=0
+    until [ "$(pgrep -P "$running" -c commgemm-bench)" -eq 2 ] && sleep 0.5; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 300 ] || fail "no clients: $(cat "$work/output")"
+        sleep 0.1
+    done
+    case $2 in
+    worker) kill "-$1" "$(pgrep -P "$running" -n commgemm-bench)" ;;
+    *) kill "-$1" "$running" ;;
+    esac
+    status=0
+    wait "$running" || status=$?
+    running=
+    [ "$status" -ne 0 ] || fail "$1 to the $2: exit status 0"
+    expect_nothing_left_of_run
+}
+expect_nothing_left_of_run() {
+    # A parent that was killed cannot remove its folder; its processes end all the same.
+    tries=0
+    while grep -lsa "$work/commgemm-bench" /proc/[0-9]*/cmdline >/dev/null; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 100 ] || fail "still running: $(grep -lsa "$work" /proc/[0-9]*/cmdline)"
+        sleep 0.1
+    done
+}
+if command -v pgrep >/dev/null; then
+    ended TERM parent
+    ended INT parent
+    expect_nothing_left
+    ended KILL worker
+    grep -q "signal 9" "$work/output" || fail "the killed client is not named: $(cat "$work/output")"
+    expect_nothing_left
+    ended KILL parent
+fi
