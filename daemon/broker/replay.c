@@ -91,8 +91,10 @@ static int step_grants(struct cgm_broker *broker, struct cgm_replay *replay, boo
                 return cgm_buffer_tell_grant(session, hold, &call);
         }
         replay->inner_cursor = 0;
-        if (!cgm_registry_next(&broker->sessions, &replay->cursor))
+        if (!cgm_registry_next(&broker->sessions, &replay->cursor)) {
+            replay->cursor = UINT64_MAX; /* asked again, there is still nothing left */
             return CGM_NOT_FOUND;
+        }
     }
 }
 
