@@ -43,7 +43,7 @@ struct cgm_bench_results {
     bool wanted[CGM_VARIANT_COUNT]; /* take part in the run; the parent changes it between orders */
     _Atomic uint64_t stop_at;       /* iterations, warm-up included, after which the time is up */
     uint64_t warmups, iterations;   /* done by the last measurement */
-    struct cgm_sample last[CGM_CREW_MAX]; /* of the last CGM_DO_RUN, by worker */
+    struct cgm_sample last[CGM_CREW_MAX]; /* of CGM_DO_RUN and _TRACE, by worker */
 };
 
 struct cgm_bench {

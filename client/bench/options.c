@@ -343,7 +343,8 @@ static void take_given(const struct cgm_args *args, struct cgm_bench_options *op
         options->seed >>= 32; /* short enough to be typed again */
     if (!options->threads)
         options->threads = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
-    if (!options->validate && !options->lhs_file && !options->timeline && !options->debug)
+    bool else_asked = options->validate || options->lhs_file || options->timeline || options->debug;
+    if (options->iters_given || !else_asked)
         options->benchmark = true;
 }
 

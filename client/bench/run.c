@@ -97,6 +97,13 @@ static int set_up(struct run *run)
     return status;
 }
 
+/* Of the one job that was just run. */
+static void keep_time(struct run *run)
+{
+    run->validation.times_ns[CGM_VARIANT_JOB] =
+        cgm_bench_job_ns(run->bench.results->last, run->bench.workers, 1);
+}
+
 static int check(struct run *run)
 {
     struct cgm_bench *bench = &run->bench;
@@ -105,8 +112,7 @@ static int check(struct run *run)
     int status = cgm_crew_order(&run->crew, CGM_DO_LOAD, 0, NULL, 0);
     if (!status && needs_results(bench->options)) {
         status = cgm_crew_order(&run->crew, CGM_DO_RUN, CGM_VARIANT_JOB, "running", 0);
-        run->validation.times_ns[CGM_VARIANT_JOB] =
-            cgm_bench_job_ns(bench->results->last, bench->workers, 1);
+        keep_time(run);
     }
     return status;
 }
@@ -139,6 +145,8 @@ static int trace(struct run *run)
     int status = cgm_crew_order(&run->crew, CGM_DO_TRACE, 0, NULL, 0);
     if (status)
         return status;
+    if (!run->validation.times_ns[CGM_VARIANT_JOB])
+        keep_time(run);
     if (cgm_timeline_make(&run->bench, &timeline)) {
         snprintf(run->detail, CGM_BENCH_DETAIL_BYTES, "no memory for the timeline");
         return CGM_NO_MEMORY;

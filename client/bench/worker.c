@@ -189,9 +189,9 @@ static void run_checked(struct cgm_worker *worker, enum cgm_variant variant)
 
 static void trace(struct cgm_worker *worker)
 {
-    struct cgm_sample sample;
     cgm_barrier_wait(&worker->seat->board->step);
-    cgm_worker_run(worker, CGM_VARIANT_JOB, worker->bench->traces, &sample);
+    cgm_worker_run(worker, CGM_VARIANT_JOB, worker->bench->traces,
+                   &worker->bench->results->last[worker->seat->worker]);
 }
 
 void cgm_worker_obey(void *state, struct cgm_seat *seat, uint32_t verb, uint32_t argument)
