@@ -125,7 +125,7 @@ ctl status
 
 headline "where the time of one job goes: ag_gemm, ring_exchange"
 "$bin/commgemm-bench" --socket "$socket" --op ag_gemm --method ring_exchange --world "$world" \
-    -m 512 -n 2048 -k 512 --datatype bf16 --bias --timeline "$folder/timeline.svg" \
+    -m 2048 -n 256 -k 4096 --datatype bf16 --bias --timeline "$folder/timeline.svg" \
     >"$folder/timeline.txt"
 [ -s "$folder/timeline.svg" ] || die "no picture was drawn"
 printf 'picture: %s\n' "$folder/timeline.svg"

@@ -24,7 +24,7 @@ static void shards_open(const struct mlp *mlp, const char *socket, struct shards
     struct commgemm_connect_options options;
     commgemm_connect_options_init(&options);
     options.socket = socket;
-    options.name = "mlp report";
+    options.name = "mlp-report";
     ret_shards->mlp = mlp;
     mlp_check(commgemm_connect(&options, &ret_shards->client), "connect");
     for (int tensor = 0; tensor < MLP_TENSORS; tensor++) {
