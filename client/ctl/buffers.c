@@ -26,13 +26,16 @@ static int fail_buffer(const struct cgm_ctl *ctl, int status, const char *name)
     return cgm_ctl_fail(ctl, status, commgemm_last_error()[0] != '\0' ? detail : name, NULL);
 }
 
-/* A file that the system or its contents make unusable. */
+/* A file that the system or its contents make unusable, or that was interrupted. */
 static int fail_file(const struct cgm_ctl *ctl, int status, const char *detail)
 {
-    return cgm_ctl_fail(ctl, status, detail,
-                        status == CGM_IO
-                            ? "check the path, its permissions and the free space"
-                            : "write the file with numpy.save(FILE, array.astype('float32'))");
+    const char *fix = NULL;
+
+    if (status == CGM_IO)
+        fix = "check the path, its permissions and the free space";
+    if (status == CGM_INVALID_ARGUMENT)
+        fix = "write the file with numpy.save(FILE, array.astype('float32'))";
+    return cgm_ctl_fail(ctl, status, detail, fix);
 }
 
 static void unmap(struct mapped *mapped)

@@ -15,12 +15,13 @@ static const char *const result_names[] = {
     [CGM_FINDING_FAILURE] = "failure",
 };
 
-/* Rows with the keys of the daemon's own: check, result, text, fix. */
+/* Rows with the keys of the daemon's own (check, result, text, fix), and where it was checked: the
+ * same limit may differ between this process and the daemon's. */
 static int append_finding(json_t *rows, const char *check, const struct cgm_finding *finding)
 {
-    return json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s}", "check", check, "result",
-                                                 result_names[finding->result], "text",
-                                                 finding->text, "fix", finding->fix));
+    return json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:s}", "where", "here", "check",
+                                                 check, "result", result_names[finding->result],
+                                                 "text", finding->text, "fix", finding->fix));
 }
 
 static int append_local(const struct cgm_ctl *ctl, json_t *rows)
@@ -60,6 +61,16 @@ static void judge_release(commgemm_client *client, struct cgm_finding *ret)
                         info.release, info.protocol, info.backend);
 }
 
+static int extend_with_daemon_rows(json_t *rows, json_t *found)
+{
+    json_t *row;
+    size_t i;
+
+    json_array_foreach(
+        found, i, row) if (json_object_set_new(row, "where", json_string("daemon")) != 0) return -1;
+    return json_array_extend(rows, found);
+}
+
 /* The daemon's own rows; a failed query is a finding. */
 static int append_daemon(commgemm_client *client, json_t *rows)
 {
@@ -72,7 +83,7 @@ static int append_daemon(commgemm_client *client, json_t *rows)
         free(json);
     }
     if (found != NULL) {
-        int result = json_array_extend(rows, found);
+        int result = extend_with_daemon_rows(rows, found);
         json_decref(found);
         return result;
     }
@@ -109,42 +120,46 @@ static bool has_failure(const json_t *rows)
     return false;
 }
 
-/* The fix stands in a row of its own, below what was found. */
-static int fill_table(struct cgm_text_table *table, const json_t *rows)
+static const struct cgm_text_column columns[] = {
+    {"RESULT", CGM_ALIGN_LEFT},
+    {"WHERE", CGM_ALIGN_LEFT},
+    {"CHECK", CGM_ALIGN_LEFT},
+    {"FOUND", CGM_ALIGN_LEFT},
+};
+static const char *const keys[] = {"result", "where", "check", "text"};
+#define COLUMNS (sizeof(keys) / sizeof(keys[0]))
+
+/* What was found, and below it the fix. */
+static int add_finding(struct cgm_text_table *table, const json_t *row)
 {
-    char result[CGM_ROW_TEXT_BYTES], check[CGM_ROW_TEXT_BYTES], text[CGM_ROW_TEXT_BYTES];
-    const json_t *row;
-    size_t i;
+    char text[CGM_ROW_TEXT_BYTES];
     int failed = 0;
 
-    json_array_foreach(rows, i, row)
-    {
-        failed |= cgm_text_table_add(table, cgm_row_text(row, "result", CGM_ROW_PLAIN, result));
-        failed |= cgm_text_table_add(table, cgm_row_text(row, "check", CGM_ROW_PLAIN, check));
-        failed |= cgm_text_table_add(table, cgm_row_text(row, "text", CGM_ROW_PLAIN, text));
-        if (cgm_row_text(row, "fix", CGM_ROW_PLAIN, text)[0] == '\0' ||
-            strcmp(result, result_names[CGM_FINDING_OK]) == 0)
-            continue;
+    for (size_t c = 0; c < COLUMNS; c++)
+        failed |= cgm_text_table_add(table, cgm_row_text(row, keys[c], CGM_ROW_PLAIN, text));
+    if (strcmp(cgm_row_text(row, "result", CGM_ROW_PLAIN, text), result_names[CGM_FINDING_OK]) == 0)
+        return failed;
+    if (cgm_row_text(row, "fix", CGM_ROW_PLAIN, text)[0] == '\0')
+        return failed;
+    for (size_t c = 0; c + 1 < COLUMNS; c++)
         failed |= cgm_text_table_add(table, " ");
-        failed |= cgm_text_table_add(table, " ");
-        failed |= cgm_text_table_addf(table, "try: %s", text);
-    }
-    return failed;
+    return failed | cgm_text_table_addf(table, "try: %s", text);
 }
 
 static int print_findings(const json_t *rows)
 {
-    static const struct cgm_text_column columns[] = {
-        {"RESULT", CGM_ALIGN_LEFT}, {"CHECK", CGM_ALIGN_LEFT}, {"FOUND", CGM_ALIGN_LEFT}};
-    struct cgm_text_table *table = cgm_text_table_new(columns, 3);
+    struct cgm_text_table *table = cgm_text_table_new(columns, COLUMNS);
+    const json_t *row;
+    size_t i;
+    int failed = 0;
 
     if (table == NULL)
         return -1;
-    int result = fill_table(table, rows);
-    if (result == 0)
+    json_array_foreach(rows, i, row) failed |= add_finding(table, row);
+    if (failed == 0)
         cgm_text_table_print(table, stdout);
     cgm_text_table_free(table);
-    return result;
+    return failed;
 }
 
 int cgm_ctl_doctor(void *settings, int n_words, char **words)

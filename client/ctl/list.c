@@ -31,13 +31,10 @@ static const struct column sessions[] = {
     LEFT("ranks", "COMM:RANK", PLAIN),
 };
 static const struct column comms[] = {
-    RIGHT("id", "ID", PLAIN),
-    LEFT("name", "NAME", PLAIN),
-    RIGHT("size", "SIZE", PLAIN),
-    LEFT("uid", "OWNER", USER),
-    LEFT("mode", "MODE", MODE),
-    RIGHT("joined", "JOINED", PLAIN),
-    LEFT("missing", "MISSING RANKS", PLAIN),
+    RIGHT("id", "ID", PLAIN),      LEFT("name", "NAME", PLAIN),
+    RIGHT("size", "SIZE", PLAIN),  LEFT("uid", "OWNER", USER),
+    LEFT("mode", "MODE", MODE),    RIGHT("joined", "JOINED", PLAIN),
+    LEFT("broken", "BROKEN", YES), LEFT("missing", "MISSING RANKS", PLAIN),
 };
 static const struct column buffers[] = {
     RIGHT("id", "ID", PLAIN),

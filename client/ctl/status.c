@@ -6,7 +6,7 @@
 #include "client/ctl/rows.h"
 #include "proto/status.h"
 
-#define LABEL_CHARACTERS 14
+#define LABEL_CHARACTERS 15
 
 static const struct {
     const char *label, *key;
@@ -14,11 +14,14 @@ static const struct {
 } lines[] = {
     {"Release", "release", CGM_ROW_PLAIN},
     {"PID", "pid", CGM_ROW_PLAIN},
+    {"Socket", "socket", CGM_ROW_PLAIN},
     {"Up", "uptime_s", CGM_ROW_SECONDS},
     {"Backend", "backend", CGM_ROW_PLAIN},
     {"Devices", "devices", CGM_ROW_PLAIN},
     {"Executor PID", "executor_pid", CGM_ROW_PLAIN},
-    {"Executors", "executor_life", CGM_ROW_PLAIN},
+    {"Executor life", "executor_life", CGM_ROW_PLAIN},
+    {"Executor deaths", "executor_deaths", CGM_ROW_PLAIN},
+    {"Executor error", "executor_missing", CGM_ROW_PLAIN},
     {"Jobs launched", "jobs_launched", CGM_ROW_PLAIN},
     {"Jobs done", "jobs_done", CGM_ROW_PLAIN},
     {"Jobs failed", "jobs_failed", CGM_ROW_PLAIN},

@@ -49,8 +49,8 @@ printf 'text' >"$work/text.npy"
 expect 2 'no .npy file' buffers import x "$work/text.npy"
 
 "$ctl" doctor >"$work/doctor" || fail "doctor: $(cat "$work/doctor")"
-grep -q '^ok  *memfd ' "$work/doctor" || fail "doctor: no row about memfd"
-grep -q '^warning  *daemon ' "$work/doctor" || fail "doctor: no row about the daemon"
+grep -q '^ok  *here  *memfd ' "$work/doctor" || fail "doctor: no row about memfd"
+grep -q '^warning  *here  *daemon ' "$work/doctor" || fail "doctor: no row about the daemon"
 
 # Exit status of a verb whose output cannot be written.
 status=0
