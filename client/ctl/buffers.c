@@ -47,16 +47,16 @@ static void unmap(struct mapped *mapped)
 /* Opens and maps for reading. 0, or the exit status after saying why. */
 static int map_named(const struct cgm_ctl *ctl, const char *name, struct mapped *ret_mapped)
 {
-    int status = cgm_ctl_connect(ctl, &ret_mapped->client);
+    int result = cgm_ctl_connect(ctl, &ret_mapped->client);
 
-    if (status != CGM_OK)
-        return cgm_ctl_fail_call(ctl, status);
-    status = commgemm_buffer_open(ret_mapped->client, name, 0, 1, &ret_mapped->buffer);
+    if (result != 0)
+        return result;
+    int status = commgemm_buffer_open(ret_mapped->client, name, 0, 1, &ret_mapped->buffer);
     if (status == CGM_OK)
         status = commgemm_buffer_map(ret_mapped->client, &ret_mapped->buffer, &ret_mapped->address);
     if (status == CGM_OK)
         return 0;
-    int result = fail_buffer(ctl, status, name);
+    result = fail_buffer(ctl, status, name);
     commgemm_disconnect(ret_mapped->client);
     return result;
 }
@@ -76,15 +76,15 @@ static int print_buffer(const struct cgm_ctl *ctl, const char *name, uint64_t by
 static int create_named(const struct cgm_ctl *ctl, const char *name, uint64_t bytes,
                         struct mapped *ret_mapped)
 {
-    int status = cgm_ctl_connect(ctl, &ret_mapped->client);
+    int result = cgm_ctl_connect(ctl, &ret_mapped->client);
 
-    if (status != CGM_OK)
-        return cgm_ctl_fail_call(ctl, status);
-    status = commgemm_buffer_create(ret_mapped->client, name, bytes, (int)ctl->device, ctl->mode, 0,
-                                    &ret_mapped->buffer);
+    if (result != 0)
+        return result;
+    int status = commgemm_buffer_create(ret_mapped->client, name, bytes, (int)ctl->device,
+                                        ctl->mode, 0, &ret_mapped->buffer);
     if (status == CGM_OK)
         return 0;
-    int result = fail_buffer(ctl, status, name);
+    result = fail_buffer(ctl, status, name);
     commgemm_disconnect(ret_mapped->client);
     return result;
 }
@@ -311,11 +311,12 @@ int cgm_ctl_buffer_destroy(void *settings, int n_words, char **words)
     commgemm_client *client;
 
     (void)n_words;
-    int status = cgm_ctl_connect(ctl, &client);
+    int result = cgm_ctl_connect(ctl, &client);
+    if (result != 0)
+        return result;
+    int status = commgemm_buffer_destroy(client, words[0]);
     if (status != CGM_OK)
-        return cgm_ctl_fail_call(ctl, status);
-    status = commgemm_buffer_destroy(client, words[0]);
-    int result = status == CGM_OK ? 0 : fail_buffer(ctl, status, words[0]);
+        result = fail_buffer(ctl, status, words[0]);
     commgemm_disconnect(client);
     return result;
 }

@@ -31,6 +31,9 @@ int cgm_ctl_fail(const struct cgm_ctl *ctl, int status, const char *detail, cons
 int cgm_ctl_fail_call(const struct cgm_ctl *ctl, int status);
 
 /* Opens a session on the chosen socket, without shared memory. OK or a status; says nothing. */
+int cgm_ctl_try_connect(const struct cgm_ctl *ctl, commgemm_client **ret_client);
+
+/* The same for verbs that need it: returns 0 or, after saying why, the exit status. */
 int cgm_ctl_connect(const struct cgm_ctl *ctl, commgemm_client **ret_client);
 
 /* The daemon's answer to a query as JSON text, to be freed. Returns 0 or, after saying why, the

@@ -97,7 +97,7 @@ static int append_connection(const struct cgm_ctl *ctl, json_t *rows)
     struct cgm_finding finding;
     commgemm_client *client;
 
-    int status = cgm_ctl_connect(ctl, &client);
+    int status = cgm_ctl_try_connect(ctl, &client);
     if (status != CGM_OK) {
         judge_failed_connect(status, &finding);
         return append_finding(rows, "daemon", &finding);

@@ -22,7 +22,7 @@ int cgm_ctl_fail_call(const struct cgm_ctl *ctl, int status)
     return cgm_ctl_fail(ctl, status, commgemm_last_error(), NULL);
 }
 
-int cgm_ctl_connect(const struct cgm_ctl *ctl, commgemm_client **ret_client)
+int cgm_ctl_try_connect(const struct cgm_ctl *ctl, commgemm_client **ret_client)
 {
     struct commgemm_connect_options options;
 
@@ -33,15 +33,28 @@ int cgm_ctl_connect(const struct cgm_ctl *ctl, commgemm_client **ret_client)
     return commgemm_connect(&options, ret_client);
 }
 
+int cgm_ctl_connect(const struct cgm_ctl *ctl, commgemm_client **ret_client)
+{
+    int status = cgm_ctl_try_connect(ctl, ret_client);
+
+    if (status == CGM_OK)
+        return 0;
+    return cgm_ctl_fail(ctl, status, commgemm_last_error(),
+                        status == CGM_PERMISSION
+                            ? "join the socket's group, or set socket_mode or socket_group in "
+                              "commgemmd.conf"
+                            : NULL);
+}
+
 int cgm_ctl_query(const struct cgm_ctl *ctl, const char *what, char **ret_json)
 {
     commgemm_client *client;
 
-    int status = cgm_ctl_connect(ctl, &client);
-    if (status != CGM_OK)
-        return cgm_ctl_fail_call(ctl, status);
-    status = commgemm_query(client, what, ret_json);
-    int result = status == CGM_OK ? 0 : cgm_ctl_fail_call(ctl, status);
+    int result = cgm_ctl_connect(ctl, &client);
+    if (result != 0)
+        return result;
+    int status = commgemm_query(client, what, ret_json);
+    result = status == CGM_OK ? 0 : cgm_ctl_fail_call(ctl, status);
     commgemm_disconnect(client);
     return result;
 }

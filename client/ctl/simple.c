@@ -13,11 +13,14 @@ int cgm_ctl_drain(void *settings, int n_words, char **words)
 
     (void)n_words;
     (void)words;
-    int status = cgm_ctl_connect(ctl, &client);
+    int result = cgm_ctl_connect(ctl, &client);
+    if (result != 0)
+        return result;
+    int status = commgemm_drain(client, ctl->undo);
     if (status != CGM_OK)
-        return cgm_ctl_fail_call(ctl, status);
-    status = commgemm_drain(client, ctl->undo);
-    int result = status == CGM_OK ? 0 : cgm_ctl_fail_call(ctl, status);
+        result =
+            cgm_ctl_fail(ctl, status, commgemm_last_error(),
+                         status == CGM_PERMISSION ? "run it as the daemon's user or root" : NULL);
     commgemm_disconnect(client);
     return result;
 }
