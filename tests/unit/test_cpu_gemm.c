@@ -91,12 +91,15 @@ static void test_more_than_one_block(void **state)
     (void)state;
     struct cgm_backend *backend = fixture_open(0);
     struct cgm_queue *queue = fixture_queue(backend, 0);
-    for (int i = 0; i < 9; i++) {
+    /* Each size above a block, with and without bias and accumulation. */
+    for (int i = 0; i < 12; i++) {
         int types[3] = {(int)pick(0, 2), (int)pick(0, 2), (int)pick(0, 2)};
+        types[pick(0, 2)] = (int)pick(1, 2);
         uint64_t size[3] = {pick(1, 100), pick(1, 100), pick(1, 100)};
         size[i % 3] = pick(769, 2500);
         size[(i + 1) % 3] = pick(500, 1000);
-        multiply_and_check(backend, queue, size, types, (unsigned)pick(0, 95));
+        unsigned epilogue = (unsigned)i / 3 << 2, others = (unsigned)pick(0, 95) & ~12u;
+        multiply_and_check(backend, queue, size, types, epilogue | others);
     }
     ops->queue_free(queue);
     ops->close(backend);
