@@ -36,7 +36,7 @@ figure() {
 }
 
 rss_kib() {
-    sed -n 's/^VmRSS: *\([0-9]*\) kB/\1/p' "/proc/$1/status"
+    sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$1/status"
 }
 
 noop_figures() {
