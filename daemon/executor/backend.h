@@ -153,8 +153,30 @@ struct cgm_backend_ops {
 
     /* Counted operations since open, for tests and the benchmark: what allocated on the way. */
     uint64_t (*allocations)(struct cgm_backend *backend);
+
+    /* ---- what a backend may leave out: false, 0 or NULL ---- */
+
+    /* A device writes the host flags and wakes nobody: whoever awaits one polls. */
+    bool host_flags_need_polling;
+    /* How many queues one comm may have on a device; with more they could hold each other up. */
+    uint32_t queues_max;
+
+    /* The 64-byte handle of memory that was made with CGM_MEMORY_IPC. */
+    int (*mem_ipc_handle)(struct cgm_mem *mem, uint8_t *ret_handle);
+    /* Chooses and loads what a product of these shapes and types needs; mapping thread. Only the
+     * shapes, the types and the alignment of the views count. */
+    int (*prepare_gemm)(struct cgm_queue *queue, const struct cgm_gemm *gemm);
+    /* The run has failed, and everything of it that will ever be enqueued is: lets go of its waits
+     * whose signal will never come. Called until the run is through. The poller. */
+    void (*release_waits)(struct cgm_backend *backend, const struct cgm_run *run);
+    /* The run is through: the times of its phases, which were not known before. The poller. */
+    void (*finish_phases)(struct cgm_backend *backend, struct cgm_run *run);
+    /* Called every millisecond or so while a run is under way: ends the process, with a line in the
+     * log, when a device is lost. The poller. */
+    void (*check)(struct cgm_backend *backend);
 };
 
 extern const struct cgm_backend_ops cgm_backend_cpu;
+extern const struct cgm_backend_ops cgm_backend_cuda;
 
 #endif

@@ -10,6 +10,8 @@
 
 typedef unsigned long long ull;
 
+#define QUEUES_PER_RANK 2u /* compute and communication */
+
 void cgm_comm_ref(struct cgm_comm *comm)
 {
     comm->users++;
@@ -89,6 +91,19 @@ static bool comm_request_is_right(const Cgm__CommAdd *m, uint32_t n_devices)
     return true;
 }
 
+/* The device that has more of the comm's queues than it can run side by side, or -1. */
+static int crowded_device(const Cgm__CommAdd *m, uint32_t queues_max)
+{
+    for (size_t i = 0; queues_max > 0 && i < m->n_devices; i++) {
+        uint32_t queues = 0;
+        for (size_t j = 0; j < m->n_devices; j++)
+            queues += m->devices[j] == m->devices[i] ? QUEUES_PER_RANK : 0;
+        if (queues > queues_max)
+            return (int)m->devices[i];
+    }
+    return -1;
+}
+
 static bool devices_are_shared(const struct cgm_comm *comm)
 {
     for (uint32_t a = 0; a < comm->size; a++)
@@ -132,6 +147,13 @@ void cgm_comm_on_add(struct cgm_request *request)
         cgm_request_fail(request, CGM_INVALID_ARGUMENT,
                          "comm: 1 to %u ranks on devices 0 to %u are possible", CGM_COMM_SIZE_MAX,
                          executor->n_devices - 1);
+        return;
+    }
+    int crowded = crowded_device(m, executor->ops->queues_max);
+    if (crowded >= 0) {
+        cgm_request_fail(request, CGM_NOT_SUPPORTED,
+                         "comm: device %d has more than the %u ranks that it can run side by side",
+                         crowded, executor->ops->queues_max / QUEUES_PER_RANK);
         return;
     }
     struct cgm_comm *comm = comm_new(m, &executor->poller);

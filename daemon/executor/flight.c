@@ -8,6 +8,8 @@
 #include "daemon/executor/plan.h"
 #include "proto/status.h"
 
+#define LOOK_NS 1000000ull
+
 struct cgm_flight *cgm_flight_take(struct cgm_comm *comm)
 {
     struct cgm_flight *flight = comm->free_flights;
@@ -77,7 +79,8 @@ static int flight_enqueue(struct cgm_flight *flight, uint32_t rank)
     return CGM_INTERNAL;
 }
 
-/* On the device's thread. After the last signal the flight may be in other hands already. */
+/* On the device's thread. After the last signal, which is counted as enqueued before it is, the
+ * flight may be in other hands already. */
 static void flight_rank_run(struct cgm_task *task)
 {
     struct cgm_flight_rank *part = (struct cgm_flight_rank *)task;
@@ -91,6 +94,7 @@ static void flight_rank_run(struct cgm_task *task)
     int expected = CGM_OK, status = flight_enqueue(flight, rank);
     if (status != CGM_OK)
         atomic_compare_exchange_strong(&flight->run.status, &expected, status);
+    atomic_fetch_add(&flight->n_enqueued, 1);
     status = ops->signal(plan->ranks[rank].compute, plan->done[rank], epoch);
     if (status != CGM_OK) {
         cgm_executor_log(3, "plan %llu: rank %u cannot signal its end (%s): the executor ends",
@@ -104,6 +108,8 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
     struct cgm_plan *plan = flight->plan;
     struct cgm_executor *executor = plan->comm->poller->executor;
     flight->epoch = ++plan->epoch;
+    atomic_store(&flight->n_enqueued, 0);
+    flight->next_look_ns = now_ns + LOOK_NS;
     if (flight->kind != CGM_FLIGHT_POISON) {
         atomic_store(&flight->run.status, CGM_OK);
         atomic_store(&flight->run.n_phases, 0);
@@ -130,4 +136,18 @@ bool cgm_flight_is_done(const struct cgm_flight *flight)
         if (flight->launch.ops->flag_read(plan->done[__builtin_ctzll(mask)]) < flight->epoch)
             return false;
     return true;
+}
+
+void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns)
+{
+    const struct cgm_backend_ops *ops = flight->launch.ops;
+    struct cgm_backend *backend = flight->plan->comm->poller->executor->backend;
+    if (now_ns < flight->next_look_ns)
+        return;
+    flight->next_look_ns = now_ns + LOOK_NS;
+    if (ops->check)
+        ops->check(backend);
+    if (ops->release_waits && atomic_load(&flight->run.status) != CGM_OK &&
+        atomic_load(&flight->n_enqueued) == (uint32_t)__builtin_popcountll(flight->ranks_mask))
+        ops->release_waits(backend, &flight->run);
 }

@@ -25,9 +25,11 @@ struct cgm_flight {
     struct cgm_flight *next; /* in the comm's free list */
     struct cgm_plan *plan;
     enum cgm_flight_kind kind;
-    uint32_t chunk;      /* COPY_IN */
-    uint64_t ranks_mask; /* who takes part */
-    uint64_t epoch;      /* done flags reach it when a rank is through */
+    uint32_t chunk;              /* COPY_IN */
+    uint64_t ranks_mask;         /* who takes part */
+    uint64_t epoch;              /* done flags reach it when a rank is through */
+    _Atomic uint32_t n_enqueued; /* ranks whose part is in the queues */
+    uint64_t next_look_ns;
     struct cgm_run run;
     struct cgm_launch launch;
     struct cgm_flight_rank ranks[CGM_COMM_SIZE_MAX];
@@ -46,6 +48,10 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns);
 
 /* True when every rank is through. The flight's memory is the poller's again. */
 bool cgm_flight_is_done(const struct cgm_flight *flight);
+
+/* Looks after a flight that is not done, every LOOK_NS: the backend's health, and the waits of a
+ * run that failed. */
+void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns);
 
 /* Makes room for the phases of a run; false: out of memory, the run goes without. */
 bool cgm_flight_want_phases(struct cgm_flight *flight);

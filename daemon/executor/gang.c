@@ -530,10 +530,14 @@ static void watch(struct cgm_gang *gang, uint64_t now_ns)
 static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
 {
     if (!cgm_flight_is_done(gang->flight)) {
+        cgm_flight_look(gang->flight, now_ns);
         if (look_at_deadlines)
             watch(gang, now_ns);
         return false;
     }
+    const struct cgm_backend_ops *ops = gang->flight->launch.ops;
+    if (ops->finish_phases && gang->flight->run.phases)
+        ops->finish_phases(gang->comm->poller->executor->backend, &gang->flight->run);
     gang->status = atomic_load(&gang->flight->run.status);
     if (gang->status != CGM_OK) {
         cgm_detail(gang->detail, sizeof(gang->detail), 0, "job %llu of comm %llu: %s after %llu ms",
@@ -550,8 +554,10 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
 
 static bool step_failing(struct cgm_gang *gang, uint64_t now_ns)
 {
-    if (!cgm_flight_is_done(gang->flight))
+    if (!cgm_flight_is_done(gang->flight)) {
+        cgm_flight_look(gang->flight, now_ns);
         return false;
+    }
     each_written(gang, end_write);
     gang_end(gang, now_ns);
     return true;

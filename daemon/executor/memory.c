@@ -81,7 +81,22 @@ static void memory_answer(struct cgm_request *request, const struct cgm_memory *
         cgm_request_ok(request);
         return;
     }
-    int status = request->executor->ops->mem_export(memory->mem, &fd);
+    const struct cgm_backend_ops *ops = request->executor->ops;
+    const Cgm__BufferAlloc *asked = (const Cgm__BufferAlloc *)request->message;
+    if (asked->flags & CGM_MEMORY_IPC) {
+        uint8_t handle[64];
+        int made =
+            ops->mem_ipc_handle ? ops->mem_ipc_handle(memory->mem, handle) : CGM_NOT_SUPPORTED;
+        reply.has_ipc_handle = 1;
+        reply.ipc_handle = (ProtobufCBinaryData){sizeof(handle), handle};
+        if (made == CGM_OK)
+            cgm_request_answer(request, CGM_MSG_MEMORY, &reply.base, NULL, 0);
+        else
+            cgm_request_fail(request, made, "memory of buffer %llu has no cudaIpc handle",
+                             (unsigned long long)memory->id);
+        return;
+    }
+    int status = ops->mem_export(memory->mem, &fd);
     if (status != CGM_OK) {
         cgm_request_fail(request, status, "memory of buffer %llu cannot be exported",
                          (unsigned long long)memory->id);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "daemon/executor/memory.h"
+#include "daemon/executor/rehearse.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
@@ -132,6 +133,43 @@ static int make_warm_operands(struct cgm_plan *plan, uint32_t rank, struct cgm_e
     return status;
 }
 
+/* Every operand as large as a job of the plan can have it. Only shapes count: no memory behind. */
+static void full_operands(const struct cgm_plan *plan, uint32_t rank, struct cgm_view *ret_views)
+{
+    struct cgm_shape shape;
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
+        ret_views[i] = (struct cgm_view){0};
+        if (cgm_operation_operand(&plan->spec, plan->spec.m, i, &shape) == CGM_REQUIRED)
+            ret_views[i] = (struct cgm_view){.mem = plan->warm[rank],
+                                             .rows = shape.rows,
+                                             .cols = shape.cols,
+                                             .stride = shape.cols,
+                                             .dtype = shape.dtype};
+    }
+}
+
+/* Prepares the products of jobs that use the whole capacity. */
+static int rehearse(const struct cgm_plan *plan, const struct cgm_executor *executor)
+{
+    struct cgm_view(*views)[CGM_OPERAND_COUNT] = calloc(plan->spec.world, sizeof(*views));
+    int status = views ? CGM_OK : CGM_NO_MEMORY;
+    for (uint32_t rank = 0; views && rank < plan->spec.world; rank++)
+        full_operands(plan, rank, views[rank]);
+    struct cgm_launch launch = {
+        .ops = executor->ops,
+        .spec = &plan->spec,
+        .ranks = plan->ranks,
+        .epoch = 1,
+        .rows = plan->spec.m,
+        .accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE,
+        .operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])views,
+    };
+    for (uint32_t rank = 0; status == CGM_OK && rank < plan->spec.world; rank++)
+        status = cgm_rehearse(plan->algorithm, &launch, rank);
+    free(views);
+    return status;
+}
+
 static void plan_register_step(struct cgm_request *request);
 static void plan_discard_step(struct cgm_request *request);
 
@@ -146,7 +184,7 @@ static int plan_make(struct cgm_plan *plan, struct cgm_executor *executor, const
         if (status == CGM_OK)
             status = make_warm_operands(plan, rank, executor, plan->flight->views[rank]);
     }
-    return status;
+    return status == CGM_OK ? rehearse(plan, executor) : status;
 }
 
 static void plan_make_step(struct cgm_request *request)
@@ -317,6 +355,7 @@ bool cgm_plan_step_warming(struct cgm_poller *poller)
         struct cgm_plan *plan = *link;
         struct cgm_request *request = plan->creation;
         if (!cgm_flight_is_done(plan->flight)) {
+            cgm_flight_look(plan->flight, cgm_now_ns());
             link = &plan->next_warming;
             continue;
         }

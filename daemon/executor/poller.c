@@ -17,6 +17,8 @@
 #define SLEEP_WITH_GANGS_MS 10
 /* A stream's write wakes nobody: while one is awaited, sleeps are this short. */
 #define SLEEP_WITH_STREAMS_MS 1
+/* Where a device's flags wake nobody, the end of a job is polled for this long before a sleep. */
+#define SPIN_WITH_FLIGHTS_NS 20000000ull
 
 /* ---- being told ----------------------------------------------------------------------------- */
 
@@ -179,9 +181,23 @@ static bool gangs_have_work(struct cgm_poller *poller)
            (poller->warming && cgm_plan_step_warming(poller));
 }
 
+static bool anything_runs(const struct cgm_poller *poller)
+{
+    for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
+        if (gang->state == CGM_GANG_RUNNING || gang->state == CGM_GANG_FAILING)
+            return true;
+    return poller->warming != NULL;
+}
+
+/* Whether a device will write a flag and wake nobody. */
+static bool awaits_device(const struct cgm_poller *poller)
+{
+    return poller->executor->ops->host_flags_need_polling && anything_runs(poller);
+}
+
 static int sleep_limit_ms(const struct cgm_poller *poller)
 {
-    if (poller->idle_noops)
+    if (poller->idle_noops || awaits_device(poller))
         return SLEEP_WITH_STREAMS_MS;
     for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
         if (cgm_gang_awaits_stream(gang))
@@ -207,14 +223,6 @@ static void poller_sleep(struct cgm_poller *poller)
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-static bool anything_runs(const struct cgm_poller *poller)
-{
-    for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
-        if (gang->state == CGM_GANG_RUNNING || gang->state == CGM_GANG_FAILING)
-            return true;
-    return poller->warming != NULL;
-}
-
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -238,7 +246,8 @@ static void *poller_main(void *argument)
         uint64_t now_ns = cgm_now_ns();
         if (idle_since_ns == 0)
             idle_since_ns = now_ns;
-        if (now_ns - idle_since_ns < spin_ns) {
+        uint64_t limit_ns = awaits_device(poller) ? SPIN_WITH_FLIGHTS_NS : spin_ns;
+        if (now_ns - idle_since_ns < limit_ns) {
             relax();
             continue;
         }

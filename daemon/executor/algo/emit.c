@@ -65,9 +65,12 @@ struct cgm_emit cgm_emit_begin(const struct cgm_launch *launch, uint32_t rank)
 
 int cgm_emit_end(struct cgm_emit *emit)
 {
+    /* Whatever failed: what was pushed before is joined, so that no push outlives the job. */
+    int failure = emit->status;
+    emit->status = CGM_OK;
     signal_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_SENT, 1);
     await_flag(emit, CGM_EMIT_COMPUTE, emit->rank, CGM_EMIT_SENT, 1, 0, emit->rank);
-    return emit->status;
+    return failure != CGM_OK ? failure : emit->status;
 }
 
 uint32_t cgm_emit_target(const struct cgm_emit *emit, uint32_t distance)

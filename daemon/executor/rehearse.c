@@ -1,0 +1,51 @@
+#include "daemon/executor/rehearse.h"
+
+#include "proto/status.h"
+
+static int skip_copy(struct cgm_queue *queue, const struct cgm_copy *copy)
+{
+    (void)queue;
+    (void)copy;
+    return CGM_OK;
+}
+
+static int skip_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce)
+{
+    (void)queue;
+    (void)reduce;
+    return CGM_OK;
+}
+
+static int skip_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value)
+{
+    (void)queue;
+    (void)flag;
+    (void)value;
+    return CGM_OK;
+}
+
+static int skip_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,
+                     const struct cgm_label *label)
+{
+    (void)queue;
+    (void)flag;
+    (void)value;
+    (void)label;
+    return CGM_OK;
+}
+
+int cgm_rehearse(const struct cgm_algorithm *algorithm, const struct cgm_launch *launch,
+                 uint32_t rank)
+{
+    if (!launch->ops->prepare_gemm)
+        return CGM_OK;
+    struct cgm_backend_ops ops = *launch->ops;
+    ops.copy = skip_copy;
+    ops.reduce = skip_reduce;
+    ops.signal = skip_signal;
+    ops.wait = skip_wait;
+    ops.gemm = launch->ops->prepare_gemm;
+    struct cgm_launch rehearsal = *launch;
+    rehearsal.ops = &ops;
+    return algorithm->enqueue(&rehearsal, rank);
+}
