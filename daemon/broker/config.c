@@ -134,29 +134,50 @@ int cgm_config_set_pair(struct cgm_config *config, const char *pair, char *ret_d
     return cgm_config_set(config, key, equal + 1, ret_detail, size);
 }
 
-/* What the callback of the parser needs; the first error is kept. */
+/* What the callbacks of the parser need; the first error is kept. */
 struct reading {
     struct cgm_config *config;
+    FILE *file;
+    char *line;
+    size_t capacity;
     int status;
     char detail[512];
 };
 
-static void cut_comment(char *value)
+static void cut_comment(char *line)
 {
-    for (char *c = value; (c = strchr(c, '#')); c++)
-        if (c == value || isspace((unsigned char)c[-1])) {
-            while (c > value && isspace((unsigned char)c[-1]))
-                c--;
+    for (char *c = line; (c = strchr(c, '#')); c++)
+        if (c == line || isspace((unsigned char)c[-1])) {
             *c = '\0';
             return;
         }
+}
+
+/* Gives the parser lines without comments and indentation, which it would take for a continuation
+ * of the line before, and none longer than it can take. */
+static char *read_line(char *ret_line, int size, void *stream)
+{
+    struct reading *reading = stream;
+    if (getline(&reading->line, &reading->capacity, reading->file) < 0)
+        return NULL;
+    cut_comment(reading->line);
+    const char *begin = reading->line + strspn(reading->line, " \t\r\n");
+    size_t length = strcspn(begin, "\r\n");
+    if (length + 2 > (size_t)size) {
+        if (reading->status == CGM_OK)
+            reading->status =
+                cgm_detail(reading->detail, sizeof(reading->detail), CGM_INVALID_ARGUMENT,
+                           "the line is longer than %d bytes", size - 2);
+        length = 1; /* which is no key = value: the parser remembers the line */
+    }
+    snprintf(ret_line, (size_t)size, "%.*s\n", (int)length, begin);
+    return ret_line;
 }
 
 /* 0 makes the parser remember this line as the first bad one. */
 static int on_line(void *user, const char *section, const char *key, const char *value)
 {
     struct reading *reading = user;
-    char text[CGM_CONFIG_TEXT_BYTES + 64];
     if (reading->status != CGM_OK)
         return 0;
     if (section[0]) {
@@ -164,10 +185,8 @@ static int on_line(void *user, const char *section, const char *key, const char 
                                      "sections like [%s] have no meaning here", section);
         return 0;
     }
-    snprintf(text, sizeof(text), "%s", value);
-    cut_comment(text);
     reading->status =
-        cgm_config_set(reading->config, key, text, reading->detail, sizeof(reading->detail));
+        cgm_config_set(reading->config, key, value, reading->detail, sizeof(reading->detail));
     return reading->status == CGM_OK;
 }
 
@@ -192,7 +211,9 @@ int cgm_config_load(struct cgm_config *config, const char *path, char *ret_detai
     int status = open_file(path, &file, ret_detail, size);
     if (status != CGM_OK)
         return status;
-    int line = ini_parse_file(file, on_line, &reading);
+    reading.file = file;
+    int line = ini_parse_stream(read_line, &reading, on_line, &reading);
+    free(reading.line);
     fclose(file);
     if (line == 0)
         return CGM_OK;

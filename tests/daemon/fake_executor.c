@@ -1,0 +1,264 @@
+/* An executor without devices: it says yes to everything, gives out memfds, and fails on demand.
+ *
+ * $FAKE_EXECUTOR_DIR is a folder in which
+ *   messages             gets a line for every message that came in
+ *   die.<Message>        ends the process instead of an answer, once
+ *   drop.<Message>       leaves the message unanswered, as long as the file is there
+ *   error.<Message>      answers with the status in the file
+ *   garbage.<Message>    answers with bytes that are no packet, once
+ * A submitted RUN marks its `out` buffer as being written, and its number as submitted, in the
+ * journal, and never completes. A NOOP completes. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proto/journal.h"
+#include "proto/messages.h"
+#include "proto/packet.h"
+#include "proto/ring.h"
+#include "proto/status.h"
+
+#define LINK 3
+#define OBJECTS_MAX 65536u
+#define DEVICES_MAX 64u
+
+static const char *folder;
+static struct cgm_journal *journal;
+static uint32_t index_of_buffer[OBJECTS_MAX]; /* journal index + 1, by id */
+static uint32_t index_of_comm;                /* the last comm's journal index */
+
+static void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void note(const char *format, ...)
+{
+    char path[512], line[512];
+    va_list arguments;
+    snprintf(path, sizeof(path), "%s/messages", folder);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    va_start(arguments, format);
+    int length = vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    if (fd < 0 || write(fd, line, (size_t)length) < 0)
+        exit(9);
+    close(fd);
+}
+
+/* True when the fault is wanted; *ret_number is what its file says. */
+static bool fault(const char *kind, const char *message, bool once, int *ret_number)
+{
+    char path[512], text[32] = "";
+    snprintf(path, sizeof(path), "%s/%s.%s", folder, kind, message);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    if (read(fd, text, sizeof(text) - 1) > 0 && ret_number)
+        *ret_number = atoi(text);
+    close(fd);
+    if (once)
+        unlink(path);
+    return true;
+}
+
+static void answer(const struct cgm_packet *packet, int type, const ProtobufCMessage *message,
+                   const int *fds, unsigned n_fds)
+{
+    if (cgm_packet_send(LINK, (uint16_t)type, packet->header.serial, message, fds, n_fds) != CGM_OK)
+        exit(8);
+}
+
+static void answer_ok(const struct cgm_packet *packet)
+{
+    Cgm__Ok ok = CGM__OK__INIT;
+    answer(packet, CGM_MSG_OK, &ok.base, NULL, 0);
+}
+
+static int memory_new(uint64_t bytes)
+{
+    int fd = memfd_create("fake-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
+        exit(7);
+    return fd;
+}
+
+static void on_setup(struct cgm_packet *packet, const ProtobufCMessage *message)
+{
+    const Cgm__ExecutorSetup *setup = (const Cgm__ExecutorSetup *)message;
+    static char *texts[DEVICES_MAX];
+    static uint64_t bytes[DEVICES_MAX];
+    Cgm__ExecutorHello hello = CGM__EXECUTOR_HELLO__INIT;
+    journal = mmap(NULL, sizeof(*journal), PROT_READ | PROT_WRITE, MAP_SHARED, packet->fds[0], 0);
+    if (journal == MAP_FAILED || journal->magic != CGM_JOURNAL_MAGIC)
+        exit(6);
+    for (uint32_t i = 0; i < setup->devices; i++)
+        texts[i] = (char *)(uintptr_t) "fake";
+    note("life %ju\n", (uintmax_t)setup->life);
+    hello.version = 1;
+    hello.backend = (char *)(uintptr_t) "fake";
+    hello.n_device_uuid = hello.n_device_name = hello.n_device_bytes = setup->devices;
+    hello.device_uuid = hello.device_name = texts;
+    hello.device_bytes = bytes;
+    answer(packet, CGM_MSG_EXECUTOR_HELLO, &hello.base, NULL, 0);
+}
+
+static void on_session_add(struct cgm_packet *packet, const ProtobufCMessage *message)
+{
+    const Cgm__SessionAdd *add = (const Cgm__SessionAdd *)message;
+    note("session %ju entries %u fds %u\n", (uintmax_t)add->session, add->entries, packet->n_fds);
+    answer_ok(packet);
+}
+
+static void on_comm_add(struct cgm_packet *packet, const ProtobufCMessage *message)
+{
+    const Cgm__CommAdd *add = (const Cgm__CommAdd *)message;
+    index_of_comm = add->journal;
+    note("comm %ju burnt %ju\n", (uintmax_t)add->comm, (uintmax_t)add->burnt);
+    answer_ok(packet);
+}
+
+static void on_alloc(struct cgm_packet *packet, const ProtobufCMessage *message)
+{
+    const Cgm__BufferAlloc *alloc = (const Cgm__BufferAlloc *)message;
+    Cgm__Memory memory = CGM__MEMORY__INIT;
+    memory.id = alloc->id;
+    memory.bytes = (alloc->bytes + 4095) / 4096 * 4096;
+    index_of_buffer[alloc->id % OBJECTS_MAX] = alloc->journal + 1;
+    int fd = memory_new(memory.bytes);
+    answer(packet, CGM_MSG_MEMORY, &memory.base, &fd, 1);
+    close(fd);
+}
+
+static void on_adopt(struct cgm_packet *packet, const ProtobufCMessage *message)
+{
+    const Cgm__BufferAdopt *adopt = (const Cgm__BufferAdopt *)message;
+    index_of_buffer[adopt->id % OBJECTS_MAX] = adopt->journal + 1;
+    note("adopt %ju generation %u tainted %d fds %u\n", (uintmax_t)adopt->id, adopt->generation,
+         adopt->tainted, packet->n_fds);
+    answer_ok(packet);
+}
+
+static void on_plan_add(struct cgm_packet *packet, const ProtobufCMessage *message)
+{
+    const Cgm__PlanAdd *add = (const Cgm__PlanAdd *)message;
+    Cgm__PlanCreate *request = cgm__plan_create__unpack(NULL, add->request.len, add->request.data);
+    Cgm__PlanAdded added = CGM__PLAN_ADDED__INIT;
+    int fds[CGM_COMM_SIZE_MAX];
+    added.algorithm = 0;
+    added.reason = (char *)(uintptr_t) "it is a fake";
+    added.user_rows = request->m;
+    added.user_cols = request->n;
+    added.user_bytes = added.workspace_bytes = request->m * request->n * 4;
+    added.chunks = (uint32_t)add->n_buffer_ids;
+    for (size_t i = 0; i < add->n_buffer_ids; i++)
+        fds[i] = memory_new(added.user_bytes);
+    note("plan %016jx ranks %zu\n", (uintmax_t)add->id, add->n_buffer_ids);
+    answer(packet, CGM_MSG_PLAN_ADDED, &added.base, fds, (unsigned)add->n_buffer_ids);
+    for (size_t i = 0; i < add->n_buffer_ids; i++)
+        close(fds[i]);
+    cgm__plan_create__free_unpacked(request, NULL);
+}
+
+static void complete(uint64_t session, uint64_t ticket)
+{
+    Cgm__CompletionForward forward = CGM__COMPLETION_FORWARD__INIT;
+    struct cgm_cqe cqe = {.ticket = ticket};
+    forward.session = session;
+    forward.cqe.data = (uint8_t *)&cqe;
+    forward.cqe.len = sizeof(cqe);
+    cgm_packet_send(LINK, CGM_MSG_COMPLETION_FORWARD, 0, &forward.base, NULL, 0);
+}
+
+static void on_submit(struct cgm_packet *packet, const ProtobufCMessage *message)
+{
+    const Cgm__SubmitForward *forward = (const Cgm__SubmitForward *)message;
+    struct cgm_entry entry;
+    memcpy(&entry, forward->entry.data, sizeof(entry));
+    uint32_t index = index_of_buffer[entry.operand[CGM_OPERAND_OUT].id % OBJECTS_MAX];
+    answer_ok(packet);
+    if (entry.opcode == CGM_OPCODE_NOOP) {
+        complete(forward->session, entry.ticket);
+        return;
+    }
+    if (index)
+        atomic_fetch_add(&journal->writers[index - 1], 1);
+    atomic_store(&journal->comm_high[index_of_comm], entry.comm_number);
+}
+
+static void on_query(struct cgm_packet *packet, const ProtobufCMessage *message)
+{
+    char *keys[] = {(char *)(uintptr_t) "jobs_done"}, *values[] = {(char *)(uintptr_t) "7"};
+    Cgm__Row row = CGM__ROW__INIT, *rows[] = {&row};
+    Cgm__QueryReply reply = CGM__QUERY_REPLY__INIT;
+    (void)message;
+    row.n_key = row.n_value = 1;
+    row.key = keys;
+    row.value = values;
+    reply.n_row = 1;
+    reply.row = rows;
+    answer(packet, CGM_MSG_QUERY_REPLY, &reply.base, NULL, 0);
+}
+
+static const struct {
+    int type;
+    void (*handle)(struct cgm_packet *packet, const ProtobufCMessage *message);
+} rows[] = {
+    {CGM_MSG_EXECUTOR_SETUP, on_setup},  {CGM_MSG_SESSION_ADD, on_session_add},
+    {CGM_MSG_COMM_ADD, on_comm_add},     {CGM_MSG_BUFFER_ALLOC, on_alloc},
+    {CGM_MSG_BUFFER_ADOPT, on_adopt},    {CGM_MSG_PLAN_ADD, on_plan_add},
+    {CGM_MSG_SUBMIT_FORWARD, on_submit}, {CGM_MSG_QUERY, on_query},
+};
+
+static void handle(struct cgm_packet *packet, const ProtobufCMessage *message)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (rows[i].type == packet->header.type) {
+            rows[i].handle(packet, message);
+            return;
+        }
+    answer_ok(packet);
+}
+
+/* True when a fault took the place of the answer. */
+static bool misbehave(const struct cgm_packet *packet, const char *name)
+{
+    Cgm__Error error = CGM__ERROR__INIT;
+    int status = CGM_INTERNAL;
+    if (fault("die", name, true, NULL))
+        _exit(5);
+    if (fault("drop", name, false, NULL))
+        return true;
+    if (fault("garbage", name, true, NULL))
+        return send(LINK, "garbage", 7, MSG_NOSIGNAL) > 0;
+    if (!fault("error", name, false, &status))
+        return false;
+    error.status = status;
+    error.detail = (char *)(uintptr_t) "the test wants it";
+    answer(packet, CGM_MSG_ERROR, &error.base, NULL, 0);
+    return true;
+}
+
+int main(void)
+{
+    static struct cgm_packet packet;
+    folder = getenv("FAKE_EXECUTOR_DIR");
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (folder && cgm_packet_recv(LINK, 0, &packet) == CGM_OK) {
+        const char *name = cgm_message_name(packet.header.type);
+        ProtobufCMessage *message = cgm_packet_unpack(&packet);
+        if (!message)
+            return 4;
+        note("%s\n", name);
+        if (!misbehave(&packet, name))
+            handle(&packet, message);
+        cgm_message_free(message);
+        cgm_packet_close_fds(&packet);
+    }
+    return 0;
+}

@@ -1,0 +1,401 @@
+/* What happens to everybody when the executor ends, at any moment. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ENTRIES 16u
+
+static uint64_t kill_executor(struct client *client)
+{
+    uint64_t life = status_number(client, "executor_life");
+    pid_t pid = (pid_t)status_number(client, "executor_pid");
+    assert_true(life > 0 && pid > 0);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    return life;
+}
+
+static struct message *ring_set_up(struct client *client, struct cgm_ring *ret_ring)
+{
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    setup.entries = ENTRIES;
+    struct message *reply =
+        client_call(client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    assert_int_equal(reply->n_fds, 3);
+    assert_int_equal(cgm_ring_map(reply->fds[0], ENTRIES, ret_ring), CGM_OK);
+    return reply;
+}
+
+static void test_ring_arguments(void **state)
+{
+    static const uint32_t entries[] = {0, 1, 3, 100, 8192, UINT32_MAX};
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    struct cgm_ring ring;
+    struct client client;
+    client_open(&client, *state);
+    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
+        setup.entries = entries[i];
+        client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_INVALID_ARGUMENT,
+                     "power of two from 2 to 4096");
+    }
+    message_free(ring_set_up(&client, &ring));
+    setup.entries = 2;
+    client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_EXISTS, "16 entries");
+    cgm_ring_unmap(&ring);
+    client_close(&client);
+    client_open(&client, *state);
+    buffer_create(&client, NULL, 1, 0, NULL);
+    client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_INVALID_ARGUMENT, "before");
+    client_close(&client);
+}
+
+static void test_rings_are_killed_and_new_ones_come(void **state)
+{
+    struct cgm_ring old, fresh;
+    struct client client, observer;
+    int32_t status;
+    client_open(&client, *state);
+    client_open(&observer, *state);
+    struct message *first = ring_set_up(&client, &old);
+    assert_int_equal(((const Cgm__Ring *)first->body)->executor_life, 1);
+    old.entry[3].ticket = 1; /* in flight */
+    cgm_ring_set_done(&old, 4, 2, CGM_OK);
+    old.entry[4].ticket = 2; /* has ended */
+    uint64_t life = kill_executor(&observer);
+    struct message *lost = client_event(&client, CGM_MSG_EXECUTOR_LOST);
+    assert_int_equal(((const Cgm__ExecutorLost *)lost->body)->executor_life, life);
+    assert_int_equal(((const Cgm__ExecutorLost *)lost->body)->status, CGM_EXECUTOR_LOST);
+    message_free(lost);
+    assert_int_equal(atomic_load(&old.header->dead), CGM_EXECUTOR_LOST);
+    assert_true(cgm_ring_done(&old, 3, 1, &status));
+    assert_int_equal(status, CGM_EXECUTOR_LOST);
+    assert_true(cgm_ring_done(&old, 4, 2, &status));
+    assert_int_equal(status, CGM_OK);
+    struct message *second = client_event(&client, CGM_MSG_RING);
+    assert_int_equal(((const Cgm__Ring *)second->body)->executor_life, life + 1);
+    assert_int_equal(second->n_fds, 3);
+    assert_int_equal(cgm_ring_map(second->fds[0], ENTRIES, &fresh), CGM_OK);
+    assert_int_equal(fresh.header->executor_life, life + 1);
+    assert_int_equal(atomic_load(&fresh.header->dead), 0);
+    /* A session without a ring is told, too. */
+    second->next = client_event(&observer, CGM_MSG_RING);
+    assert_int_equal(second->next->n_fds, 0);
+    message_free(second->next);
+    message_free(second);
+    message_free(first);
+    cgm_ring_unmap(&old);
+    cgm_ring_unmap(&fresh);
+    client_close(&client);
+    client_close(&observer);
+}
+
+static void submit(struct client *client, uint32_t opcode, uint64_t ticket, uint64_t out,
+                   uint64_t number)
+{
+    struct cgm_entry entry = {.ticket = ticket, .opcode = opcode, .comm_number = number};
+    Cgm__Submit message = CGM__SUBMIT__INIT;
+    entry.operand[CGM_OPERAND_OUT].id = out;
+    message.entry.data = (uint8_t *)&entry;
+    message.entry.len = sizeof(entry);
+    client_ok(client, CGM_MSG_SUBMIT, &message.base);
+}
+
+static void test_submit_by_message(void **state)
+{
+    struct client client;
+    client_open(&client, *state);
+    for (uint64_t ticket = 1; ticket <= 100; ticket++)
+        submit(&client, CGM_OPCODE_NOOP, ticket, 0, 0);
+    for (uint64_t ticket = 1; ticket <= 100; ticket++) {
+        struct message *event = client_event(&client, CGM_MSG_COMPLETION);
+        const Cgm__Completion *completion = (const Cgm__Completion *)event->body;
+        struct cgm_cqe cqe;
+        assert_int_equal(completion->cqe.len, sizeof(cqe));
+        memcpy(&cqe, completion->cqe.data, sizeof(cqe));
+        assert_int_equal(cqe.ticket, ticket);
+        message_free(event);
+    }
+    client_close(&client);
+}
+
+static void expect_buffer(struct client *client, const char *id, const char *generation,
+                          const char *tainted)
+{
+    char value[32];
+    query_value(client, CGM_QUERY_BUFFERS, "id", id, "generation", value, sizeof(value));
+    assert_string_equal(value, generation);
+    query_value(client, CGM_QUERY_BUFFERS, "id", id, "tainted", value, sizeof(value));
+    assert_string_equal(value, tainted);
+}
+
+/* The journal says what was being written and which numbers are burnt. */
+static void test_everything_is_handed_to_the_next_executor(void **state)
+{
+    Cgm__BufferRewritten rewritten = CGM__BUFFER_REWRITTEN__INIT;
+    struct client client;
+    char line[128], value[64];
+    int fd;
+    client_open(&client, *state);
+    uint64_t comm = comm_join_all(&client, "tp", 2);
+    uint64_t written = buffer_create(&client, "written", 5000, 0, NULL);
+    uint64_t idle = buffer_create(&client, "idle", 5000, 0, &fd);
+    uint64_t plan = plan_create(&client, comm, 16);
+    assert_int_equal(pwrite(fd, "kept", 4, 0), 4);
+    assert_int_equal(written, 1);
+    assert_int_equal(idle, 2);
+    submit(&client, CGM_OPCODE_RUN, 1, written, 5);
+    submit(&client, CGM_OPCODE_RUN, 2, written, 6);
+    fake_wait_line(*state, "SubmitForward", line, sizeof(line));
+    assert_int_equal(status_number(&client, "jobs_done"), 7); /* the submits are through */
+    fake_forget_lines(*state);
+    kill_executor(&client);
+    message_free(client_event(&client, CGM_MSG_RING));
+    expect_buffer(&client, "1", "2", "true");
+    expect_buffer(&client, "2", "1", "false");
+    fake_wait_line(*state, "adopt 1 ", line, sizeof(line));
+    assert_string_equal(line, "adopt 1 generation 2 tainted 1 fds 1\n");
+    fake_wait_line(*state, "adopt 2 ", line, sizeof(line));
+    assert_string_equal(line, "adopt 2 generation 1 tainted 0 fds 1\n");
+    fake_wait_line(*state, "comm ", line, sizeof(line));
+    assert_string_equal(line, "comm 1 burnt 6\n");
+    fake_wait_line(*state, "plan ", line, sizeof(line));
+    snprintf(value, sizeof(value), "plan %016jx ranks 2\n", (uintmax_t)plan);
+    assert_string_equal(line, value);
+    assert_true(fake_has_line(*state, "Grant"));
+    rewritten.id = written;
+    client_ok(&client, CGM_MSG_BUFFER_REWRITTEN, &rewritten.base);
+    expect_buffer(&client, "1", "2", "false");
+    /* The user buffers of plans are new memory in each life. */
+    expect_buffer(&client, "3", "2", "false");
+    Cgm__BufferOpen open_request = CGM__BUFFER_OPEN__INIT;
+    open_request.name = (char *)(uintptr_t) "idle";
+    struct message *reply = client_call(&client, CGM_MSG_BUFFER_OPEN, &open_request.base, NULL, 0,
+                                        CGM_MSG_BUFFER_REPLY);
+    char bytes[5] = "";
+    assert_int_equal(pread(reply->fds[0], bytes, 4, 0), 4);
+    assert_string_equal(bytes, "kept");
+    message_free(reply);
+    close(fd);
+    client_close(&client);
+}
+
+/* Several deaths at every message of the replay; in the end everything is there. */
+static void test_death_in_the_middle_of_the_replay(void **state)
+{
+    static const char *const messages[] = {"ExecutorSetup", "BufferAdopt", "SessionAdd",
+                                           "Grant",         "CommAdd",     "PlanAdd"};
+    struct client client;
+    struct cgm_ring ring;
+    client_open(&client, *state);
+    message_free(ring_set_up(&client, &ring));
+    uint64_t comm = comm_join_all(&client, "tp", 2);
+    buffer_create(&client, "a", 1, 0, NULL);
+    plan_create(&client, comm, 16);
+    for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
+        fake_fault(*state, i % 2 ? "die" : "garbage", messages[i], "");
+        uint64_t life = kill_executor(&client);
+        struct message *event = client_event(&client, CGM_MSG_RING);
+        assert_int_equal(((const Cgm__Ring *)event->body)->executor_life, life + 2);
+        assert_int_equal(event->n_fds, 3);
+        message_free(event);
+        assert_int_equal(plan_create(&client, comm, 16), plan_create(&client, comm, 16));
+    }
+    assert_int_equal(status_number(&client, "plans"), 1);
+    cgm_ring_unmap(&ring);
+    client_close(&client);
+}
+
+static void test_pending_requests_fail(void **state)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    struct client client;
+    client_open(&client, *state);
+    create.bytes = 1;
+    create.name = (char *)(uintptr_t) "pending";
+    fake_fault(*state, "die", "BufferAlloc", "");
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_EXECUTOR_LOST, "");
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_NO_EXECUTOR, "");
+    wait_for_executor(&client);
+    fake_fault(*state, "die", "Grant", "");
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_EXECUTOR_LOST, "");
+    wait_for_executor(&client);
+    assert_int_equal(status_number(&client, "buffers"), 0);
+    uint64_t comm = comm_join_all(&client, "tp", 1);
+    fake_fault(*state, "die", "PlanAdd", "");
+    Cgm__PlanCreate plan = CGM__PLAN_CREATE__INIT;
+    plan.comm = comm;
+    plan.m = plan.n = plan.k = 2;
+    client_error(&client, CGM_MSG_PLAN_CREATE, &plan.base, NULL, 0, CGM_EXECUTOR_LOST, "");
+    wait_for_executor(&client);
+    assert_int_equal(status_number(&client, "plans"), 0);
+    assert_int_equal(status_number(&client, "buffers"), 0);
+    buffer_create(&client, "pending", 1, 0, NULL);
+    client_close(&client);
+}
+
+/* A complete comm that the executor had not taken yet is given to the next one: nobody notices. */
+static void test_death_while_a_comm_is_added(void **state)
+{
+    struct client client;
+    client_open(&client, *state);
+    fake_fault(*state, "die", "CommAdd", "");
+    comm_join_all(&client, "tp", 3);
+    assert_int_equal(status_number(&client, "executor_life"), 2);
+    client_close(&client);
+}
+
+static void test_refusals_reach_the_client(void **state)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    Cgm__PlanCreate plan = CGM__PLAN_CREATE__INIT;
+    struct client client;
+    char number[16];
+    client_open(&client, *state);
+    snprintf(number, sizeof(number), "%d", CGM_NO_MEMORY);
+    fake_fault(*state, "error", "BufferAlloc", number);
+    create.bytes = 1;
+    create.name = (char *)(uintptr_t) "refused";
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_NO_MEMORY,
+                 "the test wants it");
+    assert_int_equal(status_number(&client, "buffers"), 0);
+    plan.comm = comm_join_all(&client, "tp", 1);
+    plan.m = plan.n = plan.k = 2;
+    snprintf(number, sizeof(number), "%d", CGM_NOT_SUPPORTED);
+    fake_fault(*state, "error", "PlanAdd", number);
+    client_error(&client, CGM_MSG_PLAN_CREATE, &plan.base, NULL, 0, CGM_NOT_SUPPORTED,
+                 "the test wants it");
+    fake_heal(*state, "error", "PlanAdd");
+    message_free(
+        client_call(&client, CGM_MSG_PLAN_CREATE, &plan.base, NULL, 0, CGM_MSG_PLAN_REPLY));
+    client_close(&client);
+}
+
+/* Clients that die while the executor works for them leave nothing. */
+static void test_clients_die_with_requests_pending(void **state)
+{
+    static const char *const messages[] = {"BufferAlloc", "Grant", "PlanAdd", "CommAdd",
+                                           "SessionAdd"};
+    struct client observer;
+    client_open(&observer, *state);
+    for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
+        Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+        Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+        struct client client;
+        char line[128];
+        client_open(&client, *state);
+        if (i == 2) {
+            uint64_t comm = comm_join_all(&client, "tp", 2);
+            Cgm__PlanCreate plan = CGM__PLAN_CREATE__INIT;
+            plan.comm = comm;
+            plan.m = plan.n = plan.k = 2;
+            fake_fault(*state, "drop", messages[i], "");
+            client_send(&client, CGM_MSG_PLAN_CREATE, &plan.base, NULL, 0);
+        } else if (i == 3) {
+            fake_fault(*state, "drop", messages[i], "");
+            send_join(&client, "late", 1, 0, 0);
+        } else if (i == 4) {
+            fake_fault(*state, "drop", messages[i], "");
+            setup.entries = 4;
+            client_send(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0);
+        } else {
+            fake_fault(*state, "drop", messages[i], "");
+            create.bytes = 1;
+            client_send(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0);
+        }
+        fake_wait_line(*state, messages[i], line, sizeof(line));
+        client_close(&client);
+        wait_for_status(&observer, "sessions", 1);
+        fake_heal(*state, "drop", messages[i]);
+        fake_forget_lines(*state);
+        /* The answers that never came are failed by the executor's death. */
+        kill_executor(&observer);
+        message_free(client_event(&observer, CGM_MSG_RING));
+        assert_int_equal(status_number(&observer, "buffers"), 0);
+        assert_int_equal(status_number(&observer, "comms"), 0);
+        assert_int_equal(status_number(&observer, "plans"), 0);
+    }
+    client_close(&observer);
+}
+
+static void test_without_an_executor(void **state)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    struct daemon daemon;
+    struct client client;
+    char text[512];
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "executor=/nonexistent/executor", NULL);
+    client_open(&client, &daemon);
+    assert_int_equal(status_number(&client, "executor_life"), 0);
+    query_value(&client, CGM_QUERY_DOCTOR, "check", "\"executor\"", "text", text, sizeof(text));
+    assert_non_null(strstr(text, "/nonexistent/executor"));
+    create.bytes = 1;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_NO_EXECUTOR,
+                 "/nonexistent/executor");
+    setup.entries = 4;
+    client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_NO_EXECUTOR, "");
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+/* An executable that ends at once is tried again, less and less often, and the reason is told. */
+static void test_executor_that_ends_at_once(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    char text[512];
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "executor=/bin/false", NULL);
+    client_open(&client, &daemon);
+    query_value(&client, CGM_QUERY_DOCTOR, "check", "\"executor\"", "text", text, sizeof(text));
+    assert_non_null(strstr(text, "process"));
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+/* RingSetup without an executor is a wish that is granted when there is one. */
+static void test_ring_wish_is_remembered(void **state)
+{
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    struct client client;
+    client_open(&client, *state);
+    fake_fault(*state, "die", "ExecutorSetup", "");
+    kill_executor(&client);
+    message_free(client_event(&client, CGM_MSG_EXECUTOR_LOST));
+    setup.entries = 4;
+    struct message *reply =
+        client_reply(&client, client_send(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0));
+    expect_error(reply, CGM_NO_EXECUTOR, "");
+    struct message *event = client_event(&client, CGM_MSG_RING);
+    assert_int_equal(event->n_fds, 3);
+    assert_int_equal(((const Cgm__Ring *)event->body)->entries, 4);
+    message_free(event);
+    client_close(&client);
+}
+
+int main(void)
+{
+#define WITH_DAEMON(test) cmocka_unit_test_setup_teardown(test, daemon_set_up, daemon_tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_DAEMON(test_ring_arguments),
+        WITH_DAEMON(test_rings_are_killed_and_new_ones_come),
+        WITH_DAEMON(test_submit_by_message),
+        WITH_DAEMON(test_everything_is_handed_to_the_next_executor),
+        WITH_DAEMON(test_death_in_the_middle_of_the_replay),
+        WITH_DAEMON(test_pending_requests_fail),
+        WITH_DAEMON(test_death_while_a_comm_is_added),
+        WITH_DAEMON(test_refusals_reach_the_client),
+        WITH_DAEMON(test_clients_die_with_requests_pending),
+        WITH_DAEMON(test_ring_wish_is_remembered),
+        cmocka_unit_test(test_without_an_executor),
+        cmocka_unit_test(test_executor_that_ends_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

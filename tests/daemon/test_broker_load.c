@@ -1,0 +1,209 @@
+/* Many sessions, and sessions that do not read. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static unsigned count_fds(pid_t pid)
+{
+    char path[64];
+    unsigned count = 0;
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static long resident_kib(pid_t pid)
+{
+    char path[64], line[256];
+    long kib = 0;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "re");
+    while (fgets(line, sizeof(line), file))
+        if (strncmp(line, "VmRSS:", 6) == 0)
+            kib = atol(line + 6);
+    fclose(file);
+    return kib;
+}
+
+static bool sanitized(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return true;
+#else
+    return false;
+#endif
+}
+
+static void open_and_close(const struct daemon *daemon, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct client client;
+        client_open(&client, daemon);
+        if (i % 10 == 0)
+            buffer_create(&client, NULL, 4096, 0, NULL);
+        client_close(&client);
+    }
+}
+
+static void test_a_thousand_sessions_leave_nothing(void **state)
+{
+    const struct daemon *daemon = *state;
+    struct client observer;
+    client_open(&observer, daemon);
+    open_and_close(daemon, 100); /* what is allocated once, is */
+    wait_for_status(&observer, "sessions", 1);
+    unsigned fds = count_fds(daemon->pid);
+    long kib = resident_kib(daemon->pid);
+    open_and_close(daemon, 1000);
+    wait_for_status(&observer, "sessions", 1);
+    wait_for_status(&observer, "buffers", 0);
+    assert_int_equal(count_fds(daemon->pid), fds);
+    print_message("resident %ld KiB before, %ld KiB after\n", kib, resident_kib(daemon->pid));
+    if (!sanitized())
+        assert_true(resident_kib(daemon->pid) - kib < 512);
+    client_close(&observer);
+}
+
+static void test_memory_of_the_broker(void **state)
+{
+    enum { SESSIONS = 200 };
+    static struct client clients[SESSIONS];
+    const struct daemon *daemon = *state;
+    client_open(&clients[0], daemon);
+    wait_for_status(&clients[0], "sessions", 1);
+    long idle = resident_kib(daemon->pid);
+    for (int i = 1; i < SESSIONS; i++) {
+        Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+        client_open(&clients[i], daemon);
+        setup.entries = CGM_RING_ENTRIES_DEFAULT;
+        message_free(
+            client_call(&clients[i], CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING));
+    }
+    long each = (resident_kib(daemon->pid) - idle) / (SESSIONS - 1);
+    print_message("idle %ld KiB, %ld KiB a session with a ring\n", idle, each);
+    if (!sanitized()) {
+        assert_true(idle < 10 * 1024);
+        assert_true(each < 64);
+    }
+    for (int i = 0; i < SESSIONS; i++)
+        client_close(&clients[i]);
+}
+
+/* It asks and asks and never reads: it is cut off, others are served. */
+static void test_slow_reader(void **state)
+{
+    Cgm__Query query = CGM__QUERY__INIT;
+    struct client slow, other;
+    uint8_t bytes[64];
+    size_t size;
+    client_open(&other, *state);
+    for (int i = 0; i < 50; i++)
+        buffer_create(&other, NULL, 1, 0, NULL);
+    client_open(&slow, *state);
+    query.what = CGM_QUERY_BUFFERS;
+    static uint8_t packet[CGM_PACKET_BYTES_MAX];
+    assert_int_equal(cgm_packet_pack(CGM_MSG_QUERY, 1, &query.base, 0, packet, &size), CGM_OK);
+    assert_true(size <= sizeof(bytes));
+    int sent = 0;
+    while (sent < 100000 && send(slow.fd, packet, size, MSG_NOSIGNAL) == (ssize_t)size)
+        sent++;
+    assert_true(sent < 100000);
+    print_message("cut off after %d requests\n", sent);
+    wait_for_status(&other, "sessions", 1);
+    buffer_create(&other, NULL, 1, 0, NULL);
+    client_close(&slow);
+    client_close(&other);
+}
+
+/* A reader that is merely late gets everything, in order. */
+static void test_late_reader(void **state)
+{
+    enum { REQUESTS = 150 };
+    Cgm__Query query = CGM__QUERY__INIT;
+    struct client late, other;
+    client_open(&other, *state);
+    for (int i = 0; i < 20; i++)
+        buffer_create(&other, NULL, 1, 0, NULL);
+    client_open(&late, *state);
+    query.what = CGM_QUERY_BUFFERS;
+    uint32_t first = late.serial + 1;
+    for (int i = 0; i < REQUESTS; i++)
+        client_send(&late, CGM_MSG_QUERY, &query.base, NULL, 0);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        struct message *reply = client_reply(&late, first + i);
+        assert_int_equal(reply->type, CGM_MSG_QUERY_REPLY);
+        assert_null(late.events);
+        message_free(reply);
+    }
+    client_close(&late);
+    client_close(&other);
+}
+
+/* fds wait in the queue as well. */
+static void test_late_reader_of_fds(void **state)
+{
+    enum { REQUESTS = 400 };
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    struct client late;
+    client_open(&late, *state);
+    create.bytes = 1;
+    uint32_t first = late.serial + 1;
+    for (int i = 0; i < REQUESTS; i++)
+        client_send(&late, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        struct message *reply = client_reply(&late, first + i);
+        assert_int_equal(reply->type, CGM_MSG_BUFFER_REPLY);
+        assert_int_equal(reply->n_fds, 1);
+        message_free(reply);
+    }
+    client_close(&late);
+}
+
+static void test_long_listings_come_in_pages(void **state)
+{
+    enum { BUFFERS = 1000 };
+    Cgm__Query query = CGM__QUERY__INIT;
+    struct client client;
+    size_t rows = 0, pages = 0;
+    client_open(&client, *state);
+    for (int i = 0; i < BUFFERS; i++)
+        buffer_create(&client, NULL, 1, 0, NULL);
+    query.what = CGM_QUERY_BUFFERS;
+    for (bool more = true; more; pages++) {
+        struct message *reply =
+            client_call(&client, CGM_MSG_QUERY, &query.base, NULL, 0, CGM_MSG_QUERY_REPLY);
+        const Cgm__QueryReply *page = (const Cgm__QueryReply *)reply->body;
+        rows += page->n_row;
+        more = page->has_next;
+        query.has_after = 1;
+        query.after = page->next;
+        message_free(reply);
+    }
+    assert_int_equal(rows, BUFFERS);
+    assert_true(pages > 1);
+    client_close(&client);
+}
+
+int main(void)
+{
+#define WITH_DAEMON(test) cmocka_unit_test_setup_teardown(test, daemon_set_up, daemon_tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_DAEMON(test_a_thousand_sessions_leave_nothing),
+        WITH_DAEMON(test_memory_of_the_broker),
+        WITH_DAEMON(test_slow_reader),
+        WITH_DAEMON(test_late_reader),
+        WITH_DAEMON(test_late_reader_of_fds),
+        WITH_DAEMON(test_long_listings_come_in_pages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,388 @@
+/* Buffers, imports, plans: who may do what, and what goes when. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NOBODY 65534
+
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
+
+static void test_buffer_arguments(void **state)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    struct client client;
+    client_open(&client, *state);
+    create.bytes = 1;
+    for (size_t i = 0; i < bad_names_count; i++) {
+        create.name = (char *)(uintptr_t)bad_names[i];
+        client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_INVALID_ARGUMENT,
+                     "name");
+    }
+    create.name = NULL;
+    create.bytes = 0;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_INVALID_ARGUMENT,
+                 "bytes is 0");
+    create.bytes = UINT64_MAX;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_INVALID_ARGUMENT,
+                 "bytes is");
+    create.bytes = 1;
+    create.has_device = 1;
+    create.device = 4;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_INVALID_ARGUMENT,
+                 "from 0 to 3");
+    create.device = -1;
+    create.has_flags = 1;
+    create.flags = 6;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_INVALID_ARGUMENT,
+                 "flags is 6");
+    assert_int_equal(status_number(&client, "buffers"), 0);
+    client_close(&client);
+}
+
+static void test_unnamed_goes_with_its_session_named_stays(void **state)
+{
+    struct client one, two;
+    Cgm__BufferOpen open_request = CGM__BUFFER_OPEN__INIT;
+    Cgm__BufferDestroy destroy = CGM__BUFFER_DESTROY__INIT;
+    int fd;
+    client_open(&one, *state);
+    buffer_create(&one, NULL, 100, 0, NULL);
+    buffer_create(&one, "weights", 10000, 0, &fd);
+    assert_int_equal(pwrite(fd, "contents", 8, 5000), 8);
+    close(fd);
+    assert_int_equal(status_number(&one, "buffers"), 2);
+    client_close(&one);
+    client_open(&two, *state);
+    wait_for_status(&two, "buffers", 1);
+    open_request.name = destroy.name = (char *)(uintptr_t) "weights";
+    struct message *reply =
+        client_call(&two, CGM_MSG_BUFFER_OPEN, &open_request.base, NULL, 0, CGM_MSG_BUFFER_REPLY);
+    const Cgm__BufferReply *buffer = (const Cgm__BufferReply *)reply->body;
+    char bytes[9] = "";
+    assert_int_equal(buffer->bytes, 12288);
+    assert_int_equal(buffer->generation, 1);
+    assert_int_equal(pread(reply->fds[0], bytes, 8, 5000), 8);
+    assert_string_equal(bytes, "contents");
+    /* Destroyed: the name is free at once, the open reference works on. */
+    client_ok(&two, CGM_MSG_BUFFER_DESTROY, &destroy.base);
+    client_error(&two, CGM_MSG_BUFFER_DESTROY, &destroy.base, NULL, 0, CGM_NOT_FOUND, "weights");
+    buffer_create(&two, "weights", 1, 0, NULL);
+    assert_int_equal(status_number(&two, "buffers"), 2);
+    Cgm__BufferClose close_request = CGM__BUFFER_CLOSE__INIT;
+    close_request.id = buffer->id;
+    client_ok(&two, CGM_MSG_BUFFER_CLOSE, &close_request.base);
+    client_error(&two, CGM_MSG_BUFFER_CLOSE, &close_request.base, NULL, 0, CGM_NOT_FOUND, "open");
+    assert_int_equal(status_number(&two, "buffers"), 1);
+    message_free(reply);
+    client_close(&two);
+}
+
+static void test_names_are_taken_once(void **state)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    struct client client;
+    client_open(&client, *state);
+    buffer_create(&client, "one", 1, 0, NULL);
+    create.name = (char *)(uintptr_t) "one";
+    create.bytes = 1;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_EXISTS, "one");
+    client_close(&client);
+}
+
+static void test_read_only_open_gives_a_read_only_fd(void **state)
+{
+    Cgm__BufferOpen open_request = CGM__BUFFER_OPEN__INIT;
+    Cgm__BufferRewritten rewritten = CGM__BUFFER_REWRITTEN__INIT;
+    struct client one, two;
+    client_open(&one, *state);
+    client_open(&two, *state);
+    rewritten.id = open_request.id = buffer_create(&one, NULL, 4096, 0, NULL);
+    open_request.has_id = open_request.has_read_only = open_request.read_only = 1;
+    struct message *reply =
+        client_call(&two, CGM_MSG_BUFFER_OPEN, &open_request.base, NULL, 0, CGM_MSG_BUFFER_REPLY);
+    assert_false(((const Cgm__BufferReply *)reply->body)->writable);
+    assert_int_equal(pwrite(reply->fds[0], "x", 1, 0), -1);
+    assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, reply->fds[0], 0),
+                     MAP_FAILED);
+    message_free(reply);
+    client_error(&two, CGM_MSG_BUFFER_REWRITTEN, &rewritten.base, NULL, 0, CGM_PERMISSION,
+                 "for reading");
+    client_ok(&one, CGM_MSG_BUFFER_REWRITTEN, &rewritten.base);
+    client_close(&one);
+    client_close(&two);
+}
+
+/* Runs in a child of another uid; the status of an open, or 1 when something else went wrong. */
+static int open_as(const struct daemon *daemon, uid_t uid, const char *name, bool read_only,
+                   bool *ret_reopened)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        Cgm__BufferOpen request = CGM__BUFFER_OPEN__INIT;
+        struct client client;
+        char path[32];
+        int status = 0;
+        if (setgroups(0, NULL) < 0 || setgid(uid) < 0 || setuid(uid) < 0)
+            _exit(101);
+        client_open(&client, daemon);
+        request.name = (char *)(uintptr_t)name;
+        request.has_read_only = 1;
+        request.read_only = read_only;
+        struct message *reply = client_reply(
+            &client, client_send(&client, CGM_MSG_BUFFER_OPEN, &request.base, NULL, 0));
+        if (reply->type == CGM_MSG_ERROR)
+            _exit(-((const Cgm__Error *)reply->body)->status);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", reply->fds[0]);
+        status = read_only && open(path, O_RDWR) >= 0 ? 100 : 0;
+        _exit(status);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= 100);
+    *ret_reopened = WEXITSTATUS(status) == 100;
+    return *ret_reopened ? CGM_OK : -WEXITSTATUS(status);
+}
+
+static void test_permissions_by_mode(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t mode;
+        int write, read;
+    } rows[] = {
+        {"private", 0600, CGM_PERMISSION, CGM_PERMISSION},
+        {"group", 0660, CGM_PERMISSION, CGM_PERMISSION},
+        {"readable", 0604, CGM_PERMISSION, CGM_OK},
+        {"shared", 0606, CGM_OK, CGM_OK},
+        {"blind", 0602, CGM_PERMISSION, CGM_PERMISSION},
+    };
+    struct daemon daemon;
+    struct client client;
+    bool reopened;
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("needs root to become another uid\n");
+        skip();
+    }
+    daemon_init(&daemon);
+    chmod(daemon.folder, 0711);
+    daemon_start(&daemon, "socket_mode=0666", NULL);
+    client_open(&client, &daemon);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        buffer_create(&client, rows[i].name, 1, rows[i].mode, NULL);
+        assert_int_equal(open_as(&daemon, NOBODY, rows[i].name, false, &reopened), rows[i].write);
+        assert_int_equal(open_as(&daemon, NOBODY, rows[i].name, true, &reopened), rows[i].read);
+        assert_false(reopened);
+        assert_int_equal(open_as(&daemon, 0, rows[i].name, false, &reopened), CGM_OK);
+    }
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+static void test_quotas_say_asked_used_allowed(void **state)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    Cgm__BufferClose close_request = CGM__BUFFER_CLOSE__INIT;
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_bytes=21000", "quota_buffers=3", NULL);
+    client_open(&client, &daemon);
+    close_request.id = buffer_create(&client, NULL, 10000, 0, NULL); /* 12288 as rounded */
+    create.bytes = 9000;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_QUOTA,
+                 "asked for 9000, used 12288, allowed 21000");
+    create.bytes = 8600; /* fits as asked, not as rounded */
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_QUOTA, "allowed 21000");
+    buffer_create(&client, NULL, 1, 0, NULL);
+    buffer_create(&client, NULL, 1, 0, NULL);
+    create.bytes = 1;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_QUOTA,
+                 "asked for 1, used 3, allowed 3");
+    client_ok(&client, CGM_MSG_BUFFER_CLOSE, &close_request.base);
+    buffer_create(&client, NULL, 12000, 0, NULL);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+static void test_session_limits(void **state)
+{
+    Cgm__Hello hello = CGM__HELLO__INIT;
+    struct daemon daemon;
+    struct client one, two, three;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_sessions=2", NULL);
+    client_open(&one, &daemon);
+    wait_for_status(&one, "sessions", 1); /* the one that waited for the daemon is gone */
+    client_open(&two, &daemon);
+    client_connect(&three, &daemon);
+    hello.min_version = hello.max_version = 1;
+    client_error(&three, CGM_MSG_HELLO, &hello.base, NULL, 0, CGM_QUOTA, "used 2, allowed 2");
+    client_close(&three);
+    client_close(&two);
+    wait_for_status(&one, "sessions", 1);
+    client_open(&two, &daemon);
+    client_close(&two);
+    client_close(&one);
+    daemon_stop(&daemon);
+}
+
+/* ---- imports ----------------------------------------------------------------------------------
+ */
+
+static struct message *import(struct client *client, int fd, uint64_t offset, uint64_t length)
+{
+    Cgm__ImportCreate create = CGM__IMPORT_CREATE__INIT;
+    uint32_t kind = 1;
+    create.n_kind = create.n_offset = create.n_length = 1;
+    create.kind = &kind;
+    create.offset = &offset;
+    create.length = &length;
+    return client_reply(client, client_send(client, CGM_MSG_IMPORT_CREATE, &create.base, &fd, 1));
+}
+
+static void test_imports(void **state)
+{
+    Cgm__ImportRelease release = CGM__IMPORT_RELEASE__INIT;
+    struct client client;
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, 8192), 0);
+    client_open(&client, *state);
+    expect_error(import(&client, fd, 0, 4096), CGM_INVALID_ARGUMENT, "sealed");
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    expect_error(import(&client, fd, 4096, 8192), CGM_INVALID_ARGUMENT, "has 8192 bytes");
+    expect_error(import(&client, fd, UINT64_MAX - 4095, 8192), CGM_INVALID_ARGUMENT, "segment 0");
+    expect_error(import(&client, fd, 1, 4096), CGM_INVALID_ARGUMENT, "multiples of 4096");
+    expect_error(import(&client, fd, 0, 0), CGM_INVALID_ARGUMENT, "length");
+    assert_int_equal(status_number(&client, "imports"), 0);
+    struct message *reply = import(&client, fd, 4096, 4096);
+    assert_int_equal(reply->type, CGM_MSG_IMPORT_REPLY);
+    release.id = ((const Cgm__ImportReply *)reply->body)->id;
+    message_free(reply);
+    assert_int_equal(status_number(&client, "imports"), 1);
+    client_ok(&client, CGM_MSG_IMPORT_RELEASE, &release.base);
+    client_error(&client, CGM_MSG_IMPORT_RELEASE, &release.base, NULL, 0, CGM_NOT_FOUND, "import");
+    message_free(import(&client, fd, 0, 8192));
+    client_close(&client);
+    client_open(&client, *state);
+    wait_for_status(&client, "imports", 0);
+    client_close(&client);
+    close(fd);
+}
+
+/* ---- plans ------------------------------------------------------------------------------------
+ */
+
+static void test_equal_plans_are_one(void **state)
+{
+    Cgm__PlanDestroy destroy = CGM__PLAN_DESTROY__INIT;
+    struct client one, two;
+    client_open(&one, *state);
+    client_open(&two, *state);
+    uint32_t a = send_join(&one, "tp", 2, 0, 0), b = send_join(&two, "tp", 2, 1, 0);
+    struct message *reply = client_reply(&one, a);
+    uint64_t comm = ((const Cgm__CommReply *)reply->body)->id;
+    message_free(reply);
+    message_free(client_reply(&two, b));
+    uint64_t plan = plan_create(&one, comm, 16);
+    assert_int_equal(plan_create(&two, comm, 16), plan);
+    assert_int_not_equal(plan_create(&two, comm, 32), plan);
+    assert_int_equal(status_number(&one, "plans"), 2);
+    assert_int_equal(status_number(&one, "buffers"), 4);
+    destroy.id = plan;
+    client_ok(&one, CGM_MSG_PLAN_DESTROY, &destroy.base);
+    client_error(&one, CGM_MSG_PLAN_DESTROY, &destroy.base, NULL, 0, CGM_NOT_FOUND, "plan");
+    assert_int_equal(status_number(&one, "plans"), 2);
+    Cgm__PlanDestroyAll all = CGM__PLAN_DESTROY_ALL__INIT;
+    reply = client_call(&two, CGM_MSG_PLAN_DESTROY_ALL, &all.base, NULL, 0,
+                        CGM_MSG_PLAN_DESTROY_ALL_REPLY);
+    assert_int_equal(((const Cgm__PlanDestroyAllReply *)reply->body)->count, 2);
+    message_free(reply);
+    assert_int_equal(status_number(&one, "plans"), 0);
+    assert_int_equal(status_number(&one, "buffers"), 0);
+    client_close(&one);
+    client_close(&two);
+}
+
+static void test_plan_chunks(void **state)
+{
+    Cgm__PlanChunk chunk = CGM__PLAN_CHUNK__INIT;
+    Cgm__BufferOpen open_request = CGM__BUFFER_OPEN__INIT;
+    struct client client, stranger;
+    client_open(&client, *state);
+    client_open(&stranger, *state);
+    chunk.plan = plan_create(&client, comm_join_all(&client, "single", 1), 16);
+    chunk.rank = 1;
+    client_error(&client, CGM_MSG_PLAN_CHUNK, &chunk.base, NULL, 0, CGM_INVALID_ARGUMENT,
+                 "rank is 1");
+    chunk.rank = 0;
+    chunk.chunk = 1;
+    client_error(&client, CGM_MSG_PLAN_CHUNK, &chunk.base, NULL, 0, CGM_INVALID_ARGUMENT,
+                 "chunk is 1");
+    chunk.chunk = UINT32_MAX;
+    client_error(&stranger, CGM_MSG_PLAN_CHUNK, &chunk.base, NULL, 0, CGM_NOT_FOUND, "plan");
+    struct message *reply =
+        client_call(&client, CGM_MSG_PLAN_CHUNK, &chunk.base, NULL, 0, CGM_MSG_PLAN_CHUNK_REPLY);
+    const Cgm__PlanChunkReply *place = (const Cgm__PlanChunkReply *)reply->body;
+    assert_int_equal(place->rows, 16);
+    assert_int_equal(place->cols, 8);
+    open_request.has_id = 1;
+    open_request.id = place->buffer;
+    client_error(&stranger, CGM_MSG_BUFFER_OPEN, &open_request.base, NULL, 0, CGM_PERMISSION,
+                 "plan");
+    struct message *opened = client_call(&client, CGM_MSG_BUFFER_OPEN, &open_request.base, NULL, 0,
+                                         CGM_MSG_BUFFER_REPLY);
+    assert_int_equal(opened->n_fds, 1);
+    message_free(opened);
+    message_free(reply);
+    client_close(&client);
+    client_close(&stranger);
+}
+
+static void test_drain(void **state)
+{
+    Cgm__Drain drain = CGM__DRAIN__INIT;
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    struct client client;
+    client_open(&client, *state);
+    client_ok(&client, CGM_MSG_DRAIN, &drain.base);
+    create.bytes = 1;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_DRAINING,
+                 "no new work");
+    drain.has_undo = drain.undo = 1;
+    client_ok(&client, CGM_MSG_DRAIN, &drain.base);
+    buffer_create(&client, NULL, 1, 0, NULL);
+    client_close(&client);
+}
+
+int main(void)
+{
+#define WITH_DAEMON(test) cmocka_unit_test_setup_teardown(test, daemon_set_up, daemon_tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_DAEMON(test_buffer_arguments),
+        WITH_DAEMON(test_unnamed_goes_with_its_session_named_stays),
+        WITH_DAEMON(test_names_are_taken_once),
+        WITH_DAEMON(test_read_only_open_gives_a_read_only_fd),
+        cmocka_unit_test(test_permissions_by_mode),
+        cmocka_unit_test(test_quotas_say_asked_used_allowed),
+        cmocka_unit_test(test_session_limits),
+        WITH_DAEMON(test_imports),
+        WITH_DAEMON(test_equal_plans_are_one),
+        WITH_DAEMON(test_plan_chunks),
+        WITH_DAEMON(test_drain),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

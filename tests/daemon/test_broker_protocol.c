@@ -1,0 +1,325 @@
+/* What comes in before and instead of a proper conversation, and who may listen. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+static void hello_error(struct client *client, uint32_t min, uint32_t max, const char *name,
+                        int status, const char *text)
+{
+    Cgm__Hello hello = CGM__HELLO__INIT;
+    hello.min_version = min;
+    hello.max_version = max;
+    hello.name = (char *)(uintptr_t)name;
+    client_error(client, CGM_MSG_HELLO, &hello.base, NULL, 0, status, text);
+    assert_true(client_is_closed(client));
+    client_close(client);
+}
+
+/* The daemon goes on, whatever somebody sent. */
+static void expect_alive(const struct daemon *daemon)
+{
+    struct client client;
+    client_open(&client, daemon);
+    wait_for_status(&client, "sessions", 1);
+    client_close(&client);
+}
+
+static void test_versions(void **state)
+{
+    struct client client;
+    client_connect(&client, *state);
+    hello_error(&client, 7, 9, NULL, CGM_VERSION, "7 to 9");
+    client_connect(&client, *state);
+    hello_error(&client, 7, 9, NULL, CGM_VERSION, "1 to 1");
+    client_connect(&client, *state);
+    hello_error(&client, 0, 0, NULL, CGM_VERSION, "0 to 0");
+    expect_alive(*state);
+}
+
+static void test_program_names(void **state)
+{
+    static const char *const names[] = {"", "a b", "-x", ".x", "x\n", "caf\xc3\xa9"};
+    struct client client;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        client_connect(&client, *state);
+        hello_error(&client, 1, 1, names[i], CGM_INVALID_ARGUMENT, "name");
+    }
+    expect_alive(*state);
+}
+
+static void test_hello_comes_first_and_once(void **state)
+{
+    Cgm__Query query = CGM__QUERY__INIT;
+    Cgm__Hello hello = CGM__HELLO__INIT;
+    struct client client;
+    client_connect(&client, *state);
+    client_error(&client, CGM_MSG_QUERY, &query.base, NULL, 0, CGM_BAD_MESSAGE, "Hello");
+    assert_true(client_is_closed(&client));
+    client_close(&client);
+    client_open(&client, *state);
+    hello.min_version = hello.max_version = 1;
+    client_error(&client, CGM_MSG_HELLO, &hello.base, NULL, 0, CGM_EXISTS, "already");
+    client_close(&client);
+    expect_alive(*state);
+}
+
+static void send_raw(struct client *client, const void *bytes, size_t size)
+{
+    assert_int_equal(send(client->fd, bytes, size, MSG_NOSIGNAL), size);
+}
+
+static void test_garbage(void **state)
+{
+    static uint8_t bytes[CGM_PACKET_BYTES_MAX];
+    struct client client;
+    for (int i = 0; i < 200; i++) {
+        size_t size = 1 + (size_t)rand() % (i % 2 ? 64 : sizeof(bytes));
+        for (size_t b = 0; b < size; b++)
+            bytes[b] = (uint8_t)rand();
+        client_connect(&client, *state);
+        send_raw(&client, bytes, size);
+        assert_true(client_is_closed(&client));
+        client_close(&client);
+    }
+    expect_alive(*state);
+}
+
+/* The header is readable, so that the answer carries its serial. */
+static void test_truncated_packets(void **state)
+{
+    static uint8_t bytes[CGM_PACKET_BYTES_MAX];
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    struct client client;
+    size_t size;
+    create.bytes = 1;
+    create.name = (char *)(uintptr_t) "truncated";
+    assert_int_equal(cgm_packet_pack(CGM_MSG_BUFFER_CREATE, 42, &create.base, 0, bytes, &size),
+                     CGM_OK);
+    for (size_t cut = sizeof(struct cgm_packet_header); cut < size; cut++) {
+        client_open(&client, *state);
+        send_raw(&client, bytes, cut);
+        expect_error(client_reply(&client, 42), CGM_BAD_MESSAGE, "truncated");
+        assert_true(client_is_closed(&client));
+        client_close(&client);
+    }
+    expect_alive(*state);
+}
+
+static void test_malformed_bodies_and_types(void **state)
+{
+    struct {
+        struct cgm_packet_header header;
+        uint8_t body[64];
+    } packet;
+    struct client client;
+    for (int i = 0; i < 300; i++) {
+        packet.header = (struct cgm_packet_header){
+            .magic = CGM_PACKET_MAGIC,
+            .type = (uint16_t)(i < 100 ? i : rand()),
+            .serial = 9,
+            .body_bytes = sizeof(packet.body),
+        };
+        memset(packet.body, 0xff, sizeof(packet.body));
+        client_open(&client, *state);
+        send_raw(&client, &packet, sizeof(packet));
+        expect_error(client_reply(&client, 9), CGM_BAD_MESSAGE, "");
+        assert_true(client_is_closed(&client));
+        client_close(&client);
+    }
+    expect_alive(*state);
+}
+
+static void test_wrong_fds(void **state)
+{
+    Cgm__Query query = CGM__QUERY__INIT;
+    Cgm__ImportCreate import = CGM__IMPORT_CREATE__INIT;
+    uint32_t kind = 1;
+    uint64_t offset = 0, length = 4096;
+    struct client client;
+    int fds[3] = {0, 1, 2};
+    client_open(&client, *state);
+    client_error(&client, CGM_MSG_QUERY, &query.base, fds, 3, CGM_BAD_MESSAGE,
+                 "3 file descriptors");
+    assert_true(client_is_closed(&client));
+    client_close(&client);
+    import.n_kind = import.n_offset = import.n_length = 1;
+    import.kind = &kind;
+    import.offset = &offset;
+    import.length = &length;
+    client_open(&client, *state);
+    client_error(&client, CGM_MSG_IMPORT_CREATE, &import.base, NULL, 0, CGM_BAD_MESSAGE,
+                 "no file descriptor");
+    assert_true(client_is_closed(&client));
+    client_close(&client);
+    expect_alive(*state);
+}
+
+static void test_serial_zero(void **state)
+{
+    Cgm__Query query = CGM__QUERY__INIT;
+    struct client client;
+    client_open(&client, *state);
+    assert_int_equal(cgm_packet_send(client.fd, CGM_MSG_QUERY, 0, &query.base, NULL, 0), CGM_OK);
+    expect_error(client_event(&client, CGM_MSG_ERROR), CGM_BAD_MESSAGE, "serial");
+    assert_true(client_is_closed(&client));
+    client_close(&client);
+    expect_alive(*state);
+}
+
+static void test_submit_of_a_wrong_size(void **state)
+{
+    Cgm__Submit submit = CGM__SUBMIT__INIT;
+    uint8_t bytes[10] = {0};
+    struct client client;
+    submit.entry.data = bytes;
+    submit.entry.len = sizeof(bytes);
+    client_open(&client, *state);
+    client_error(&client, CGM_MSG_SUBMIT, &submit.base, NULL, 0, CGM_BAD_MESSAGE, "entry");
+    client_close(&client);
+    expect_alive(*state);
+}
+
+/* ---- the socket -------------------------------------------------------------------------------
+ */
+
+static void expect_log(const struct daemon *daemon, const char *text)
+{
+    char path[128], log[8192];
+    snprintf(path, sizeof(path), "%s/log", daemon->folder);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    size_t n = fread(log, 1, sizeof(log) - 1, file);
+    log[n] = '\0';
+    fclose(file);
+    assert_non_null(strstr(log, text));
+}
+
+static void test_two_daemons_on_one_socket(void **state)
+{
+    struct daemon second = *(struct daemon *)*state;
+    daemon_launch(&second, NULL);
+    assert_int_equal(daemon_wait(&second), CGM_EXIT_FAILED);
+    expect_log(&second, "another daemon");
+    expect_log(&second, second.socket);
+    expect_alive(*state);
+}
+
+static void test_stale_socket_file(void **state)
+{
+    struct daemon daemon;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, NULL);
+    kill(daemon.pid, SIGKILL);
+    assert_int_equal(daemon_wait(&daemon), 1000 + SIGKILL);
+    assert_int_equal(access(daemon.socket, F_OK), 0);
+    daemon_start(&daemon, NULL);
+    expect_log(&daemon, "stale");
+    expect_alive(&daemon);
+    daemon_stop(&daemon);
+}
+
+static void test_a_file_is_not_a_socket(void **state)
+{
+    struct daemon daemon;
+    char folder[96];
+    (void)state;
+    daemon_init(&daemon);
+    snprintf(folder, sizeof(folder), "%s/run", daemon.folder);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    FILE *file = fopen(daemon.socket, "we");
+    fclose(file);
+    daemon_launch(&daemon, NULL);
+    assert_int_equal(daemon_wait(&daemon), CGM_EXIT_FAILED);
+    expect_log(&daemon, "not a socket");
+    assert_int_equal(unlink(daemon.socket), 0);
+    daemon_stop(&daemon);
+}
+
+/* Somebody else's live socket without our lock is left alone, too. */
+static void test_somebody_else_listens(void **state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct daemon daemon;
+    char folder[96];
+    (void)state;
+    daemon_init(&daemon);
+    snprintf(folder, sizeof(folder), "%s/run", daemon.folder);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    strcpy(address.sun_path, daemon.socket);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    daemon_launch(&daemon, NULL);
+    assert_int_equal(daemon_wait(&daemon), CGM_EXIT_FAILED);
+    expect_log(&daemon, "another daemon listens on");
+    assert_int_equal(access(daemon.socket, F_OK), 0);
+    close(fd);
+    unlink(daemon.socket);
+    daemon_stop(&daemon);
+}
+
+static void test_socket_mode(void **state)
+{
+    struct daemon daemon;
+    struct stat st;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0606", NULL);
+    assert_int_equal(stat(daemon.socket, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0606);
+    daemon_stop(&daemon);
+}
+
+static void test_wrong_settings(void **state)
+{
+    static const char *const rows[][2] = {
+        {"colour=red", "colour"},
+        {"devices=100", "from 1 to 64"},
+        {"socket_group=no-such-group-here", "no-such-group-here"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *settings[] = {rows[i][0], NULL};
+        struct daemon daemon;
+        daemon_init(&daemon);
+        daemon_launch(&daemon, settings);
+        assert_int_equal(daemon_wait(&daemon), CGM_EXIT_USAGE);
+        expect_log(&daemon, rows[i][1]);
+        daemon_stop(&daemon);
+    }
+}
+
+int main(void)
+{
+    unsigned seed = (unsigned)time(NULL);
+    print_message("seed %u\n", seed);
+    srand(seed);
+#define WITH_DAEMON(test) cmocka_unit_test_setup_teardown(test, daemon_set_up, daemon_tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_DAEMON(test_versions),
+        WITH_DAEMON(test_program_names),
+        WITH_DAEMON(test_hello_comes_first_and_once),
+        WITH_DAEMON(test_garbage),
+        WITH_DAEMON(test_truncated_packets),
+        WITH_DAEMON(test_malformed_bodies_and_types),
+        WITH_DAEMON(test_wrong_fds),
+        WITH_DAEMON(test_serial_zero),
+        WITH_DAEMON(test_submit_of_a_wrong_size),
+        WITH_DAEMON(test_two_daemons_on_one_socket),
+        cmocka_unit_test(test_stale_socket_file),
+        cmocka_unit_test(test_a_file_is_not_a_socket),
+        cmocka_unit_test(test_somebody_else_listens),
+        cmocka_unit_test(test_socket_mode),
+        cmocka_unit_test(test_wrong_settings),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
