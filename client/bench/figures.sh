@@ -45,8 +45,8 @@ noop_figures() {
         "bare shared-memory ping-pong" "$(number polling raw_poll_us_p50)"
     figure "noop jobs a second, 64 in flight" "$(number polling jobs_per_s)" "1/s" "" ""
     measure sleeping --op noop --world 1 --set spin_us=0
-    figure "noop round trip, both sleeping, p50" "$(number sleeping roundtrip_us_p50)" us \
-        "socket round trip" "$(number sleeping socket_us_p50)"
+    figure "noop round trip, both sleeping, p50" "$(number sleeping sleeping_roundtrip_us_p50)" us \
+        "socket round trip, both sleeping" "$(number sleeping socket_sleeping_us_p50)"
 }
 
 gemm_figure() {

@@ -9,7 +9,8 @@
     "process for each rank, and times or checks them. Sizes are those of the whole product: with " \
     "W ranks, ag_gemm gives each rank M/W rows of lhs and N/W columns of rhs.\n"                   \
     "\n"                                                                                           \
-    "With neither --validate nor --lhs it measures. In every iteration the job, the same by "      \
+    "With --benchmark, and when nothing else is asked for, it measures. In every iteration the "   \
+    "job, the same by "                                                                            \
     "no_overlap, the GEMM of one rank alone and the collective alone are run in turn, all "        \
     "clients "                                                                                     \
     "released together; a time is from the last client's submission until the last client has "    \

@@ -105,7 +105,8 @@ static const struct cgm_option plan_options[] = {
 
 static const struct cgm_option run_options[] = {
     FLAG("validate", validate, "check every element against a float64 reference"),
-    FLAG("benchmark", benchmark, "time the job and what it is made of; the default"),
+    FLAG("benchmark", benchmark,
+         "time the job and what it is made of; the default when nothing else is asked for"),
     COUNT("iters", iters, 1, 1000000, "timed runs; default 100, or fewer at the time limit"),
     COUNT("warmup", warmup, 0, 1000000, "runs before them; default 25"),
     {.name = "time-limit",
