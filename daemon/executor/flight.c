@@ -95,7 +95,11 @@ static void flight_rank_run(struct cgm_task *task)
     if (status != CGM_OK)
         atomic_compare_exchange_strong(&flight->run.status, &expected, status);
     atomic_fetch_add(&flight->n_enqueued, 1);
-    status = ops->signal(plan->ranks[rank].compute, plan->done[rank], epoch);
+    /* Both queues: the waits of an aborted run give up, and one queue may be through long before
+     * the other. */
+    status = ops->signal(plan->ranks[rank].comm, plan->sent[rank], epoch);
+    if (status == CGM_OK)
+        status = ops->signal(plan->ranks[rank].compute, plan->done[rank], epoch);
     if (status != CGM_OK) {
         cgm_executor_log(3, "plan %llu: rank %u cannot signal its end (%s): the executor ends",
                          (unsigned long long)plan->id, rank, cgm_status_text(status));
@@ -132,9 +136,12 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
 bool cgm_flight_is_done(const struct cgm_flight *flight)
 {
     const struct cgm_plan *plan = flight->plan;
-    for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1)
-        if (flight->launch.ops->flag_read(plan->done[__builtin_ctzll(mask)]) < flight->epoch)
+    for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
+        int rank = __builtin_ctzll(mask);
+        if (flight->launch.ops->flag_read(plan->done[rank]) < flight->epoch ||
+            flight->launch.ops->flag_read(plan->sent[rank]) < flight->epoch)
             return false;
+    }
     return true;
 }
 
