@@ -10,11 +10,9 @@
     "W ranks, ag_gemm gives each rank M/W rows of lhs and N/W columns of rhs.\n"                   \
     "\n"                                                                                           \
     "With --benchmark, and when nothing else is asked for, it measures. In every iteration the "   \
-    "job, the same by "                                                                            \
-    "no_overlap, the GEMM of one rank alone and the collective alone are run in turn, all "        \
-    "clients "                                                                                     \
-    "released together; a time is from the last client's submission until the last client has "    \
-    "its result, on the clients' clocks.\n"                                                        \
+    "job, the same by no_overlap, the GEMM of one rank alone and the collective alone are run in " \
+    "turn, all clients released together; a time is from the last client's submission until the "  \
+    "last client has its result, on the clients' clocks.\n"                                        \
     "\n"                                                                                           \
     "With --validate every element of every rank's result is compared with a float64 reference "   \
     "computed from the same rounded inputs, on outputs that held NaN before, for inputs from "     \

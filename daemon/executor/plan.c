@@ -29,6 +29,8 @@ static void rank_fini(struct cgm_plan *plan, uint32_t rank, const struct cgm_bac
     free(r->flags);
     if (plan->done[rank])
         ops->flag_free(plan->done[rank]);
+    if (plan->sent[rank])
+        ops->flag_free(plan->sent[rank]);
     if (r->scratch)
         ops->mem_free(r->scratch);
     if (r->user)
@@ -76,6 +78,9 @@ static int make_flags(struct cgm_plan *plan, uint32_t rank, struct cgm_executor 
     struct cgm_plan_rank *r = &plan->ranks[rank];
     int status =
         executor->ops->flag_new(executor->backend, r->device, CGM_FLAG_HOST, &plan->done[rank]);
+    if (status == CGM_OK)
+        status =
+            executor->ops->flag_new(executor->backend, r->device, CGM_FLAG_HOST, &plan->sent[rank]);
     r->flags = calloc(plan->n_flags + 1, sizeof(struct cgm_flag *));
     if (!r->flags)
         return CGM_NO_MEMORY;

@@ -18,8 +18,8 @@ struct cgm_plan {
     const struct cgm_algorithm *algorithm;
     char reason[160];
     struct cgm_plan_rank ranks[CGM_COMM_SIZE_MAX];
-    struct cgm_flag
-        *done[CGM_COMM_SIZE_MAX]; /* host flags: the last epoch that a rank is through */
+    /* Host flags: the last epoch that a rank's compute and communication queue are through with. */
+    struct cgm_flag *done[CGM_COMM_SIZE_MAX], *sent[CGM_COMM_SIZE_MAX];
     struct cgm_memory *user[CGM_COMM_SIZE_MAX]; /* registered like buffers, freed with the plan */
     uint32_t n_flags;                           /* of each rank */
     uint64_t scratch_bytes;                     /* on each rank */
