@@ -41,7 +41,8 @@ static int run(const struct cgm_bench_options *options, char *ret_detail)
     status = options->op == CGM_OP_NOOP ? cgm_noop_run(options, socket, ret_detail)
                                         : cgm_bench_run(options, socket, ret_detail);
     bool its_fault = status == CGM_DAEMON_LOST || status == CGM_EXECUTOR_LOST ||
-                     status == CGM_NO_EXECUTOR || status == CGM_NOT_RUNNING;
+                     status == CGM_NO_EXECUTOR || status == CGM_NOT_RUNNING ||
+                     status == CGM_TIMEOUT;
     if (its_fault)
         cgm_private_daemon_quote_log(&daemon, ret_detail);
     cgm_private_daemon_stop(&daemon);
