@@ -101,7 +101,10 @@ void cgm_lane_push(struct cgm_lane *lane, const struct cgm_slot *slot)
 {
     struct cgm_ring *ring = &lane->ring;
     static const uint64_t one = 1;
-    atomic_store_explicit(&ring->sq[lane->sq_tail & ring->mask], slot->index, memory_order_relaxed);
+    _Atomic uint32_t *place = &ring->sq[lane->sq_tail & ring->mask];
+    /* A steady load reuses its slots in turn: what is there already need not change hands. */
+    if (atomic_load_explicit(place, memory_order_relaxed) != slot->index)
+        atomic_store_explicit(place, slot->index, memory_order_relaxed);
     /* Publishes entry, ready and sq slot; pairs with the poller's acquire of sq_tail. */
     atomic_store_explicit(&ring->header->sq_tail, ++lane->sq_tail, memory_order_release);
     /* Pairs with the poller's fence between setting sq_need_wakeup and its last look at sq_tail,

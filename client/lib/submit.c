@@ -41,7 +41,8 @@ static uint32_t flags_of(const struct commgemm_job *job)
            (job->accumulate ? CGM_ENTRY_ACCUMULATE : 0u);
 }
 
-/* `entry` may lie in shared memory: every field is stored once. A noop's operands are not read. */
+/* `entry` may lie in shared memory: every field is stored once. A noop's operands are not read, and
+ * `reserved` is 0 from the start, so that a noop touches one cache line. */
 static void fill_entry(struct cgm_entry *entry, const struct cgm_slot *slot,
                        const struct commgemm_job *job)
 {
@@ -55,7 +56,6 @@ static void fill_entry(struct cgm_entry *entry, const struct cgm_slot *slot,
     entry->flags = flags_of(job);
     entry->chunk = job->chunk;
     entry->submit_ns = cgm_now_ns();
-    memset(entry->reserved, 0, sizeof(entry->reserved));
     if (job->kind != COMMGEMM_JOB_NOOP)
         fill_operands(entry, job);
 }

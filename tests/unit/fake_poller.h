@@ -23,7 +23,8 @@ struct fake_poller {
     pthread_t thread;
     atomic_bool stop, release;
     unsigned seed;
-    uint32_t sq_head, cq_tail;
+    uint32_t sq_head;
+    _Atomic uint32_t cq_tail; /* also fake_forge_cqe's, while the thread is idle */
     uint64_t last_ticket;
     uint32_t *held; /* slots; the poller's own */
     uint32_t n_held;
