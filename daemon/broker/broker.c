@@ -28,7 +28,7 @@ uint64_t cgm_clock_ns(void)
 void cgm_broker_tell_status(struct cgm_broker *broker)
 {
     const struct cgm_executor *executor = &broker->executor;
-    if (!cgm_notify_is_active())
+    if (!cgm_notify_is_active() || broker->ending)
         return;
     if (cgm_executor_is_ready(executor))
         cgm_notify_status("%s%zu sessions, backend %s, executor %d",

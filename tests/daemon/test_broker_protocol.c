@@ -114,6 +114,27 @@ static void test_truncated_packets(void **state)
     expect_alive(*state);
 }
 
+/* The answer can be read even when the daemon closed with more of the client's packets unread. */
+static void test_error_before_unread_packets(void **state)
+{
+    static uint8_t bytes[CGM_PACKET_BYTES_MAX];
+    Cgm__Query query = CGM__QUERY__INIT;
+    struct client client;
+    size_t size;
+    assert_int_equal(cgm_packet_pack(CGM_MSG_QUERY, 42, &query.base, 0, bytes, &size), CGM_OK);
+    for (int i = 0; i < 50; i++) {
+        client_open(&client, *state);
+        send_raw(&client, bytes, size - 1);
+        for (int more = 0; more < 20; more++)
+            if (send(client.fd, bytes, size, MSG_NOSIGNAL) < 0)
+                break;
+        expect_error(client_reply(&client, 42), CGM_BAD_MESSAGE, "truncated");
+        assert_true(client_is_closed(&client));
+        client_close(&client);
+    }
+    expect_alive(*state);
+}
+
 static void test_malformed_bodies_and_types(void **state)
 {
     struct {
@@ -310,6 +331,7 @@ int main(void)
         WITH_DAEMON(test_hello_comes_first_and_once),
         WITH_DAEMON(test_garbage),
         WITH_DAEMON(test_truncated_packets),
+        WITH_DAEMON(test_error_before_unread_packets),
         WITH_DAEMON(test_malformed_bodies_and_types),
         WITH_DAEMON(test_wrong_fds),
         WITH_DAEMON(test_serial_zero),
