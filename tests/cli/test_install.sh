@@ -36,13 +36,10 @@ if command -v mandoc >/dev/null; then
     find "$prefix/share/man" -type f -exec mandoc -T lint -W warning {} +
 fi
 
-pc=$(find "$prefix" -name commgemm-client.pc -o -name libcommgemm-client.pc -o -name commgemm.pc)
-[ -n "$pc" ] || die "no pkg-config file was installed"
-package=$(basename "$pc" .pc)
-PKG_CONFIG_PATH=$(dirname "$pc")
-export PKG_CONFIG_PATH
-LD_LIBRARY_PATH=$(cd "$(dirname "$pc")/.." && pwd)
-export LD_LIBRARY_PATH
+lib=$(dirname "$(find "$prefix" -name libcommgemm-client.so)")
+PKG_CONFIG_PATH=$lib/pkgconfig
+LD_LIBRARY_PATH=$lib
+export PKG_CONFIG_PATH LD_LIBRARY_PATH
 
 mkdir "$work/program"
 cp "$source/client/examples/hello_gemm.c" "$work/program"
@@ -51,14 +48,14 @@ cd "$work/program"
 flags=$(sed -n 's/^COMMGEMM_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMakeCache.txt")
 # shellcheck disable=SC2046,SC2086 # lists of words on purpose
 cc -std=c11 -Wall -Wextra -Werror $flags hello_gemm.c -o by_pkgconfig \
-    $(pkg-config --cflags --libs "$package")
+    $(pkg-config --cflags --libs commgemm-client)
 
 cat >CMakeLists.txt <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
 project(stranger LANGUAGES C)
-find_package(commgemm REQUIRED)
+find_package(Commgemm REQUIRED)
 add_executable(by_cmake hello_gemm.c)
-target_link_libraries(by_cmake PRIVATE commgemm::commgemm_client)
+target_link_libraries(by_cmake PRIVATE Commgemm::client)
 CMAKE
 cmake -S . -B out -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_FLAGS="$flags"
 cmake --build out

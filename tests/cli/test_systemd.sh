@@ -7,8 +7,8 @@ command -v systemd-analyze >/dev/null || exit 77
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-sed "s|^ExecStart=[^ ]*|ExecStart=$build/bin/commgemmd|" "$build/systemd/commgemmd.service" \
-    >"$work/commgemmd.service"
+sed "s|^ExecStart=[^ ]*|ExecStart=$build/bin/commgemmd|; s|@[A-Z]*@|/usr|" \
+    "$source/systemd/commgemmd.service.in" >"$work/commgemmd.service"
 cp "$source/systemd/commgemmd.socket" "$work"
 
 status=0
