@@ -64,7 +64,7 @@ static void check_backend(const struct cgm_broker *broker, struct finding *findi
 static void check_cuda(const struct cgm_broker *broker, struct finding *finding)
 {
     (void)broker;
-#ifdef COMMGEMM_HAVE_CUDA
+#ifdef COMMGEMM_WITH_CUDA
     find(finding, OK, "", "CUDA parts are in this build");
 #else
     find(finding, WARNING, "install the CUDA toolkit, then build again: ./run build",

@@ -23,7 +23,7 @@
 #define BACKOFF_MAX_MS 5000u
 #define STABLE_NS 10000000000ull /* a life this long starts the back-off anew */
 #define PATIENCE_MS 60000u       /* between two answers while it starts */
-#define REAP_PATIENCE_MS 5000u  /* between hanging up and being reaped */
+#define REAP_PATIENCE_MS 5000u   /* between hanging up and being reaped */
 #define QUEUED_BYTES_MAX (64u << 20)
 
 bool cgm_executor_hears(const struct cgm_executor *executor)
