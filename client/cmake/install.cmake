@@ -11,7 +11,7 @@ install(FILES include/commgemm.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONE
 cgm_install_template(commgemm-client.pc.in ${CMAKE_INSTALL_LIBDIR}/pkgconfig development)
 
 # Named in lower case, so that find_package finds it as commgemm and as Commgemm.
-configure_package_config_file(cmake/commgemm-config.cmake.in commgemm-config.cmake
+configure_package_config_file(cmake/CommgemmConfig.cmake.in commgemm-config.cmake
   INSTALL_DESTINATION ${COMMGEMM_CMAKE_DIR}
   PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/commgemm-config-version.cmake
