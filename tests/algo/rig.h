@@ -41,9 +41,22 @@ struct arena {
     size_t used;
 };
 
+struct rig_batch;
+
+/* The thread that enqueues for a device. */
+struct rig_device {
+    struct rig *rig;
+    uint32_t device;
+    pthread_t thread;
+    sem_t begin, end;
+    const struct rig_batch *batch; /* NULL at begin: stop */
+    int status;
+};
+
 struct rig {
     struct cgm_backend *backend;
     uint32_t devices;
+    struct rig_device threads[RIG_RANKS];
     struct cgm_plan_rank ranks[RIG_RANKS];
     struct cgm_flag *flags[RIG_RANKS][RIG_FLAGS];
     struct cgm_flag *done[RIG_RANKS];
@@ -101,36 +114,6 @@ static inline void rig_open_rank(struct rig *rig, uint32_t rank)
         rig->operands[i][rank] = arena_new(rig, self->device);
 }
 
-static inline void rig_open(struct rig *rig, uint32_t devices, uint32_t delay_us)
-{
-    char detail[CGM_CQE_DETAIL];
-    memset(rig, 0, sizeof *rig);
-    rig->devices = devices;
-    sem_init(&rig->wake, 0, 0);
-    struct cgm_backend_options options = {
-        .devices = devices, .test_delay_us = delay_us, .wake = rig_wake, .wake_context = rig};
-    assert_int_equal(ops->open(&options, detail, sizeof detail, &rig->backend), CGM_OK);
-    for (uint32_t rank = 0; rank < RIG_RANKS; rank++)
-        rig_open_rank(rig, rank);
-}
-
-static inline void rig_close(struct rig *rig)
-{
-    for (uint32_t rank = 0; rank < RIG_RANKS; rank++) {
-        ops->queue_free(rig->ranks[rank].compute);
-        ops->queue_free(rig->ranks[rank].comm);
-        for (uint32_t i = 0; i < RIG_FLAGS; i++)
-            ops->flag_free(rig->flags[rank][i]);
-        ops->flag_free(rig->done[rank]);
-        arena_free(&rig->user[rank]);
-        arena_free(&rig->scratch[rank]);
-        for (uint32_t i = 0; i < RIG_LAUNCHES; i++)
-            arena_free(&rig->operands[i][rank]);
-    }
-    ops->close(rig->backend);
-    sem_destroy(&rig->wake);
-}
-
 /* Gives every rank the plan's user buffer and scratch, with guards behind them. */
 static inline void rig_set_plan(struct rig *rig, const struct cgm_spec *spec,
                                 const struct cgm_algorithm *algorithm)
@@ -170,47 +153,47 @@ struct rig_launch {
 };
 
 struct rig_batch {
-    struct rig *rig;
     const struct cgm_algorithm *algorithm;
     struct rig_launch *launches;
     uint32_t count, world;
     uint64_t first_epoch;
 };
 
-struct rig_device {
-    const struct rig_batch *batch;
-    uint32_t device;
-    int status;
-};
+static inline void rig_enqueue(struct rig_device *device, struct rig_launch *launch, uint32_t rank)
+{
+    const struct cgm_plan_rank *self = &device->rig->ranks[rank];
+    ops->set_run(self->compute, &launch->run);
+    ops->set_run(self->comm, &launch->run);
+    int status = device->batch->algorithm->enqueue(&launch->launch, rank);
+    if (status != CGM_OK)
+        atomic_store(&launch->run.status, device->status = status);
+    ops->signal(self->compute, device->rig->done[rank], launch->launch.epoch);
+}
 
 static inline void *rig_device_main(void *argument)
 {
     struct rig_device *device = argument;
-    const struct rig_batch *batch = device->batch;
-    struct rig *rig = batch->rig;
-    for (uint32_t i = 0; i < batch->count; i++) {
-        struct rig_launch *launch = &batch->launches[i];
-        for (uint32_t rank = device->device; rank < batch->world; rank += rig->devices) {
-            ops->set_run(rig->ranks[rank].compute, &launch->run);
-            ops->set_run(rig->ranks[rank].comm, &launch->run);
-            int status = batch->algorithm->enqueue(&launch->launch, rank);
-            if (status != CGM_OK)
-                atomic_store(&launch->run.status, device->status = status);
-            ops->signal(rig->ranks[rank].compute, rig->done[rank], launch->launch.epoch);
-        }
+    for (;;) {
+        sem_wait(&device->begin);
+        if (!device->batch)
+            return NULL;
+        for (uint32_t i = 0; i < device->batch->count; i++)
+            for (uint32_t rank = device->device; rank < device->batch->world;
+                 rank += device->rig->devices)
+                rig_enqueue(device, &device->batch->launches[i], rank);
+        sem_post(&device->end);
     }
-    return NULL;
 }
 
 /* Saves what has ended; returns how many of the batch's parts have. */
-static inline uint32_t rig_collect(const struct rig_batch *batch)
+static inline uint32_t rig_collect(struct rig *rig, const struct rig_batch *batch)
 {
     uint32_t ended = 0;
     for (uint32_t rank = 0; rank < batch->world; rank++) {
-        uint64_t epoch = ops->flag_read(batch->rig->done[rank]);
+        uint64_t epoch = ops->flag_read(rig->done[rank]);
         for (uint32_t i = 0; i < batch->count && batch->first_epoch + i <= epoch; i++) {
             struct rig_launch *launch = &batch->launches[i];
-            struct arena *arena = &batch->rig->operands[i][rank];
+            struct arena *arena = &rig->operands[i][rank];
             ended++;
             if (launch->ended[rank])
                 continue;
@@ -222,14 +205,21 @@ static inline uint32_t rig_collect(const struct rig_batch *batch)
     return ended;
 }
 
+static inline void rig_post(struct rig *rig, const struct rig_batch *batch)
+{
+    for (uint32_t i = 0; i < rig->devices; i++) {
+        rig->threads[i].batch = batch;
+        rig->threads[i].status = CGM_OK;
+        sem_post(&rig->threads[i].begin);
+    }
+}
+
 /* Runs launches whose arenas are filled. The first failure of an enqueue or of a run. */
 static inline int rig_run(struct rig *rig, const struct cgm_spec *spec,
                           const struct cgm_algorithm *algorithm, struct rig_launch *launches,
                           uint32_t count)
 {
-    struct rig_batch batch = {rig, algorithm, launches, count, spec->world, rig->epoch + 1};
-    struct rig_device devices[RIG_RANKS];
-    pthread_t threads[RIG_RANKS];
+    struct rig_batch batch = {algorithm, launches, count, spec->world, rig->epoch + 1};
     int status = CGM_OK;
     for (uint32_t i = 0; i < count; i++) {
         memset(&launches[i].run, 0, sizeof launches[i].run);
@@ -242,19 +232,63 @@ static inline int rig_run(struct rig *rig, const struct cgm_spec *spec,
             (const struct cgm_view(*)[CGM_OPERAND_COUNT])(const void *)launches[i].operands;
         launches[i].launch.run = &launches[i].run;
     }
-    for (uint32_t i = 0; i < rig->devices; i++) {
-        devices[i] = (struct rig_device){&batch, i, CGM_OK};
-        assert_int_equal(pthread_create(&threads[i], NULL, rig_device_main, &devices[i]), 0);
-    }
-    while (rig_collect(&batch) < count * spec->world)
+    rig_post(rig, &batch);
+    while (rig_collect(rig, &batch) < count * spec->world)
         sem_wait(&rig->wake);
     for (uint32_t i = 0; i < rig->devices; i++) {
-        pthread_join(threads[i], NULL);
-        status = status != CGM_OK ? status : devices[i].status;
+        sem_wait(&rig->threads[i].end);
+        status = status != CGM_OK ? status : rig->threads[i].status;
     }
     for (uint32_t i = 0; i < count; i++)
         status = status != CGM_OK ? status : atomic_load(&launches[i].run.status);
     return status;
+}
+
+/* ---- opening and closing ----------------------------------------------------------------------
+ */
+
+static inline void rig_open(struct rig *rig, uint32_t devices, uint32_t delay_us)
+{
+    char detail[CGM_CQE_DETAIL];
+    memset(rig, 0, sizeof *rig);
+    rig->devices = devices;
+    sem_init(&rig->wake, 0, 0);
+    struct cgm_backend_options options = {
+        .devices = devices, .test_delay_us = delay_us, .wake = rig_wake, .wake_context = rig};
+    assert_int_equal(ops->open(&options, detail, sizeof detail, &rig->backend), CGM_OK);
+    for (uint32_t rank = 0; rank < RIG_RANKS; rank++)
+        rig_open_rank(rig, rank);
+    for (uint32_t i = 0; i < devices; i++) {
+        struct rig_device *device = &rig->threads[i];
+        device->rig = rig;
+        device->device = i;
+        sem_init(&device->begin, 0, 0);
+        sem_init(&device->end, 0, 0);
+        assert_int_equal(pthread_create(&device->thread, NULL, rig_device_main, device), 0);
+    }
+}
+
+static inline void rig_close(struct rig *rig)
+{
+    rig_post(rig, NULL);
+    for (uint32_t i = 0; i < rig->devices; i++) {
+        pthread_join(rig->threads[i].thread, NULL);
+        sem_destroy(&rig->threads[i].begin);
+        sem_destroy(&rig->threads[i].end);
+    }
+    for (uint32_t rank = 0; rank < RIG_RANKS; rank++) {
+        ops->queue_free(rig->ranks[rank].compute);
+        ops->queue_free(rig->ranks[rank].comm);
+        for (uint32_t i = 0; i < RIG_FLAGS; i++)
+            ops->flag_free(rig->flags[rank][i]);
+        ops->flag_free(rig->done[rank]);
+        arena_free(&rig->user[rank]);
+        arena_free(&rig->scratch[rank]);
+        for (uint32_t i = 0; i < RIG_LAUNCHES; i++)
+            arena_free(&rig->operands[i][rank]);
+    }
+    ops->close(rig->backend);
+    sem_destroy(&rig->wake);
 }
 
 #endif
