@@ -53,9 +53,9 @@ cc -std=c11 -Wall -Wextra -Werror $flags hello_gemm.c -o by_pkgconfig \
 cat >CMakeLists.txt <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
 project(stranger LANGUAGES C)
-find_package(Commgemm REQUIRED)
+find_package(commgemm REQUIRED)
 add_executable(by_cmake hello_gemm.c)
-target_link_libraries(by_cmake PRIVATE Commgemm::client)
+target_link_libraries(by_cmake PRIVATE commgemm::client)
 CMAKE
 cmake -S . -B out -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_FLAGS="$flags"
 cmake --build out
