@@ -13,6 +13,11 @@ if(COMMGEMM_CUDA STREQUAL OFF)
   return()
 endif()
 
+# Machine code for Ampere and Hopper; the PTX beside it for what comes after.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+endif()
+
 include(CheckLanguage)
 check_language(CUDA)
 find_package(CUDAToolkit QUIET)

@@ -1,0 +1,202 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/executor/cuda/cuda.h"
+#include "daemon/executor/cuda/gemm_table.h"
+#include "proto/status.h"
+
+/* The oldest that the kernels are built for. */
+#define CAPABILITY_MAJOR_MIN 8
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+void cgm_device_use(uint32_t device)
+{
+    static _Thread_local uint32_t current = UINT32_MAX;
+    if (current == device)
+        return;
+    cgm_cuda_check(cudaSetDevice((int)device), "cudaSetDevice", device);
+    current = device;
+}
+
+/* ---- what a machine must have --------------------------------------------------------------- */
+
+static int refuse_driver(cudaError_t error, char *ret_detail, size_t detail_bytes)
+{
+    int driver = 0, runtime = CUDART_VERSION;
+    cudaDriverGetVersion(&driver);
+    if (driver == 0)
+        return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
+                          "there is no CUDA driver on this machine; install one, or use backend "
+                          "cpu");
+    if (error == cudaErrorInsufficientDriver)
+        return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
+                          "the driver is for CUDA %d.%d and this executor for %d.%d; install a "
+                          "newer driver",
+                          driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (error == cudaErrorNoDevice)
+        return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
+                          "the CUDA driver shows no device; see nvidia-smi and "
+                          "CUDA_VISIBLE_DEVICES");
+    return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED, "CUDA does not start: %s (%s)",
+                      cudaGetErrorName(error), cudaGetErrorString(error));
+}
+
+static const struct {
+    CUdevice_attribute attribute;
+    const char *what;
+} needs[] = {
+    {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management"},
+    {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+     "memory that is exported as a file descriptor"},
+    {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, "64-bit stream memory operations"},
+    {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, "mapped host memory"},
+};
+
+static int check_device(int device, char *ret_detail, size_t detail_bytes)
+{
+    struct cudaDeviceProp properties;
+    cudaError_t error = cudaGetDeviceProperties(&properties, device);
+    if (error != cudaSuccess)
+        return refuse_driver(error, ret_detail, detail_bytes);
+    if (strstr(properties.name, " MIG "))
+        return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
+                          "device %d (%s) is a MIG instance, which has neither peer access nor "
+                          "cudaIpc; switch MIG off",
+                          device, properties.name);
+    if (properties.major < CAPABILITY_MAJOR_MIN)
+        return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
+                          "device %d (%s) has compute capability %d.%d; %d.0 or newer is needed",
+                          device, properties.name, properties.major, properties.minor,
+                          CAPABILITY_MAJOR_MIN);
+    for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
+        int has = 0;
+        if (cgm_driver.DeviceGetAttribute(&has, needs[i].attribute, device) != CUDA_SUCCESS || !has)
+            return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
+                              "device %d (%s) does not have %s", device, properties.name,
+                              needs[i].what);
+    }
+    return CGM_OK;
+}
+
+/* Read by the driver when it starts, which is in the first call. Kernels are loaded at once: one
+ * that is loaded later starts only when every stream of the device is idle, and some may be waiting
+ * for it. */
+static void set_environment(void)
+{
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", TEXT(32), 1);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+}
+_Static_assert(CGM_CUDA_CONNECTIONS == 32, "as in set_environment");
+
+int cgm_devices_find(const struct cgm_backend_options *options, char *ret_detail,
+                     size_t detail_bytes, uint32_t *ret_count)
+{
+    int count = 0, status;
+    if (options->devices > CGM_CUDA_DEVICES_MAX)
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "devices is %u; the CUDA backend has 1 to %u", options->devices,
+                          CGM_CUDA_DEVICES_MAX);
+    set_environment();
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count < 1)
+        return refuse_driver(error == cudaSuccess ? cudaErrorNoDevice : error, ret_detail,
+                             detail_bytes);
+    status = cgm_driver_load(ret_detail, detail_bytes);
+    uint32_t present =
+        (uint32_t)count < CGM_CUDA_DEVICES_MAX ? (uint32_t)count : CGM_CUDA_DEVICES_MAX;
+    uint32_t used = options->devices > 0 && options->devices < present ? options->devices : present;
+    if (options->devices > present)
+        cgm_cuda_log(6, "devices is %u and %u are present: ranks share those", options->devices,
+                     present);
+    for (uint32_t i = 0; i < used && status == CGM_OK; i++)
+        status = check_device((int)i, ret_detail, detail_bytes);
+    *ret_count = used;
+    return status;
+}
+
+/* ---- one device ----------------------------------------------------------------------------- */
+
+int cgm_device_open(struct cgm_device *device)
+{
+    uint32_t d = device->index;
+    int least, greatest;
+    cgm_device_use(d);
+    int status = cgm_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                                "cudaDeviceGetStreamPriorityRange", d);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaStreamCreateWithFlags(&device->service, cudaStreamNonBlocking),
+                                "cudaStreamCreate", d);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(
+            cudaStreamCreateWithPriority(&device->rescue, cudaStreamNonBlocking, greatest),
+            "cudaStreamCreate", d);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaEventCreate(&device->reference), "cudaEventCreate", d);
+    if (status != CGM_OK)
+        return status;
+    cublasStatus_t blas = cgm_blas.Create(&device->blas);
+    if (blas != CUBLAS_STATUS_SUCCESS) {
+        cgm_cuda_log(3, "device %u: cublasLtCreate: %s", d, cgm_blas.GetStatusString(blas));
+        return CGM_INTERNAL;
+    }
+    device->gemms = cgm_gemm_table_new();
+    return device->gemms ? CGM_OK : CGM_NO_MEMORY;
+}
+
+void cgm_device_close(struct cgm_device *device)
+{
+    cgm_device_use(device->index);
+    cgm_gemm_table_free(device->gemms);
+    if (device->blas)
+        cgm_blas.Destroy(device->blas);
+    for (uint32_t i = 0; i < device->n_streams; i++) {
+        cgm_cuda_check(cudaStreamDestroy(device->streams[i].handle), "cudaStreamDestroy",
+                       device->index);
+        if (device->streams[i].workspace)
+            cgm_cuda_check(cudaFree(device->streams[i].workspace), "cudaFree", device->index);
+    }
+    if (device->reference)
+        cudaEventDestroy(device->reference);
+    if (device->service)
+        cudaStreamDestroy(device->service);
+    if (device->rescue)
+        cudaStreamDestroy(device->rescue);
+}
+
+static int connect_pair(struct cgm_device *from, const struct cgm_device *to)
+{
+    int can = 0;
+    cgm_device_use(from->index);
+    int status = cgm_cuda_check(cudaDeviceCanAccessPeer(&can, (int)from->index, (int)to->index),
+                                "cudaDeviceCanAccessPeer", from->index);
+    if (status != CGM_OK)
+        return status;
+    if (!can) {
+        cgm_cuda_log(4,
+                     "device %u cannot access the memory of device %u: comms with ranks on both do "
+                     "not work",
+                     from->index, to->index);
+        return CGM_OK;
+    }
+    status = cgm_cuda_check(cudaDeviceEnablePeerAccess((int)to->index, 0),
+                            "cudaDeviceEnablePeerAccess", from->index);
+    from->reaches[to->index] = status == CGM_OK;
+    return status;
+}
+
+int cgm_devices_connect(struct cgm_backend *backend)
+{
+    int status = CGM_OK;
+    for (uint32_t i = 0; i < backend->n_devices && status == CGM_OK; i++)
+        for (uint32_t j = 0; j < backend->n_devices && status == CGM_OK; j++) {
+            if (i == j)
+                backend->devices[i].reaches[j] = true;
+            else
+                status = connect_pair(&backend->devices[i], &backend->devices[j]);
+        }
+    return status;
+}

@@ -1,0 +1,52 @@
+/* The driver's functions, found at run time: the executable has no NEEDED libcuda and starts where
+ * there is no driver. And what is done about an error of any CUDA call. */
+#ifndef CGM_CUDA_DRIVER_H
+#define CGM_CUDA_DRIVER_H
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+/* X(name, version of its interface) */
+#define CGM_DRIVER_FUNCTIONS(X)                                                                    \
+    X(DeviceGetAttribute, 2000)                                                                    \
+    X(MemGetAddressRange, 3020)                                                                    \
+    X(MemCreate, 10020)                                                                            \
+    X(MemRelease, 10020)                                                                           \
+    X(MemAddressReserve, 10020)                                                                    \
+    X(MemAddressFree, 10020)                                                                       \
+    X(MemMap, 10020)                                                                               \
+    X(MemUnmap, 10020)                                                                             \
+    X(MemSetAccess, 10020)                                                                         \
+    X(MemExportToShareableHandle, 10020)                                                           \
+    X(MemImportFromShareableHandle, 10020)                                                         \
+    X(MemGetAllocationGranularity, 10020)                                                          \
+    X(MemGetAllocationPropertiesFromHandle, 10020)                                                 \
+    X(StreamWaitValue64, 11070)                                                                    \
+    X(StreamWriteValue64, 11070)
+
+struct cgm_driver {
+#define X(name, version) PFN_cu##name##_v##version name;
+    CGM_DRIVER_FUNCTIONS(X)
+#undef X
+};
+
+extern struct cgm_driver cgm_driver; /* written by cgm_driver_load alone */
+
+/* OK, or NOT_SUPPORTED with the function that the driver lacks. */
+int cgm_driver_load(char *ret_detail, size_t detail_bytes);
+
+/* OK for a success. Else a status, after a line in the log that names operation and device; ends
+ * the process when the error is one that the device's context does not survive. Clears the error
+ * of this thread. */
+int cgm_cuda_check(cudaError_t error, const char *operation, unsigned device);
+int cgm_driver_check(CUresult result, const char *operation, unsigned device);
+
+/* As cgm_cuda_check, without a line for an error that is survived: one that input can cause. */
+int cgm_cuda_try(cudaError_t error, const char *operation, unsigned device);
+
+/* One line on stderr, which the broker's log takes over. level as syslog's. */
+void cgm_cuda_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,91 @@
+/* The operations that move and add numbers. Each one is checked before anything is enqueued. */
+#include "daemon/executor/cuda/queue.h"
+#include "daemon/executor/cuda/view.h"
+#include "proto/status.h"
+#include "proto/types.h"
+
+_Static_assert(CGM_REDUCE_SOURCES_MAX == CGM_KERNEL_SOURCES_MAX, "a source for each");
+
+static bool same_shape(const struct cgm_kernel_matrix *a, const struct cgm_kernel_matrix *b)
+{
+    return a->rows == b->rows && a->cols == b->cols;
+}
+
+static cudaError_t copy_matrix(const struct cgm_kernel_matrix *dst,
+                               const struct cgm_kernel_matrix *src, cudaStream_t stream)
+{
+    size_t element = cgm_dtype_bytes(dst->format), width = dst->cols * element;
+    if (dst->rows == 1 || (dst->stride == dst->cols && src->stride == src->cols))
+        return cudaMemcpyAsync(dst->data, src->data, width * dst->rows, cudaMemcpyDefault, stream);
+    return cudaMemcpy2DAsync(dst->data, dst->stride * element, src->data, src->stride * element,
+                             width, dst->rows, cudaMemcpyDefault, stream);
+}
+
+int cgm_cuda_copy(struct cgm_queue *queue, const struct cgm_copy *copy)
+{
+    struct cgm_kernel_matrix dst, src;
+    uint32_t device = queue->device->index;
+    int status = cgm_view_resolve(&copy->dst, device, true, &dst);
+    if (status == CGM_OK)
+        status = cgm_view_resolve(&copy->src, device, false, &src);
+    if (status != CGM_OK)
+        return status;
+    if (!same_shape(&dst, &src) || dst.format != src.format)
+        return CGM_INVALID_ARGUMENT;
+    if (!cgm_queue_begin(queue, "a copy"))
+        return CGM_OK;
+    struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_COPY, &copy->label);
+    status = cgm_cuda_check(copy_matrix(&dst, &src, queue->stream->handle), "copy", device);
+    cgm_span_end(span);
+    return status;
+}
+
+static int reduce_resolve(const struct cgm_reduce *reduce, uint32_t device,
+                          struct cgm_kernel_reduce *ret_reduce)
+{
+    if (reduce->n_src < 1 || reduce->n_src > CGM_REDUCE_SOURCES_MAX)
+        return CGM_INVALID_ARGUMENT;
+    ret_reduce->n_src = reduce->n_src;
+    ret_reduce->accumulate = reduce->accumulate;
+    int status = cgm_view_resolve(&reduce->dst, device, true, &ret_reduce->dst);
+    if (status == CGM_OK)
+        status = cgm_view_resolve_optional(&reduce->bias, device, &ret_reduce->bias);
+    if (status == CGM_OK && !cgm_bias_fits(&ret_reduce->bias, &ret_reduce->dst))
+        status = CGM_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < reduce->n_src && status == CGM_OK; i++) {
+        status = cgm_view_resolve(&reduce->src[i], device, false, &ret_reduce->src[i]);
+        if (status == CGM_OK && !same_shape(&ret_reduce->src[i], &ret_reduce->dst))
+            status = CGM_INVALID_ARGUMENT;
+    }
+    return status;
+}
+
+int cgm_cuda_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce)
+{
+    struct cgm_kernel_reduce resolved;
+    uint32_t device = queue->device->index;
+    int status = reduce_resolve(reduce, device, &resolved);
+    if (status != CGM_OK || !cgm_queue_begin(queue, "a reduction"))
+        return status;
+    struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_REDUCE, &reduce->label);
+    status = cgm_cuda_check(cgm_kernel_reduce_launch(&resolved, queue->stream->handle), "reduction",
+                            device);
+    cgm_span_end(span);
+    return status;
+}
+
+int cgm_cuda_poison(struct cgm_queue *queue, const struct cgm_view *view)
+{
+    static const struct cgm_label nobody;
+    struct cgm_kernel_matrix matrix;
+    uint32_t device = queue->device->index;
+    int status = cgm_view_resolve(view, device, true, &matrix);
+    if (status != CGM_OK)
+        return status;
+    cgm_queue_begin(queue, "poisoning");
+    struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_FILL, &nobody);
+    status = cgm_cuda_check(cgm_kernel_poison_launch(&matrix, queue->stream->handle), "poisoning",
+                            device);
+    cgm_span_end(span);
+    return status;
+}

@@ -1,0 +1,211 @@
+#include <string.h>
+
+#include "daemon/executor/cuda/gemm_table.h"
+#include "daemon/executor/cuda/queue.h"
+#include "daemon/executor/cuda/view.h"
+#include "proto/status.h"
+#include "proto/types.h"
+
+#define ALIGN_MAX 16u
+/* Behind cuBLASLt's workspace: a bias that is not aligned as it wants is copied there. */
+#define BIAS_BYTES (1ull << 20)
+
+static uint64_t depth_of(const struct cgm_kernel_gemm *g)
+{
+    return g->transa ? g->a.rows : g->a.cols;
+}
+
+static bool shapes_fit(const struct cgm_kernel_gemm *g)
+{
+    uint64_t a_rows = g->transa ? g->a.cols : g->a.rows;
+    uint64_t b_rows = g->transb ? g->b.cols : g->b.rows;
+    uint64_t b_cols = g->transb ? g->b.rows : g->b.cols;
+    return a_rows == g->out.rows && b_cols == g->out.cols && b_rows == depth_of(g) &&
+           cgm_bias_fits(&g->bias, &g->out);
+}
+
+static int resolve(const struct cgm_gemm *gemm, uint32_t device, struct cgm_kernel_gemm *ret_gemm)
+{
+    *ret_gemm = (struct cgm_kernel_gemm){
+        .transa = gemm->transa, .transb = gemm->transb, .accumulate = gemm->accumulate};
+    int status = cgm_view_resolve(&gemm->a, device, false, &ret_gemm->a);
+    if (status == CGM_OK)
+        status = cgm_view_resolve(&gemm->b, device, false, &ret_gemm->b);
+    if (status == CGM_OK)
+        status = cgm_view_resolve(&gemm->out, device, true, &ret_gemm->out);
+    if (status == CGM_OK)
+        status = cgm_view_resolve_optional(&gemm->bias, device, &ret_gemm->bias);
+    if (status == CGM_OK && !shapes_fit(ret_gemm))
+        status = CGM_INVALID_ARGUMENT;
+    return status;
+}
+
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+/* The largest power of two up to ALIGN_MAX that divides address and row distance. */
+static uint8_t align_of(const struct cgm_kernel_matrix *matrix)
+{
+    uint64_t row_bytes = matrix->rows > 1 ? matrix->stride * cgm_dtype_bytes(matrix->format) : 0;
+    uint64_t bits = (uint64_t)(uintptr_t)matrix->data | row_bytes | ALIGN_MAX;
+    return (uint8_t)(bits & -bits);
+}
+
+static struct cgm_gemm_key key_of(const struct cgm_kernel_gemm *g)
+{
+    struct cgm_gemm_key key;
+    memset(&key, 0, sizeof(key));
+    key.m = g->out.rows;
+    key.n = g->out.cols;
+    key.k = depth_of(g);
+    key.a_stride = g->a.stride;
+    key.b_stride = g->b.stride;
+    key.out_stride = g->out.stride;
+    key.dtype = (uint8_t)g->a.format;
+    key.out_dtype = (uint8_t)g->out.format;
+    key.transa = g->transa;
+    key.transb = g->transb;
+    key.accumulate = g->accumulate;
+    key.bias = g->bias.data != NULL;
+    key.a_align = align_of(&g->a);
+    key.b_align = align_of(&g->b);
+    key.out_align = align_of(&g->out);
+    return key;
+}
+
+/* What cuBLASLt cannot do whatever the shape. */
+static bool is_odd(const struct cgm_kernel_gemm *g)
+{
+    return g->a.format != g->b.format ||
+           (g->bias.data && (g->bias.format != g->out.format ||
+                             g->bias.cols * cgm_dtype_bytes(g->bias.format) > BIAS_BYTES)) ||
+           (g->out.format != g->a.format && g->out.format != CGM_DTYPE_FP32);
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+static int need_workspace(struct cgm_queue *queue)
+{
+    struct cgm_stream *stream = queue->stream;
+    if (stream->workspace)
+        return CGM_OK;
+    atomic_fetch_add_explicit(&queue->backend->allocations, 1, memory_order_relaxed);
+    return cgm_cuda_check(cudaMalloc(&stream->workspace, CGM_GEMM_WORKSPACE_BYTES + BIAS_BYTES),
+                          "cudaMalloc of a workspace", queue->device->index);
+}
+
+static int set_bias(struct cgm_queue *queue, const struct cgm_kernel_matrix *bias,
+                    const struct cgm_gemm_entry *entry)
+{
+    const void *at = bias->data;
+    int status = CGM_OK;
+    if (!at)
+        return CGM_OK;
+    if ((uintptr_t)at % ALIGN_MAX) {
+        void *aligned = (char *)queue->stream->workspace + CGM_GEMM_WORKSPACE_BYTES;
+        status =
+            cgm_cuda_check(cudaMemcpyAsync(aligned, at, bias->cols * cgm_dtype_bytes(bias->format),
+                                           cudaMemcpyDefault, queue->stream->handle),
+                           "copy of a bias", queue->device->index);
+        at = aligned;
+    }
+    if (status == CGM_OK &&
+        cgm_blas.MatmulDescSetAttribute(entry->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at,
+                                        sizeof(at)) != CUBLAS_STATUS_SUCCESS)
+        status = CGM_INTERNAL;
+    return status;
+}
+
+static int multiply(struct cgm_queue *queue, const struct cgm_kernel_gemm *g,
+                    const struct cgm_gemm_entry *entry)
+{
+    const float one = 1, zero = 0;
+    int status = set_bias(queue, &g->bias, entry);
+    if (status != CGM_OK)
+        return status;
+    cublasStatus_t result =
+        cgm_blas.Matmul(queue->device->blas, entry->product, &one, g->b.data, entry->b, g->a.data,
+                        entry->a, g->accumulate ? &one : &zero, g->out.data, entry->out,
+                        g->out.data, entry->out, &entry->algorithm, queue->stream->workspace,
+                        CGM_GEMM_WORKSPACE_BYTES, queue->stream->handle);
+    if (result == CUBLAS_STATUS_SUCCESS)
+        return CGM_OK;
+    cgm_cuda_log(3, "device %u: cublasLtMatmul: %s (%llu x %llu x %llu)", queue->device->index,
+                 cgm_blas.GetStatusString(result), (unsigned long long)entry->key.m,
+                 (unsigned long long)entry->key.n, (unsigned long long)entry->key.k);
+    cgm_cuda_check(cudaPeekAtLastError(), "cublasLtMatmul", queue->device->index);
+    return CGM_INTERNAL;
+}
+
+static int multiply_plain(struct cgm_queue *queue, const struct cgm_kernel_gemm *g)
+{
+    return cgm_cuda_check(cgm_kernel_gemm_launch(g, queue->stream->handle), "plain product",
+                          queue->device->index);
+}
+
+static int multiply_fast(struct cgm_queue *queue, const struct cgm_kernel_gemm *g)
+{
+    struct cgm_gemm_table *table = queue->device->gemms;
+    const struct cgm_gemm_key key = key_of(g);
+    bool made;
+    const struct cgm_gemm_entry *entry =
+        cgm_gemm_table_lock(table, queue->device->blas, &key, &made);
+    int status = entry->plain ? multiply_plain(queue, g) : multiply(queue, g, entry);
+    cgm_gemm_table_unlock(table);
+    if (made)
+        atomic_fetch_add_explicit(&queue->backend->allocations, 1, memory_order_relaxed);
+    return status;
+}
+
+int cgm_cuda_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
+{
+    struct cgm_kernel_gemm g;
+    int status = resolve(gemm, queue->device->index, &g);
+    if (status != CGM_OK || !cgm_queue_begin(queue, "a product"))
+        return status;
+    status = need_workspace(queue);
+    if (status != CGM_OK)
+        return status;
+    struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_GEMM, &gemm->label);
+    status = is_odd(&g) ? multiply_plain(queue, &g) : multiply_fast(queue, &g);
+    cgm_span_end(span);
+    return status;
+}
+
+/* ---- preparing ------------------------------------------------------------------------------ */
+
+/* A view without its memory: where it begins in it tells the alignment, which memory as a whole has
+ * more of than ALIGN_MAX. */
+static struct cgm_kernel_matrix outline(const struct cgm_view *view)
+{
+    if (!view->mem)
+        return (struct cgm_kernel_matrix){0};
+    return (struct cgm_kernel_matrix){
+        .data = (void *)(uintptr_t)(ALIGN_MAX + view->offset_bytes),
+        .rows = view->rows,
+        .cols = view->cols,
+        .stride = view->stride,
+        .format = view->dtype,
+    };
+}
+
+int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
+{
+    const struct cgm_kernel_gemm g = {.a = outline(&gemm->a),
+                                      .b = outline(&gemm->b),
+                                      .out = outline(&gemm->out),
+                                      .bias = outline(&gemm->bias),
+                                      .transa = gemm->transa,
+                                      .transb = gemm->transb,
+                                      .accumulate = gemm->accumulate};
+    bool made;
+    if (!g.a.data || !g.b.data || !g.out.data || !shapes_fit(&g))
+        return CGM_INVALID_ARGUMENT;
+    cgm_device_use(queue->device->index);
+    int status = need_workspace(queue);
+    if (status != CGM_OK || is_odd(&g))
+        return status;
+    const struct cgm_gemm_key key = key_of(&g);
+    cgm_gemm_table_lock(queue->device->gemms, queue->device->blas, &key, &made);
+    cgm_gemm_table_unlock(queue->device->gemms);
+    return CGM_OK;
+}

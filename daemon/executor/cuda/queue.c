@@ -1,0 +1,139 @@
+#include "daemon/executor/cuda/queue.h"
+
+#include <stdlib.h>
+
+#include "kernels/device_kernels.h"
+#include "proto/status.h"
+
+/* Streams are made until there are as many as hardware queues, then used in turn. */
+static int take_stream(struct cgm_device *device, int priority, struct cgm_stream **ret_stream)
+{
+    uint32_t turn = device->next_stream;
+    struct cgm_stream *stream = &device->streams[turn];
+    if (turn == device->n_streams) {
+        int status = cgm_cuda_check(
+            cudaStreamCreateWithPriority(&stream->handle, cudaStreamNonBlocking, priority),
+            "cudaStreamCreateWithPriority", device->index);
+        if (status != CGM_OK)
+            return status;
+        stream->priority = priority;
+        device->n_streams++;
+    }
+    device->next_stream = (turn + 1) % CGM_CUDA_STREAMS;
+    *ret_stream = stream;
+    return CGM_OK;
+}
+
+static void list_add(struct cgm_queue *queue)
+{
+    struct cgm_backend *backend = queue->backend;
+    pthread_mutex_lock(&backend->lock);
+    queue->next = backend->queues;
+    backend->queues = queue;
+    pthread_mutex_unlock(&backend->lock);
+}
+
+static void list_remove(struct cgm_queue *queue)
+{
+    struct cgm_backend *backend = queue->backend;
+    pthread_mutex_lock(&backend->lock);
+    struct cgm_queue **link = &backend->queues;
+    while (*link != queue)
+        link = &(*link)->next;
+    *link = queue->next;
+    pthread_mutex_unlock(&backend->lock);
+}
+
+int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priority,
+                       struct cgm_queue **ret_queue)
+{
+    if (device >= backend->n_devices)
+        return CGM_INVALID_ARGUMENT;
+    struct cgm_queue *queue = calloc(1, sizeof(*queue));
+    if (!queue)
+        return CGM_NO_MEMORY;
+    cgm_device_use(device);
+    queue->backend = backend;
+    queue->device = &backend->devices[device];
+    queue->delay_state = (uintptr_t)queue;
+    int status = cgm_cuda_check(cudaEventCreateWithFlags(&queue->through, cudaEventDisableTiming),
+                                "cudaEventCreate", device);
+    if (status == CGM_OK)
+        status = take_stream(queue->device, priority, &queue->stream);
+    if (status != CGM_OK) {
+        free(queue);
+        return status;
+    }
+    pthread_mutex_init(&queue->lock, NULL);
+    list_add(queue);
+    *ret_queue = queue;
+    return CGM_OK;
+}
+
+/* The stream stays: others may be using it, and the next queue will. */
+void cgm_cuda_queue_free(struct cgm_queue *queue)
+{
+    uint32_t device = queue->device->index;
+    cgm_device_use(device);
+    cgm_cuda_check(cudaEventRecord(queue->through, queue->stream->handle), "cudaEventRecord",
+                   device);
+    cgm_cuda_check(cudaEventSynchronize(queue->through), "cudaEventSynchronize", device);
+    list_remove(queue);
+    cgm_spans_free(queue);
+    cgm_cuda_check(cudaEventDestroy(queue->through), "cudaEventDestroy", device);
+    pthread_mutex_destroy(&queue->lock);
+    free(queue);
+}
+
+void cgm_cuda_set_run(struct cgm_queue *queue, struct cgm_run *run)
+{
+    queue->run = run;
+}
+
+/* xorshift64. */
+static uint64_t delay_ns(struct cgm_queue *queue)
+{
+    uint64_t x = queue->delay_state;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    queue->delay_state = x;
+    return x % (queue->backend->options.test_delay_us * 1000ull);
+}
+
+bool cgm_queue_begin(struct cgm_queue *queue, const char *doing)
+{
+    cgm_device_use(queue->device->index);
+    atomic_store_explicit(&queue->doing, doing, memory_order_relaxed);
+    if (queue->backend->options.test_delay_us)
+        cgm_cuda_check(cgm_kernel_delay_launch(delay_ns(queue), queue->stream->handle), "delay",
+                       queue->device->index);
+    return !queue->run || atomic_load_explicit(&queue->run->status, memory_order_relaxed) == CGM_OK;
+}
+
+/* ---- health --------------------------------------------------------------------------------- */
+
+static void log_doings(struct cgm_backend *backend)
+{
+    pthread_mutex_lock(&backend->lock);
+    for (struct cgm_queue *queue = backend->queues; queue; queue = queue->next) {
+        const char *doing = atomic_load_explicit(&queue->doing, memory_order_relaxed);
+        if (doing)
+            cgm_cuda_log(3, "device %u: a queue's last operation was %s", queue->device->index,
+                         doing);
+    }
+    pthread_mutex_unlock(&backend->lock);
+}
+
+/* A query of an idle stream succeeds as long as the context lives. */
+void cgm_cuda_health(struct cgm_backend *backend)
+{
+    for (uint32_t i = 0; i < backend->n_devices; i++) {
+        cgm_device_use(i);
+        cudaError_t error = cudaStreamQuery(backend->devices[i].rescue);
+        if (error == cudaSuccess || error == cudaErrorNotReady)
+            continue;
+        log_doings(backend);
+        cgm_cuda_check(error, "while jobs were running", i);
+    }
+}

@@ -1,0 +1,54 @@
+/* A queue: a stream, the run that it works for, and what is remembered of its operations. */
+#ifndef CGM_CUDA_QUEUE_H
+#define CGM_CUDA_QUEUE_H
+
+#include "daemon/executor/cuda/cuda.h"
+#include "proto/ring.h"
+
+/* More than a stream holds: an entry that is overwritten belongs to a wait that is over. */
+#define CGM_QUEUE_WAITS 4096u
+
+struct cgm_wait_record {
+    const struct cgm_run *run;
+    uint64_t run_begin_ns; /* tells runs in the same memory apart */
+    struct cgm_flag *flag;
+    uint64_t value;
+};
+
+/* The events around one operation whose time is wanted. Linked while free. */
+struct cgm_span {
+    struct cgm_span *next;
+    struct cgm_queue *queue;
+    cudaEvent_t begin, end;
+};
+
+struct cgm_queue {
+    struct cgm_queue *next; /* in the backend's list */
+    struct cgm_backend *backend;
+    struct cgm_device *device;
+    struct cgm_stream *stream;
+    cudaEvent_t through; /* for queue_free */
+    uint64_t delay_state;
+
+    /* Of the next operations; written by the device's thread. `doing` names the operation that was
+     * enqueued last, for the log. */
+    struct cgm_run *run;
+    const char *_Atomic doing;
+
+    /* Guards what follows: the device's thread adds, the poller looks and takes. */
+    pthread_mutex_t lock;
+    struct cgm_wait_record waits[CGM_QUEUE_WAITS];
+    uint32_t n_waits; /* counts on */
+    struct cgm_span *spans;
+};
+
+/* Begins every operation: makes the device current, notes the name, delays when a test wants it.
+ * False when the run has failed and its work is to be skipped. */
+bool cgm_queue_begin(struct cgm_queue *queue, const char *doing);
+
+/* phase.c. NULL: the run wants no times, or there is no room. */
+struct cgm_span *cgm_span_begin(struct cgm_queue *queue, int kind, const struct cgm_label *label);
+void cgm_span_end(struct cgm_span *span);
+void cgm_spans_free(struct cgm_queue *queue);
+
+#endif

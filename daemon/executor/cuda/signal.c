@@ -1,0 +1,101 @@
+/* Signals and waits: stream memory operations on flags. A stream cannot look at a run's status, so
+ * every wait is remembered; when a run has failed and the signal of a wait was never enqueued, the
+ * flag is raised from outside. A wait whose signal is in some queue is left to it: what it keeps
+ * apart stays apart. */
+#include "daemon/executor/cuda/flag.h"
+#include "daemon/executor/cuda/queue.h"
+#include "kernels/device_kernels.h"
+#include "proto/status.h"
+#include "proto/types.h"
+
+int cgm_cuda_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value)
+{
+    uint32_t device = queue->device->index;
+    CUdeviceptr at = cgm_flag_at(flag, device);
+    if (!at)
+        return CGM_NOT_SUPPORTED;
+    cgm_queue_begin(queue, "a signal");
+    int status = cgm_driver_check(cgm_driver.StreamWriteValue64(queue->stream->handle, at, value,
+                                                                CU_STREAM_WRITE_VALUE_DEFAULT),
+                                  "cuStreamWriteValue64", device);
+    if (status == CGM_OK && value > atomic_load_explicit(&flag->enqueued, memory_order_relaxed))
+        atomic_store_explicit(&flag->enqueued, value, memory_order_release);
+    return status;
+}
+
+static void remember(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value)
+{
+    if (!queue->run)
+        return;
+    pthread_mutex_lock(&queue->lock);
+    queue->waits[queue->n_waits++ % CGM_QUEUE_WAITS] =
+        (struct cgm_wait_record){queue->run, queue->run->begin_ns, flag, value};
+    pthread_mutex_unlock(&queue->lock);
+}
+
+int cgm_cuda_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,
+                  const struct cgm_label *label)
+{
+    uint32_t device = queue->device->index;
+    CUdeviceptr at = cgm_flag_at(flag, device);
+    if (!at)
+        return CGM_NOT_SUPPORTED;
+    /* Also in a failed run: what its waits keep apart may belong to others. */
+    cgm_queue_begin(queue, "a wait");
+    remember(queue, flag, value);
+    struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_WAIT, label);
+    int status = cgm_driver_check(
+        cgm_driver.StreamWaitValue64(queue->stream->handle, at, value, CU_STREAM_WAIT_VALUE_GEQ),
+        "cuStreamWaitValue64", device);
+    cgm_span_end(span);
+    return status;
+}
+
+/* ---- letting go ----------------------------------------------------------------------------- */
+
+static void raises_launch(struct cgm_device *device, struct cgm_kernel_raises *raises)
+{
+    if (raises->count == 0)
+        return;
+    cgm_device_use(device->index);
+    cgm_cuda_check(cgm_kernel_raise_launch(raises, device->rescue), "raising of flags",
+                   device->index);
+    raises->count = 0;
+}
+
+static void raise_for(struct cgm_backend *backend, const struct cgm_wait_record *wait,
+                      struct cgm_kernel_raises *raises)
+{
+    struct cgm_flag *flag = wait->flag;
+    struct cgm_kernel_raises *own = &raises[flag->device];
+    if (atomic_load_explicit(&flag->enqueued, memory_order_acquire) >= wait->value)
+        return;
+    own->counter[own->count] = (uint64_t *)(uintptr_t)cgm_flag_at(flag, flag->device);
+    own->value[own->count++] = wait->value;
+    if (own->count == CGM_KERNEL_RAISES_MAX)
+        raises_launch(&backend->devices[flag->device], own);
+}
+
+static void raise_queue(struct cgm_queue *queue, const struct cgm_run *run,
+                        struct cgm_kernel_raises *raises)
+{
+    pthread_mutex_lock(&queue->lock);
+    uint32_t count = queue->n_waits < CGM_QUEUE_WAITS ? queue->n_waits : CGM_QUEUE_WAITS;
+    for (uint32_t i = 0; i < count; i++)
+        if (queue->waits[i].run == run && queue->waits[i].run_begin_ns == run->begin_ns)
+            raise_for(queue->backend, &queue->waits[i], raises);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+void cgm_cuda_release_waits(struct cgm_backend *backend, const struct cgm_run *run)
+{
+    struct cgm_kernel_raises raises[CGM_CUDA_DEVICES_MAX];
+    for (uint32_t i = 0; i < backend->n_devices; i++)
+        raises[i].count = 0;
+    pthread_mutex_lock(&backend->lock);
+    for (struct cgm_queue *queue = backend->queues; queue; queue = queue->next)
+        raise_queue(queue, run, raises);
+    pthread_mutex_unlock(&backend->lock);
+    for (uint32_t i = 0; i < backend->n_devices; i++)
+        raises_launch(&backend->devices[i], &raises[i]);
+}

@@ -1,0 +1,21 @@
+/* A view as a device sees it. */
+#ifndef CGM_CUDA_VIEW_H
+#define CGM_CUDA_VIEW_H
+
+#include "daemon/executor/cuda/cuda.h"
+#include "kernels/device_kernels.h"
+
+/* OK; INVALID_ARGUMENT when the view is absent, empty, misaligned, outside its memory, of an
+ * unknown type, or to be written and read-only; NOT_SUPPORTED when the device cannot reach the
+ * memory. */
+int cgm_view_resolve(const struct cgm_view *view, uint32_t device, bool writes,
+                     struct cgm_kernel_matrix *ret_matrix);
+
+/* The same, but an absent view gives an absent matrix. */
+int cgm_view_resolve_optional(const struct cgm_view *view, uint32_t device,
+                              struct cgm_kernel_matrix *ret_matrix);
+
+/* A bias of a matrix: absent, or one row of its columns. */
+bool cgm_bias_fits(const struct cgm_kernel_matrix *bias, const struct cgm_kernel_matrix *out);
+
+#endif

@@ -1,0 +1,57 @@
+/* CUDA kernels, started from C. Matrices lie in memory that the current device can reach; every
+ * launcher only enqueues on the stream. The formats are those of kernels/number_format.h; numbers
+ * are added in fp32 and rounded once. */
+#ifndef CGM_DEVICE_KERNELS_H
+#define CGM_DEVICE_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CGM_KERNEL_SOURCES_MAX 64
+#define CGM_KERNEL_RAISES_MAX 64
+
+struct cgm_kernel_matrix {
+    void *data;                  /* NULL: absent; else aligned to its elements */
+    uint64_t rows, cols, stride; /* in elements */
+    int format;                  /* enum cgm_format */
+};
+
+/* dst = src[0] + src[1] + ... in this order [+ dst] [+ bias]; bias is one row. */
+struct cgm_kernel_reduce {
+    struct cgm_kernel_matrix dst, bias;
+    struct cgm_kernel_matrix src[CGM_KERNEL_SOURCES_MAX];
+    uint32_t n_src;
+    bool accumulate;
+};
+
+/* out = op(a) * op(b) [+ out] [+ bias]: any types, strides and alignment, and slow. */
+struct cgm_kernel_gemm {
+    struct cgm_kernel_matrix a, b, out, bias;
+    bool transa, transb, accumulate;
+};
+
+/* Each counter becomes its value unless it is above that already. */
+struct cgm_kernel_raises {
+    uint64_t *counter[CGM_KERNEL_RAISES_MAX];
+    uint64_t value[CGM_KERNEL_RAISES_MAX];
+    uint32_t count;
+};
+
+cudaError_t cgm_kernel_reduce_launch(const struct cgm_kernel_reduce *reduce, cudaStream_t stream);
+cudaError_t cgm_kernel_gemm_launch(const struct cgm_kernel_gemm *gemm, cudaStream_t stream);
+/* Every element NaN. */
+cudaError_t cgm_kernel_poison_launch(const struct cgm_kernel_matrix *matrix, cudaStream_t stream);
+cudaError_t cgm_kernel_raise_launch(const struct cgm_kernel_raises *raises, cudaStream_t stream);
+/* Holds the stream for about this long. */
+cudaError_t cgm_kernel_delay_launch(uint64_t ns, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,147 @@
+// Sums of matrices. The wide kernel handles eight neighbouring elements at a time with 16-byte
+// accesses; the plain one takes any types, strides and alignment.
+#include "kernels/device_numbers.cuh"
+
+namespace
+{
+
+constexpr unsigned threads = 256;
+constexpr unsigned wide = 8;      // elements
+constexpr unsigned in_flight = 4; // sources that are read before the first is added
+
+struct vector {
+    float value[wide];
+};
+
+template <typename T> __device__ vector load_wide(const void *data, uint64_t index)
+{
+    const T *at = static_cast<const T *>(data) + index;
+    alignas(16) T elements[wide];
+#pragma unroll
+    for (unsigned part = 0; part < sizeof(elements) / sizeof(uint4); part++)
+        reinterpret_cast<uint4 *>(elements)[part] = reinterpret_cast<const uint4 *>(at)[part];
+    vector result;
+#pragma unroll
+    for (unsigned i = 0; i < wide; i++)
+        result.value[i] = cgm::to_float(elements[i]);
+    return result;
+}
+
+template <typename T> __device__ void store_wide(void *data, uint64_t index, const vector &values)
+{
+    T *at = static_cast<T *>(data) + index;
+    alignas(16) T elements[wide];
+#pragma unroll
+    for (unsigned i = 0; i < wide; i++)
+        elements[i] = cgm::from_float<T>(values.value[i]);
+#pragma unroll
+    for (unsigned part = 0; part < sizeof(elements) / sizeof(uint4); part++)
+        reinterpret_cast<uint4 *>(at)[part] = reinterpret_cast<const uint4 *>(elements)[part];
+}
+
+__device__ void add(vector &sum, const vector &value)
+{
+#pragma unroll
+    for (unsigned i = 0; i < wide; i++)
+        sum.value[i] += value.value[i];
+}
+
+template <typename S>
+__device__ vector sum_sources(const cgm_kernel_reduce &reduce, uint64_t row, uint64_t col)
+{
+    vector sum = load_wide<S>(reduce.src[0].data, row * reduce.src[0].stride + col);
+    uint32_t i = 1;
+    for (; i + in_flight <= reduce.n_src; i += in_flight) {
+        vector values[in_flight];
+#pragma unroll
+        for (unsigned j = 0; j < in_flight; j++)
+            values[j] = load_wide<S>(reduce.src[i + j].data, row * reduce.src[i + j].stride + col);
+#pragma unroll
+        for (unsigned j = 0; j < in_flight; j++)
+            add(sum, values[j]);
+    }
+    for (; i < reduce.n_src; i++)
+        add(sum, load_wide<S>(reduce.src[i].data, row * reduce.src[i].stride + col));
+    return sum;
+}
+
+template <typename S, typename D>
+__global__ void __launch_bounds__(threads)
+    reduce_wide(const __grid_constant__ cgm_kernel_reduce reduce)
+{
+    const uint64_t per_row = reduce.dst.cols / wide, items = per_row * reduce.dst.rows;
+    const uint64_t step = static_cast<uint64_t>(gridDim.x) * threads;
+    for (uint64_t item = static_cast<uint64_t>(blockIdx.x) * threads + threadIdx.x; item < items;
+         item += step) {
+        const uint64_t row = item / per_row, col = item % per_row * wide;
+        vector sum = sum_sources<S>(reduce, row, col);
+        if (reduce.accumulate)
+            add(sum, load_wide<D>(reduce.dst.data, row * reduce.dst.stride + col));
+        if (reduce.bias.data)
+            add(sum, load_wide<D>(reduce.bias.data, col));
+        store_wide<D>(reduce.dst.data, row * reduce.dst.stride + col, sum);
+    }
+}
+
+__global__ void __launch_bounds__(threads)
+    reduce_plain(const __grid_constant__ cgm_kernel_reduce reduce)
+{
+    const uint64_t items = reduce.dst.rows * reduce.dst.cols;
+    const uint64_t step = static_cast<uint64_t>(gridDim.x) * threads;
+    for (uint64_t item = static_cast<uint64_t>(blockIdx.x) * threads + threadIdx.x; item < items;
+         item += step) {
+        const uint64_t row = item / reduce.dst.cols, col = item % reduce.dst.cols;
+        float sum = cgm::load_element(reduce.src[0].data, row * reduce.src[0].stride + col,
+                                      reduce.src[0].format);
+        for (uint32_t i = 1; i < reduce.n_src; i++)
+            sum += cgm::load_element(reduce.src[i].data, row * reduce.src[i].stride + col,
+                                     reduce.src[i].format);
+        const uint64_t at = row * reduce.dst.stride + col;
+        if (reduce.accumulate)
+            sum += cgm::load_element(reduce.dst.data, at, reduce.dst.format);
+        if (reduce.bias.data)
+            sum += cgm::load_element(reduce.bias.data, col, reduce.bias.format);
+        cgm::store_element(reduce.dst.data, at, reduce.dst.format, sum);
+    }
+}
+
+bool is_wide(const cgm_kernel_matrix &matrix, int format)
+{
+    const uint64_t bytes = format == CGM_FORMAT_FP32 ? 4 : 2;
+    return matrix.format == format && reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 &&
+           matrix.cols % wide == 0 && (matrix.rows == 1 || matrix.stride * bytes % 16 == 0);
+}
+
+bool all_wide(const cgm_kernel_reduce &reduce)
+{
+    for (uint32_t i = 0; i < reduce.n_src; i++)
+        if (!is_wide(reduce.src[i], reduce.src[0].format))
+            return false;
+    return is_wide(reduce.dst, reduce.dst.format) &&
+           (!reduce.bias.data || is_wide(reduce.bias, reduce.dst.format));
+}
+
+using kernel = void (*)(cgm_kernel_reduce);
+
+// [source][destination], in the numbering of the formats.
+const kernel wide_kernels[CGM_FORMAT_COUNT][CGM_FORMAT_COUNT] = {
+    {reduce_wide<float, float>, reduce_wide<float, __half>, reduce_wide<float, __nv_bfloat16>},
+    {reduce_wide<__half, float>, reduce_wide<__half, __half>, reduce_wide<__half, __nv_bfloat16>},
+    {reduce_wide<__nv_bfloat16, float>, reduce_wide<__nv_bfloat16, __half>,
+     reduce_wide<__nv_bfloat16, __nv_bfloat16>},
+};
+
+} // namespace
+
+extern "C" cudaError_t cgm_kernel_reduce_launch(const cgm_kernel_reduce *reduce,
+                                                cudaStream_t stream)
+{
+    uint64_t items = reduce->dst.rows * reduce->dst.cols;
+    kernel chosen = reduce_plain;
+    if (all_wide(*reduce)) {
+        chosen = wide_kernels[reduce->src[0].format][reduce->dst.format];
+        items /= wide;
+    }
+    chosen<<<cgm::blocks_for(items, threads), threads, 0, stream>>>(*reduce);
+    return cudaGetLastError();
+}
