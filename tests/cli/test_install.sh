@@ -57,7 +57,7 @@ find_package(commgemm REQUIRED)
 add_executable(by_cmake hello_gemm.c)
 target_link_libraries(by_cmake PRIVATE commgemm::client)
 CMAKE
-cmake -S . -B out -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_FLAGS="$flags"
+cmake -S . -B out -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_FLAGS="$flags"
 cmake --build out
 
 COMMGEMM_SOCKET=$work/commgemmd.sock
