@@ -202,8 +202,10 @@ struct commgemm_info {
 };
 int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info);
 
-/* Waits until an executor serves this session (after EXECUTOR_LOST or NO_EXECUTOR). timeout_ms < 0:
- * for ever. TIMEOUT, DAEMON_LOST. */
+/* Waits until an executor serves this session. After EXECUTOR_LOST or NO_EXECUTOR, from a
+ * submission or a completion, every rank calls this and submits the same job again; one that was
+ * behind may get EXECUTOR_LOST once more for a job that the others had lost, and so falls into
+ * step. timeout_ms < 0: for ever. TIMEOUT, DAEMON_LOST. */
 int commgemm_wait_executor(commgemm_client *client, int timeout_ms);
 
 /* ---- comms ------------------------------------------------------------------------------------
