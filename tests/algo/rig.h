@@ -8,6 +8,7 @@
 #define RIG_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,6 +26,7 @@
 #include "kernels/random.h"
 #include "kernels/reference.h"
 #include "proto/status.h"
+#include "tests/host_view.h"
 
 #define RIG_RANKS 8u
 #define RIG_LAUNCHES 3u
@@ -33,11 +35,12 @@
 #define GUARD_BYTES 64u
 #define POISON 0xff /* every format has a NaN of these bytes */
 
-static const struct cgm_backend_ops *const ops = &cgm_backend_cpu;
+static const struct cgm_backend_ops *const ops = &CGM_TEST_BACKEND;
 
 struct arena {
     struct cgm_mem *mem;
-    unsigned char *base;
+    struct host_view view;
+    unsigned char *base; /* of the view */
     size_t used;
 };
 
@@ -77,22 +80,24 @@ static inline struct arena arena_new(struct rig *rig, uint32_t device)
     int fd;
     assert_int_equal(ops->mem_alloc(rig->backend, device, ARENA_BYTES, 0, &arena.mem), CGM_OK);
     assert_int_equal(ops->mem_export(arena.mem, &fd), CGM_OK);
-    arena.base = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    assert_true(arena.base != MAP_FAILED);
+    assert_int_equal(host_view_open(&arena.view, fd, ARENA_BYTES), 0);
     close(fd);
+    arena.base = arena.view.base;
     memset(arena.base, POISON, ARENA_BYTES);
+    host_view_push(&arena.view, 0, ARENA_BYTES);
     return arena;
 }
 
 static inline void arena_free(struct arena *arena)
 {
-    munmap(arena->base, ARENA_BYTES);
+    host_view_close(&arena->view);
     ops->mem_free(arena->mem);
 }
 
 static inline void arena_poison(struct arena *arena)
 {
     memset(arena->base, POISON, arena->used + GUARD_BYTES);
+    host_view_push(&arena->view, 0, arena->used + GUARD_BYTES);
 }
 
 static inline void rig_open_rank(struct rig *rig, uint32_t rank)
@@ -133,8 +138,9 @@ static inline void rig_set_plan(struct rig *rig, const struct cgm_spec *spec,
     }
 }
 
-static inline bool guard_is_intact(const struct arena *arena)
+static inline bool guard_is_intact(struct arena *arena)
 {
+    host_view_pull(&arena->view, arena->used, GUARD_BYTES);
     for (size_t i = 0; i < GUARD_BYTES; i++)
         if (arena->base[arena->used + i] != POISON)
             return false;
@@ -197,6 +203,7 @@ static inline uint32_t rig_collect(struct rig *rig, const struct rig_batch *batc
             ended++;
             if (launch->ended[rank])
                 continue;
+            host_view_pull(&arena->view, 0, arena->used + GUARD_BYTES);
             memcpy(launch->after[rank], arena->base, arena->used + GUARD_BYTES);
             arena_poison(arena);
             launch->ended[rank] = true;
@@ -212,6 +219,14 @@ static inline void rig_post(struct rig *rig, const struct rig_batch *batch)
         rig->threads[i].status = CGM_OK;
         sem_post(&rig->threads[i].begin);
     }
+}
+
+static inline void rig_await_wake(struct rig *rig)
+{
+    if (ops->host_flags_need_polling)
+        sched_yield();
+    else
+        sem_wait(&rig->wake);
 }
 
 /* Runs launches whose arenas are filled. The first failure of an enqueue or of a run. */
@@ -234,7 +249,7 @@ static inline int rig_run(struct rig *rig, const struct cgm_spec *spec,
     }
     rig_post(rig, &batch);
     while (rig_collect(rig, &batch) < count * spec->world)
-        sem_wait(&rig->wake);
+        rig_await_wake(rig);
     for (uint32_t i = 0; i < rig->devices; i++) {
         sem_wait(&rig->threads[i].end);
         status = status != CGM_OK ? status : rig->threads[i].status;
@@ -255,10 +270,12 @@ static inline void rig_open(struct rig *rig, uint32_t devices, uint32_t delay_us
     sem_init(&rig->wake, 0, 0);
     struct cgm_backend_options options = {
         .devices = devices, .test_delay_us = delay_us, .wake = rig_wake, .wake_context = rig};
-    assert_int_equal(ops->open(&options, detail, sizeof detail, &rig->backend), CGM_OK);
+    if (ops->open(&options, detail, sizeof detail, &rig->backend) != CGM_OK)
+        fail_msg("%s", detail);
+    rig->devices = ops->device_count(rig->backend);
     for (uint32_t rank = 0; rank < RIG_RANKS; rank++)
         rig_open_rank(rig, rank);
-    for (uint32_t i = 0; i < devices; i++) {
+    for (uint32_t i = 0; i < rig->devices; i++) {
         struct rig_device *device = &rig->threads[i];
         device->rig = rig;
         device->device = i;

@@ -16,7 +16,8 @@ static void judge_copy_in(const struct trial *trial, uint32_t rank, uint32_t chu
     const struct cgm_view *lhs = &trial->launches[0].operands[rank][CGM_OPERAND_LHS];
     struct cgm_view view = view_in_chunk(trial, job->rows, chunk);
     size_t bytes = cgm_dtype_bytes(view.dtype);
-    unsigned char *at = trial->rig->user[rank].base + view.offset_bytes;
+    struct arena *user = &trial->rig->user[rank];
+    unsigned char *at = user->base + view.offset_bytes;
     for (uint64_t row = 0; row < view.rows; row++) {
         const unsigned char *source =
             job->before[rank] + lhs->offset_bytes + (skip + row) * lhs->stride * bytes;
@@ -36,6 +37,7 @@ static void copy_in_place(struct trial *trial, uint32_t rank, const struct cgm_s
     arena->used = 0;
     *lhs = place(arena, shape);
     part_store(&part, false, lhs, arena->base);
+    host_view_push(&arena->view, 0, arena->used);
     job->used[rank] = arena->used;
     job->before[rank] = must_alloc(arena->used + GUARD_BYTES);
     trial->launches[0].after[rank] = job->again[rank] = must_alloc(arena->used + GUARD_BYTES);
@@ -62,6 +64,7 @@ static void try_copy_in(struct rig *rig, const struct config *config)
         copy_in_place(&trial, rank, &shape);
     assert_int_equal(rig_run(rig, &trial.spec, &copy_in, trial.launches, 1), CGM_OK);
     for (uint32_t rank = 0; rank < config->world; rank++) {
+        host_view_pull(&rig->user[rank].view, 0, rig->user[rank].used + GUARD_BYTES);
         for (uint32_t i = 0; i < chunks; i++)
             if (chunk == UINT32_MAX || chunk == i)
                 judge_copy_in(&trial, rank, i, chunk == i ? 0 : i * (shape.rows / chunks));

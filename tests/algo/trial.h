@@ -282,7 +282,10 @@ static inline void store_in_place(const struct trial *trial, uint32_t rank)
 {
     const struct cgm_view *view = &trial->launches[0].operands[rank][CGM_OPERAND_LHS];
     struct part part = matrix_part(&trial->jobs[0].lhs, trial->spec.world, rank);
-    part_store(&part, trial->spec.transa, view, trial->rig->user[rank].base);
+    struct arena *user = &trial->rig->user[rank];
+    host_view_pull(&user->view, 0, user->used);
+    part_store(&part, trial->spec.transa, view, user->base);
+    host_view_push(&user->view, 0, user->used);
 }
 
 /* Runs all launches on fresh copies of their operands; the arenas afterwards are in job->again. */
@@ -296,6 +299,7 @@ static inline void trial_run(struct trial *trial, const struct cgm_spec *spec,
             struct job *job = &trial->jobs[i];
             rig->operands[i][rank].used = job->used[rank];
             memcpy(rig->operands[i][rank].base, job->before[rank], job->used[rank]);
+            host_view_push(&rig->operands[i][rank].view, 0, job->used[rank]);
             trial->launches[i].after[rank] = job->again[rank];
         }
         if (trial->config->in_place)

@@ -27,9 +27,10 @@
 #include "proto/ring.h"
 #include "proto/status.h"
 #include "proto/types.h"
+#include "tests/host_view.h"
 
 #define FIXTURE_ENTRIES 64u
-#define FIXTURE_WAIT_MS 20000
+#define FIXTURE_WAIT_MS 60000
 
 struct fixture_session {
     uint64_t id, ticket;
@@ -40,7 +41,7 @@ struct fixture_session {
 struct fixture {
     pid_t pid;
     int link;
-    uint32_t serial;
+    uint32_t serial, devices;
     struct cgm_journal *journal;
     struct cgm_packet packet; /* the last one received */
     char bad[256];            /* detail of the last SessionBad event */
@@ -92,6 +93,24 @@ static inline void fixture_ok(struct fixture *f, int type, const ProtobufCMessag
     assert_int_equal(status, CGM_OK);
 }
 
+/* $COMMGEMM_TEST_BIN where the programs were moved, else where they were built. */
+static inline void fixture_exec(void)
+{
+    const char *folder = getenv("COMMGEMM_TEST_BIN");
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/" CGM_TEST_EXECUTOR, folder ? folder : CGM_BIN_DIR);
+    execl(path, CGM_TEST_EXECUTOR, (char *)NULL);
+    _exit(127);
+}
+
+static inline uint32_t fixture_devices(const struct fixture *f)
+{
+    Cgm__ExecutorHello *hello = (Cgm__ExecutorHello *)cgm_packet_unpack(&f->packet);
+    uint32_t devices = (uint32_t)hello->n_device_uuid;
+    cgm_message_free(&hello->base);
+    return devices;
+}
+
 static inline void fixture_open(struct fixture *f, uint64_t join_timeout_ms,
                                 uint64_t ready_timeout_ms, uint32_t delay_us)
 {
@@ -105,8 +124,7 @@ static inline void fixture_open(struct fixture *f, uint64_t join_timeout_ms,
             dup2(pair[1], 3);
         else
             fcntl(3, F_SETFD, 0);
-        execl(CGM_BIN_DIR "/commgemm-executor-cpu", "commgemm-executor-cpu", (char *)NULL);
-        _exit(127);
+        fixture_exec();
     }
     close(pair[1]);
     int journal = memfd_create("journal", MFD_CLOEXEC);
@@ -126,6 +144,7 @@ static inline void fixture_open(struct fixture *f, uint64_t join_timeout_ms,
     setup.test_delay_us = delay_us;
     assert_int_equal(fixture_call(f, CGM_MSG_EXECUTOR_SETUP, &setup.base, &journal, 1, &status),
                      CGM_MSG_EXECUTOR_HELLO);
+    f->devices = fixture_devices(f);
     close(journal);
 }
 
@@ -178,7 +197,7 @@ static inline void fixture_comm_add(struct fixture *f, uint64_t id, const uint64
     uint32_t devices[CGM_COMM_SIZE_MAX];
     Cgm__CommAdd m = CGM__COMM_ADD__INIT;
     for (uint32_t i = 0; i < size; i++)
-        devices[i] = i % 4;
+        devices[i] = i % f->devices;
     m.comm = id;
     m.journal = (uint32_t)id;
     m.n_sessions = m.n_devices = size;
@@ -190,9 +209,9 @@ static inline void fixture_comm_add(struct fixture *f, uint64_t id, const uint64
     fixture_ok(f, CGM_MSG_COMM_ADD, &m.base, NULL, 0);
 }
 
-/* Zeroed shared memory of the executor, mapped here and granted to a session. */
+/* Zeroed memory of the executor, seen from here and granted to a session. */
 static inline float *fixture_buffer(struct fixture *f, uint64_t id, uint64_t bytes,
-                                    const struct fixture_session *s)
+                                    const struct fixture_session *s, struct host_view *ret_view)
 {
     int status;
     Cgm__BufferAlloc m = CGM__BUFFER_ALLOC__INIT;
@@ -203,15 +222,14 @@ static inline float *fixture_buffer(struct fixture *f, uint64_t id, uint64_t byt
     assert_int_equal(fixture_call(f, CGM_MSG_BUFFER_ALLOC, &m.base, NULL, 0, &status),
                      CGM_MSG_MEMORY);
     int fd = cgm_packet_take_fd(&f->packet, 0);
-    float *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    assert_ptr_not_equal(base, MAP_FAILED);
+    assert_int_equal(host_view_open(ret_view, fd, bytes), 0);
     close(fd);
     Cgm__Grant grant = CGM__GRANT__INIT;
     grant.session = s->id;
     grant.id = id;
     grant.writable = 1;
     fixture_ok(f, CGM_MSG_GRANT, &grant.base, NULL, 0);
-    return base;
+    return (float *)(void *)ret_view->base;
 }
 
 /* A plan of the comm with user buffers id * 1000 + rank; the status of its creation. */

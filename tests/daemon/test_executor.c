@@ -15,7 +15,8 @@
 struct scene {
     struct fixture f;
     struct fixture_session s[WORLD];
-    float *base[WORLD];
+    struct host_view view[WORLD];
+    float *base[WORLD]; /* of the views */
 };
 
 #define LHS_AT 0u
@@ -33,9 +34,11 @@ static void scene_open(struct scene *scene, uint64_t join_ms, uint64_t ready_ms)
     fixture_plan(&scene->f, PLAN, COMM, CGM_OP_AG_GEMM, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, M,
                  N * WORLD, K, WORLD);
     for (uint32_t r = 0; r < WORLD; r++) {
-        scene->base[r] = fixture_buffer(&scene->f, 10 + r, BUFFER_BYTES, &scene->s[r]);
+        scene->base[r] =
+            fixture_buffer(&scene->f, 10 + r, BUFFER_BYTES, &scene->s[r], &scene->view[r]);
         for (uint32_t i = 0; i < BUFFER_BYTES / sizeof(float); i++)
             scene->base[r][i] = (float)((i * 7 + r * 3) % 5) - 2;
+        host_view_push(&scene->view[r], 0, BUFFER_BYTES);
     }
 }
 
@@ -43,7 +46,7 @@ static void scene_close(struct scene *scene)
 {
     for (uint32_t r = 0; r < WORLD; r++) {
         fixture_session_close(&scene->s[r]);
-        munmap(scene->base[r], BUFFER_BYTES);
+        host_view_close(&scene->view[r]);
     }
     fixture_close(&scene->f);
 }
@@ -73,6 +76,7 @@ static void submit(struct scene *scene, uint32_t rank, uint64_t number)
 /* Small integers: the product is exact. */
 static void check_product(struct scene *scene, uint32_t rank)
 {
+    host_view_pull(&scene->view[rank], 0, BUFFER_BYTES);
     const float *out = scene->base[rank] + OUT_AT / sizeof(float);
     const float *rhs = scene->base[rank] + RHS_AT / sizeof(float);
     for (uint32_t i = 0; i < M; i++)
@@ -87,6 +91,7 @@ static void check_product(struct scene *scene, uint32_t rank)
 
 static void check_poisoned(struct scene *scene, uint32_t rank)
 {
+    host_view_pull(&scene->view[rank], 0, BUFFER_BYTES);
     const float *out = scene->base[rank] + OUT_AT / sizeof(float);
     for (uint32_t i = 0; i < M * N; i++)
         assert_true(isnan(out[i]));
@@ -145,6 +150,7 @@ static void test_stream_that_never_comes_is_named(void **state)
     scene_open(&scene, 60000, 300);
     struct cgm_entry e = job_of(&scene, 1, 1);
     scene.base[1][OUT_AT / sizeof(float)] = 42;
+    host_view_push(&scene.view[1], OUT_AT, sizeof(float));
     submit(&scene, 0, 1);
     fixture_push(&scene.s[1], 1, &e, 0);
     for (uint32_t r = 0; r < WORLD; r++) {
@@ -154,6 +160,7 @@ static void test_stream_that_never_comes_is_named(void **state)
     }
     check_poisoned(&scene, 0);
     /* Its stream may still be using the memory: it is left alone. */
+    host_view_pull(&scene.view[1], OUT_AT, sizeof(float));
     assert_true(scene.base[1][OUT_AT / sizeof(float)] == 42);
     run_right(&scene, 2);
     scene_close(&scene);

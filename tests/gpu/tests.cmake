@@ -1,0 +1,23 @@
+# The tests that need a GPU. cgm_gpu_test(name source libs...): any area's test program, built
+# against the CUDA backend, becomes ctest gpu.<name>; exit status 77 means that there is no GPU.
+function(cgm_gpu_test name source)
+  add_executable(test_gpu_${name} ${source} gpu/host_view.c)
+  target_link_libraries(test_gpu_${name} PRIVATE ${ARGN} cgm_backend_cuda cgm_proto
+                        PkgConfig::CMOCKA)
+  target_include_directories(test_gpu_${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  target_compile_definitions(test_gpu_${name} PRIVATE CGM_BIN_DIR="${CMAKE_BINARY_DIR}/bin"
+    CGM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" CGM_TEST_BACKEND=cgm_backend_cuda
+    CGM_TEST_EXECUTOR="commgemm-executor-cuda")
+  add_test(NAME gpu.${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/gpu/run_with_gpu.sh
+           $<TARGET_FILE:test_gpu_${name}>)
+  set_tests_properties(gpu.${name} PROPERTIES LABELS gpu TIMEOUT 600 SKIP_RETURN_CODE 77
+                       RUN_SERIAL TRUE)
+endfunction()
+
+if(COMMGEMM_WITH_CUDA)
+  cgm_gpu_test(conformance algo/test_conformance.c cgm_executor cgm_kernels)
+  cgm_gpu_test(copy_in algo/test_copy_in.c cgm_executor cgm_kernels)
+  cgm_gpu_test(executor daemon/test_executor.c)
+  cgm_gpu_test(backend gpu/test_backend.c cgm_kernels)
+  add_dependencies(test_gpu_executor commgemm-executor-cuda)
+endif()
