@@ -240,8 +240,8 @@ int commgemm_comm_join(commgemm_client *client, const struct commgemm_join_optio
 int commgemm_comm_join_simple(commgemm_client *client, const char *name, uint32_t size,
                               uint32_t rank, uint64_t *ret_comm);
 
-/* Gives up this session's ranks. Its unlaunched jobs in the comm end with CANCELLED, those of the
- * other ranks with PEER_LOST. */
+/* Gives up this session's ranks. The comm's unlaunched jobs end with PEER_LOST on all ranks, and so
+ * do later submissions of the others. */
 int commgemm_comm_leave(commgemm_client *client, uint64_t comm);
 
 /* ---- buffers ----------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ int commgemm_comm_leave(commgemm_client *client, uint64_t comm);
 
 struct commgemm_buffer {
     uint64_t id;
-    uint64_t bytes;      /* usable size, at least what was asked for */
+    uint64_t bytes;      /* as asked for when it was created */
     uint32_t generation; /* changes when the contents were lost or the buffer was damaged */
     int tainted;         /* 1: an executor died while a job was writing it */
     int writable;        /* 1: this session may write it */
@@ -472,8 +472,9 @@ int commgemm_cancel(commgemm_client *client, uint64_t ticket);
  * buffers, plans, jobs, algorithms, imports, doctor. Free *ret_json with free(). */
 int commgemm_query(commgemm_client *client, const char *what, char **ret_json);
 
-/* Asks the daemon to take no new sessions and jobs (undo 1: to take them again). Owner of the
- * daemon or root only. */
+/* Asks the daemon to take no new work: no rings, comms, plans, buffers and imports (undo 1: to take
+ * them again). What exists goes on until its sessions end, so that a node empties without an error.
+ * Owner of the daemon or root only. */
 int commgemm_drain(commgemm_client *client, int undo);
 
 #ifdef __GNUC__

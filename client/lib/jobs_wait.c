@@ -1,5 +1,6 @@
 /* How a thread waits for the end of a job; the rules are in jobs.h. */
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "client/lib/clock.h"
@@ -8,18 +9,26 @@
 
 /* Iterations between two looks at the clock. */
 #define SPINS_PER_CLOCK 32
+/* A poller that has not answered by then may be waiting for this very processor. */
+#define YIELD_AFTER_NS 5000u
 
 /* Without the lock: what it reads are hints, and the lane stays because of lane->waiters. */
 static void spin(const struct cgm_slot *slot, uint64_t until_ns)
 {
     const struct cgm_lane *lane = slot->lane;
+    uint64_t yield_ns = cgm_now_ns() + YIELD_AFTER_NS;
     for (unsigned i = 1;; i++) {
         if (atomic_load_explicit(&slot->state, memory_order_acquire) != CGM_SLOT_FLIGHT ||
             (lane->ring.header && (cgm_lane_has_news(lane) || cgm_lane_dead(lane))))
             return;
-        if (i % SPINS_PER_CLOCK == 0 && cgm_now_ns() >= until_ns)
-            return;
         cgm_pause();
+        if (i % SPINS_PER_CLOCK != 0)
+            continue;
+        uint64_t now = cgm_now_ns();
+        if (now >= until_ns)
+            return;
+        if (now >= yield_ns)
+            sched_yield();
     }
 }
 

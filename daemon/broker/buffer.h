@@ -17,7 +17,7 @@ struct cgm_buffer {
     uint64_t id;
     char name[CGM_NAME_BYTES_MAX + 1]; /* "": it goes with its last holder */
     struct cgm_owner owner;
-    uint64_t bytes;   /* as allocated; what the quota counts */
+    uint64_t bytes;   /* as asked for; what listings say and a client may map */
     uint64_t charged; /* of the owner's quota */
     uint32_t device, flags;
     uint32_t generation;

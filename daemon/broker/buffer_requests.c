@@ -136,7 +136,6 @@ static int charge_rounding(struct cgm_broker *broker, struct cgm_buffer *buffer,
             return status;
         buffer->charged = bytes;
     }
-    buffer->bytes = bytes;
     return CGM_OK;
 }
 

@@ -325,7 +325,6 @@ int cgm_query_on_drain(struct cgm_request *request)
     cgm_log_info("daemon: %s by session %ju",
                  drain->undo ? "takes new work again" : "takes no new work",
                  (uintmax_t)request->session->id);
-    cgm_tell_executor(request->broker, CGM_MSG_DRAIN, request->message);
     cgm_broker_tell_status(request->broker);
     cgm_reply_ok(request);
     return CGM_OK;

@@ -1,5 +1,6 @@
 #include "daemon/executor/poller.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -223,11 +224,18 @@ static void poller_sleep(struct cgm_poller *poller)
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-static void relax(void)
+/* A client that has had time to answer and did not may be waiting for this very processor. */
+#define YIELD_AFTER_NS 5000u
+
+static void relax(struct cgm_poller *poller, uint64_t idle_ns)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
+    if (idle_ns < YIELD_AFTER_NS)
+        return;
+    poller->counters.syscalls++;
+    sched_yield();
 }
 
 static void *poller_main(void *argument)
@@ -248,7 +256,7 @@ static void *poller_main(void *argument)
             idle_since_ns = now_ns;
         uint64_t limit_ns = awaits_device(poller) ? SPIN_WITH_FLIGHTS_NS : spin_ns;
         if (now_ns - idle_since_ns < limit_ns) {
-            relax();
+            relax(poller, now_ns - idle_since_ns);
             continue;
         }
         poller_sleep(poller);

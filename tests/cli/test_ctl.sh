@@ -106,7 +106,7 @@ expect 0 '' buffers destroy zeros
 expect 0 '' buffers destroy weights
 expect 1 'no such object' buffers destroy weights
 
-expect 0 'ok       here    daemon ' doctor
+expect 0 'daemon         release ' doctor
 expect 0 '"result":"ok"' doctor --json
 expect 0 '' drain
 expect 0 'Draining: yes' status

@@ -70,7 +70,7 @@ static void test_unnamed_goes_with_its_session_named_stays(void **state)
         client_call(&two, CGM_MSG_BUFFER_OPEN, &open_request.base, NULL, 0, CGM_MSG_BUFFER_REPLY);
     const Cgm__BufferReply *buffer = (const Cgm__BufferReply *)reply->body;
     char bytes[9] = "";
-    assert_int_equal(buffer->bytes, 12288);
+    assert_int_equal(buffer->bytes, 10000);
     assert_int_equal(buffer->generation, 1);
     assert_int_equal(pread(reply->fds[0], bytes, 8, 5000), 8);
     assert_string_equal(bytes, "contents");

@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <stdlib.h>
 
 #include "daemon/executor/cpu/cpu.h"
@@ -57,6 +58,7 @@ static bool wait_spinning(const struct cgm_flag *flag, uint64_t value, const str
                 return true;
             cgm_cpu_relax();
         }
+        sched_yield(); /* there are more queues than processors */
     } while (cgm_cpu_now_ns() < until);
     return false;
 }

@@ -1,5 +1,6 @@
 #include "daemon/executor/cpu/queue.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,7 @@ static bool work_spinning(struct cgm_queue *queue, uint32_t head)
                 return true;
             cgm_cpu_relax();
         }
+        sched_yield(); /* there are more queues than processors */
     } while (cgm_cpu_now_ns() < until);
     return false;
 }
