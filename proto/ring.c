@@ -147,7 +147,7 @@ void cgm_ring_unmap(struct cgm_ring *ring)
     memset(ring, 0, sizeof(*ring));
 }
 
-#define FIXED_WORDS (offsetof(struct cgm_entry, operand) / 8)
+#define HEAD_WORDS (offsetof(struct cgm_entry, reserved) / 8)
 #define ENTRY_WORDS (sizeof(struct cgm_entry) / 8)
 
 /* Fields of any type are copied by it. */
@@ -162,15 +162,15 @@ static void load_words(const struct cgm_entry *entry, size_t first, size_t end,
         to[i] = from[i];
 }
 
-void cgm_ring_load_entry(const struct cgm_ring *ring, uint32_t slot, int operands,
+void cgm_ring_load_entry(const struct cgm_ring *ring, uint32_t slot, int whole,
                          struct cgm_entry *ret_entry)
 {
-    load_words(&ring->entry[slot], 0, operands ? ENTRY_WORDS : FIXED_WORDS, ret_entry);
+    load_words(&ring->entry[slot], 0, whole ? ENTRY_WORDS : HEAD_WORDS, ret_entry);
 }
 
-void cgm_ring_load_operands(const struct cgm_ring *ring, uint32_t slot, struct cgm_entry *ret_entry)
+void cgm_ring_load_rest(const struct cgm_ring *ring, uint32_t slot, struct cgm_entry *ret_entry)
 {
-    load_words(&ring->entry[slot], FIXED_WORDS, ENTRY_WORDS, ret_entry);
+    load_words(&ring->entry[slot], HEAD_WORDS, ENTRY_WORDS, ret_entry);
 }
 
 void cgm_ring_set_done(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t status)

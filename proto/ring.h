@@ -147,7 +147,9 @@ struct cgm_ring_header {
 
 _Static_assert(sizeof(struct cgm_operand) == 32, "layout is protocol");
 _Static_assert(sizeof(struct cgm_entry) == 128 + 32 * CGM_OPERAND_COUNT, "layout is protocol");
+_Static_assert(offsetof(struct cgm_entry, reserved) == CGM_CACHE_LINE, "the head is one line");
 _Static_assert(sizeof(struct cgm_cqe) == 256, "layout is protocol");
+_Static_assert(offsetof(struct cgm_cqe, detail) == CGM_CACHE_LINE, "a success is one line");
 _Static_assert(sizeof(struct cgm_phase) == 32, "layout is protocol");
 _Static_assert(sizeof(struct cgm_done) == 16, "layout is protocol");
 _Static_assert(sizeof(struct cgm_ring_header) == 448, "layout is protocol");
@@ -179,14 +181,13 @@ int cgm_ring_create(uint32_t entries, uint64_t session, uint64_t executor_life, 
 int cgm_ring_map(int fd, uint32_t entries, struct cgm_ring *ret_ring);
 void cgm_ring_unmap(struct cgm_ring *ring);
 
-/* Copies an entry with loads that the compiler can neither elide nor repeat. `operands` false
- * copies the fixed part alone. */
-void cgm_ring_load_entry(const struct cgm_ring *ring, uint32_t slot, int operands,
+/* Copies an entry with loads that the compiler can neither elide nor repeat: all of it, or with
+ * `whole` 0 its head, the first cache line, which is everything that a noop needs. */
+void cgm_ring_load_entry(const struct cgm_ring *ring, uint32_t slot, int whole,
                          struct cgm_entry *ret_entry);
 
-/* The operands alone, for who has copied the fixed part before: together each word is read once. */
-void cgm_ring_load_operands(const struct cgm_ring *ring, uint32_t slot,
-                            struct cgm_entry *ret_entry);
+/* What lies behind the head, for who has copied that before: together each word is read once. */
+void cgm_ring_load_rest(const struct cgm_ring *ring, uint32_t slot, struct cgm_entry *ret_entry);
 
 /* Stores status, then ticket (release; pairs with the acquire in cgm_ring_done). */
 void cgm_ring_set_done(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t status);

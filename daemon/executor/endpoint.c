@@ -31,11 +31,9 @@ static void cqe_fill(struct cgm_cqe *cqe, uint64_t ticket, uint32_t slot, uint64
     cqe->n_phases = (uint16_t)outcome->phases_stored;
     cqe->phases_lost = outcome->n_phases - outcome->phases_stored;
     cqe->begin_ns = outcome->begin_ns;
-    cqe->detail[0] = '\0';
-    if (outcome->status != CGM_OK && outcome->detail) {
-        strncpy(cqe->detail, outcome->detail, sizeof(cqe->detail) - 1);
-        cqe->detail[sizeof(cqe->detail) - 1] = '\0';
-    }
+    if (outcome->status != CGM_OK)
+        cgm_detail(cqe->detail, sizeof(cqe->detail), 0, "%s",
+                   outcome->detail ? outcome->detail : "");
 }
 
 static void complete_on_ring(struct cgm_endpoint *endpoint, uint64_t ticket, uint32_t slot,
@@ -207,7 +205,7 @@ static bool take_entry(struct cgm_endpoint *endpoint, uint32_t slot, uint64_t no
         accept_noop(endpoint, &entry, slot, now_ns);
         return true;
     }
-    cgm_ring_load_operands(&endpoint->ring, slot, &entry);
+    cgm_ring_load_rest(&endpoint->ring, slot, &entry);
     accept_job(endpoint, &entry, slot, now_ns);
     return true;
 }
