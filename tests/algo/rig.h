@@ -66,6 +66,7 @@ struct rig {
     struct arena user[RIG_RANKS], scratch[RIG_RANKS];
     struct arena operands[RIG_LAUNCHES][RIG_RANKS];
     uint64_t epoch;
+    bool keep; /* arenas stay as they are when a rank is done */
     sem_t wake;
 };
 
@@ -154,6 +155,7 @@ struct rig_launch {
     struct cgm_run run;
     struct cgm_launch launch;
     struct cgm_view operands[RIG_RANKS][CGM_OPERAND_COUNT];
+    struct arena *arenas;            /* [rank]: where the operands lie */
     unsigned char *after[RIG_RANKS]; /* arenas as they were when the rank was done */
     bool ended[RIG_RANKS];
 };
@@ -199,13 +201,14 @@ static inline uint32_t rig_collect(struct rig *rig, const struct rig_batch *batc
         uint64_t epoch = ops->flag_read(rig->done[rank]);
         for (uint32_t i = 0; i < batch->count && batch->first_epoch + i <= epoch; i++) {
             struct rig_launch *launch = &batch->launches[i];
-            struct arena *arena = &rig->operands[i][rank];
+            struct arena *arena = &launch->arenas[rank];
             ended++;
             if (launch->ended[rank])
                 continue;
             host_view_pull(&arena->view, 0, arena->used + GUARD_BYTES);
             memcpy(launch->after[rank], arena->base, arena->used + GUARD_BYTES);
-            arena_poison(arena);
+            if (!rig->keep)
+                arena_poison(arena);
             launch->ended[rank] = true;
         }
     }

@@ -55,6 +55,7 @@ static void try_copy_in(struct rig *rig, const struct config *config)
     struct cgm_shape shape;
     uint64_t offset, stride, step = cgm_operation_shards_rows(config->op) ? config->world : 1;
     trial.jobs[0].rows = step * (1 + pick(trial.spec.m / step));
+    trial.launches[0].arenas = rig->operands[0];
     trial.launches[0].launch.rows = trial.jobs[0].rows;
     copy_in_chunk = chunk;
     assert_true(

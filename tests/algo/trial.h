@@ -11,7 +11,8 @@ struct config {
     bool aggregate;
     int dtype, out_dtype, buffer_dtype; /* buffer_dtype -1: default */
     bool transa, transb, bias, accumulate, aux, in_place;
-    bool by_plan; /* the plan says accumulate, not the launch */
+    bool by_plan;   /* the plan says accumulate, not the launch */
+    bool full_rows; /* every launch has the plan's m */
     uint32_t world;
 };
 
@@ -248,7 +249,8 @@ static inline void job_init(struct trial *trial, uint32_t index)
     uint32_t w = spec->world;
     enum cgm_fill fill = pick(2) ? CGM_FILL_NORMAL : CGM_FILL_WIDE;
     uint64_t step = cgm_operation_shards_rows(spec->op) ? w : 1;
-    job->rows = index == 0 && pick(2) ? spec->m : step * (1 + pick(spec->m / step));
+    bool full = trial->config->full_rows || (index == 0 && pick(2));
+    job->rows = full ? spec->m : step * (1 + pick(spec->m / step));
     uint64_t lhs_cols = is_product(trial) ? spec->k : spec->n;
     job->lhs =
         matrix_new(layouts[trial->layout].lhs, w, job->rows, lhs_cols, spec->dtype, &rng, fill);
@@ -256,6 +258,7 @@ static inline void job_init(struct trial *trial, uint32_t index)
     job->bias = matrix_new(layouts[trial->layout].bias, w, 1, spec->n, spec->out_dtype, &rng, fill);
     job->out =
         matrix_new(layouts[trial->layout].out, w, job->rows, spec->n, spec->out_dtype, &rng, fill);
+    trial->launches[index].arenas = trial->rig->operands[index];
     trial->launches[index].launch.rows = job->rows;
     trial->launches[index].launch.accumulate = trial->config->accumulate && !trial->config->by_plan;
     for (uint32_t rank = 0; rank < w; rank++)
