@@ -11,4 +11,4 @@ trap 'rm -rf "$work"' EXIT
 diff -u "$source/systemd/commgemmd.conf" "$work/printed.conf"
 
 sed 's/^#\([a-z]\)/\1/' "$work/printed.conf" >"$work/all.conf"
-"$build/bin/commgemmd" --config "$work/all.conf" --print-config >/dev/null
+"$build/bin/commgemmd" --config "$work/all.conf" --check-config >/dev/null
