@@ -1,0 +1,430 @@
+/* Who dies, and what everybody else sees: the real daemon, executor and library, two ranks. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "commgemm.h"
+
+#define WORLD 2u
+#define M 64u
+#define N 48u /* of the whole product */
+#define K 32u
+#define WAIT_MS (WAIT_S * 1000)
+#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+
+struct rank {
+    commgemm_client *client;
+    uint32_t rank;
+    uint64_t comm;
+    struct commgemm_plan plan;
+    struct commgemm_buffer in, out; /* in: lhs shard, then rhs shard */
+    float *inputs, *product;
+};
+
+#define LHS_FLOATS (M / WORLD * K)
+#define RHS_FLOATS (K * (N / WORLD))
+#define OUT_FLOATS (M * (N / WORLD))
+
+/* ---- one rank -----------------------------------------------------------------------------------
+ */
+
+static void rank_connect(struct rank *r, const struct daemon *daemon, uint32_t rank)
+{
+    struct commgemm_connect_options options;
+    memset(r, 0, sizeof(*r));
+    r->rank = rank;
+    commgemm_connect_options_init(&options);
+    options.socket = daemon->socket;
+    assert_int_equal(commgemm_connect(&options, &r->client), COMMGEMM_OK);
+}
+
+static void rank_plan(struct rank *r)
+{
+    struct commgemm_plan_options options;
+    commgemm_plan_options_init(&options);
+    options.comm = r->comm;
+    options.op = COMMGEMM_OP_AG_GEMM;
+    options.method = COMMGEMM_METHOD_RING_EXCHANGE;
+    options.m = M;
+    options.n = N;
+    options.k = K;
+    assert_int_equal(commgemm_plan_create(r->client, &options, &r->plan), COMMGEMM_OK);
+}
+
+/* Small integers, so that the product is exact. The out buffer is full with one job. */
+static void rank_buffers(struct rank *r)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "in.%u", r->rank);
+    assert_int_equal(
+        commgemm_buffer_create(r->client, name, (LHS_FLOATS + RHS_FLOATS) * 4, -1, 0, 0, &r->in),
+        COMMGEMM_OK);
+    snprintf(name, sizeof(name), "out.%u", r->rank);
+    assert_int_equal(commgemm_buffer_create(r->client, name, OUT_FLOATS * 4, -1, 0, 0, &r->out),
+                     COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_map(r->client, &r->in, (void **)&r->inputs), COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_map(r->client, &r->out, (void **)&r->product), COMMGEMM_OK);
+    for (uint32_t i = 0; i < LHS_FLOATS + RHS_FLOATS; i++)
+        r->inputs[i] = (float)(rand() % 7 - 3);
+}
+
+static int rank_submit(struct rank *r, uint64_t deadline_ms, uint64_t *ret_ticket)
+{
+    struct commgemm_job job;
+    commgemm_job_init(&job);
+    job.plan = r->plan.id;
+    job.rank = r->rank;
+    job.lhs = commgemm_operand_at(&r->in, 0);
+    job.rhs = commgemm_operand_at(&r->in, LHS_FLOATS * 4);
+    job.out = commgemm_operand_at(&r->out, 0);
+    job.deadline_ms = deadline_ms;
+    return commgemm_submit(r->client, &job, ret_ticket);
+}
+
+/* The job's own status. */
+static int rank_wait(struct rank *r, uint64_t ticket, char *ret_detail, size_t size)
+{
+    struct commgemm_completion done;
+    memset(&done, 0, sizeof(done));
+    int status = commgemm_wait(r->client, ticket, WAIT_MS, &done);
+    assert_true(status == COMMGEMM_OK || status == COMMGEMM_DAEMON_LOST);
+    if (ret_detail)
+        snprintf(ret_detail, size, "%s", done.detail);
+    commgemm_completion_fini(&done);
+    return done.status;
+}
+
+static void rank_close(struct rank *r)
+{
+    if (r->inputs) {
+        commgemm_buffer_unmap(r->inputs, r->in.bytes);
+        commgemm_buffer_unmap(r->product, r->out.bytes);
+    }
+    commgemm_disconnect(r->client);
+}
+
+/* ---- both ranks in this process, a session each ------------------------------------------------
+ */
+
+struct pair {
+    struct daemon daemon;
+    struct rank rank[WORLD];
+};
+
+static void *join(void *argument)
+{
+    struct rank *r = argument;
+    assert_int_equal(commgemm_comm_join_simple(r->client, "pair", WORLD, r->rank, &r->comm),
+                     COMMGEMM_OK);
+    return NULL;
+}
+
+static void pair_open(struct pair *pair, const char *setting)
+{
+    pthread_t threads[WORLD];
+    daemon_init(&pair->daemon);
+    daemon_start(&pair->daemon, REAL_EXECUTOR, "devices=2", setting, NULL);
+    for (uint32_t i = 0; i < WORLD; i++) {
+        rank_connect(&pair->rank[i], &pair->daemon, i);
+        assert_int_equal(commgemm_wait_executor(pair->rank[i].client, WAIT_MS), COMMGEMM_OK);
+        assert_int_equal(pthread_create(&threads[i], NULL, join, &pair->rank[i]), 0);
+    }
+    for (uint32_t i = 0; i < WORLD; i++) {
+        pthread_join(threads[i], NULL);
+        rank_plan(&pair->rank[i]);
+        rank_buffers(&pair->rank[i]);
+    }
+}
+
+static void pair_close(struct pair *pair)
+{
+    for (uint32_t i = 0; i < WORLD; i++)
+        rank_close(&pair->rank[i]);
+    if (pair->daemon.pid)
+        daemon_stop(&pair->daemon);
+}
+
+static void check_product(const struct pair *pair, uint32_t rank)
+{
+    const struct rank *r = &pair->rank[rank];
+    const float *rhs = r->inputs + LHS_FLOATS;
+    for (uint32_t i = 0; i < M; i++) {
+        const float *lhs = pair->rank[i / (M / WORLD)].inputs + i % (M / WORLD) * K;
+        for (uint32_t j = 0; j < N / WORLD; j++) {
+            float sum = 0;
+            for (uint32_t k = 0; k < K; k++)
+                sum += lhs[k] * rhs[k * (N / WORLD) + j];
+            assert_true(r->product[i * (N / WORLD) + j] == sum);
+        }
+    }
+}
+
+static void run_right(struct pair *pair)
+{
+    uint64_t tickets[WORLD];
+    for (uint32_t i = 0; i < WORLD; i++)
+        assert_int_equal(rank_submit(&pair->rank[i], 0, &tickets[i]), COMMGEMM_OK);
+    for (uint32_t i = 0; i < WORLD; i++) {
+        assert_int_equal(rank_wait(&pair->rank[i], tickets[i], NULL, 0), COMMGEMM_OK);
+        check_product(pair, i);
+    }
+}
+
+static pid_t executor_pid(const struct daemon *daemon)
+{
+    struct client client;
+    client_open(&client, daemon);
+    pid_t pid = (pid_t)status_number(&client, "executor_pid");
+    client_close(&client);
+    return pid;
+}
+
+static void reopen(struct rank *r, const char *kind, struct commgemm_buffer *buffer)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "%s.%u", kind, r->rank);
+    assert_int_equal(commgemm_buffer_open(r->client, name, 0, 0, buffer), COMMGEMM_OK);
+}
+
+/* ---- the executor -------------------------------------------------------------------------------
+ */
+
+static void test_executor_dies_in_a_job(void **state)
+{
+    (void)state;
+    struct pair pair;
+    uint64_t tickets[WORLD];
+    float inputs[WORLD][LHS_FLOATS + RHS_FLOATS];
+    pair_open(&pair, "test_delay_us=200000"); /* the job takes its time */
+    for (uint32_t i = 0; i < WORLD; i++) {
+        memcpy(inputs[i], pair.rank[i].inputs, sizeof(inputs[i]));
+        assert_int_equal(rank_submit(&pair.rank[i], 0, &tickets[i]), COMMGEMM_OK);
+    }
+    usleep(50000);
+    assert_int_equal(kill(executor_pid(&pair.daemon), SIGKILL), 0);
+    for (uint32_t i = 0; i < WORLD; i++)
+        assert_int_equal(rank_wait(&pair.rank[i], tickets[i], NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    for (uint32_t i = 0; i < WORLD; i++) {
+        struct rank *r = &pair.rank[i];
+        assert_int_equal(commgemm_wait_executor(r->client, WAIT_MS), COMMGEMM_OK);
+        reopen(r, "in", &r->in);
+        reopen(r, "out", &r->out);
+        assert_int_equal(r->in.generation, 1);
+        assert_false(r->in.tainted);
+        assert_memory_equal(inputs[i], r->inputs, sizeof(inputs[i]));
+        /* What it was writing is marked, until it is written again. */
+        assert_int_equal(r->out.generation, 2);
+        assert_true(r->out.tainted);
+    }
+    run_right(&pair);
+    for (uint32_t i = 0; i < WORLD; i++) {
+        reopen(&pair.rank[i], "out", &pair.rank[i].out);
+        assert_int_equal(pair.rank[i].out.generation, 2);
+        assert_false(pair.rank[i].out.tainted);
+    }
+    pair_close(&pair);
+}
+
+static void test_executor_dies_again_and_again(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_open(&pair, "spin_us=0");
+    for (int round = 0; round < 4; round++) {
+        run_right(&pair);
+        pid_t pid = executor_pid(&pair.daemon);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        /* Idle: nothing is lost but the executor. */
+        while (executor_pid(&pair.daemon) == pid)
+            usleep(10000);
+        for (uint32_t i = 0; i < WORLD; i++)
+            assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
+    }
+    run_right(&pair);
+    pair_close(&pair);
+}
+
+/* One rank submitted, the other did not: after the restart the one that was behind gets the status
+ * of the number that it missed, and then both agree again. */
+static void test_ranks_agree_after_a_restart(void **state)
+{
+    (void)state;
+    struct pair pair;
+    uint64_t ticket;
+    pair_open(&pair, "spin_us=0");
+    run_right(&pair);
+    assert_int_equal(rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
+    usleep(20000);
+    assert_int_equal(kill(executor_pid(&pair.daemon), SIGKILL), 0);
+    assert_int_equal(rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    for (uint32_t i = 0; i < WORLD; i++)
+        assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
+    assert_int_equal(rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    run_right(&pair);
+    pair_close(&pair);
+}
+
+/* ---- a client -----------------------------------------------------------------------------------
+ */
+
+static pid_t start_rank_1(const struct daemon *daemon)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct rank r;
+        rank_connect(&r, daemon, 1);
+        join(&r);
+        rank_plan(&r);
+        pause();
+    }
+    return pid;
+}
+
+static void with_a_peer_process(void (*test)(struct rank *r, pid_t peer))
+{
+    struct daemon daemon;
+    struct rank r;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, "devices=2", NULL);
+    pid_t peer = start_rank_1(&daemon);
+    rank_connect(&r, &daemon, 0);
+    join(&r);
+    rank_plan(&r);
+    rank_buffers(&r);
+    test(&r, peer);
+    kill(peer, SIGKILL);
+    waitpid(peer, NULL, 0);
+    rank_close(&r);
+    daemon_stop(&daemon);
+}
+
+static void client_dies(struct rank *r, pid_t peer)
+{
+    uint64_t ticket;
+    char detail[192];
+    assert_int_equal(rank_submit(r, 0, &ticket), COMMGEMM_OK);
+    kill(peer, SIGKILL);
+    assert_int_equal(rank_wait(r, ticket, detail, sizeof(detail)), COMMGEMM_PEER_LOST);
+    assert_non_null(strstr(detail, "rank 1"));
+    for (uint32_t i = 0; i < OUT_FLOATS; i++)
+        assert_true(isnan(r->product[i]));
+    /* Later submissions are told at once. */
+    assert_int_equal(rank_submit(r, 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(rank_wait(r, ticket, NULL, 0), COMMGEMM_PEER_LOST);
+}
+
+static void test_client_dies_before_it_submits(void **state)
+{
+    (void)state;
+    with_a_peer_process(client_dies);
+}
+
+static void client_stops(struct rank *r, pid_t peer)
+{
+    uint64_t ticket;
+    char detail[192];
+    kill(peer, SIGSTOP);
+    assert_int_equal(rank_submit(r, 200, &ticket), COMMGEMM_OK);
+    assert_int_equal(rank_wait(r, ticket, detail, sizeof(detail)), COMMGEMM_JOIN_TIMEOUT);
+    assert_non_null(strstr(detail, "rank 1"));
+}
+
+static void test_client_that_stops_is_named(void **state)
+{
+    (void)state;
+    with_a_peer_process(client_stops);
+}
+
+/* ---- the daemon ---------------------------------------------------------------------------------
+ */
+
+static void *kill_soon(void *daemon)
+{
+    usleep(100000);
+    kill(((struct daemon *)daemon)->pid, SIGKILL);
+    return NULL;
+}
+
+static void test_daemon_dies(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct commgemm_buffer buffer;
+    uint64_t ticket;
+    pthread_t killer;
+    pair_open(&pair, "spin_us=0");
+    pid_t executor = executor_pid(&pair.daemon);
+    assert_int_equal(rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(pthread_create(&killer, NULL, kill_soon, &pair.daemon), 0);
+    assert_int_equal(rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_DAEMON_LOST);
+    assert_int_equal(commgemm_buffer_open(pair.rank[1].client, "in.1", 0, 0, &buffer),
+                     COMMGEMM_DAEMON_LOST);
+    assert_int_equal(rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_DAEMON_LOST);
+    pthread_join(killer, NULL);
+    assert_int_equal(daemon_wait(&pair.daemon), 1000 + SIGKILL);
+    while (kill(executor, 0) == 0) /* it ends with its broker */
+        usleep(1000);
+    pair_close(&pair);
+}
+
+/* ---- a liar -------------------------------------------------------------------------------------
+ */
+
+/* Opens a session by hand and maps its ring. */
+static void liar_open(struct client *liar, const struct daemon *daemon, struct cgm_ring *ret_ring,
+                      int *ret_wake_fd)
+{
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    setup.entries = 16;
+    client_open(liar, daemon);
+    struct message *reply =
+        client_call(liar, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    assert_int_equal(cgm_ring_map(reply->fds[0], 16, ret_ring), CGM_OK);
+    *ret_wake_fd = dup(reply->fds[1]);
+    message_free(reply);
+}
+
+static void test_session_with_a_broken_ring_is_closed(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct client liar;
+    struct cgm_ring ring;
+    uint64_t one = 1;
+    int wake_fd;
+    pair_open(&pair, "spin_us=0");
+    liar_open(&liar, &pair.daemon, &ring, &wake_fd);
+    memset(ring.header, 0xa5, sizeof(*ring.header));
+    assert_int_equal(write(wake_fd, &one, sizeof(one)), sizeof(one));
+    assert_true(client_is_closed(&liar));
+    run_right(&pair);
+    cgm_ring_unmap(&ring);
+    close(wake_fd);
+    close(liar.fd);
+    pair_close(&pair);
+}
+
+int main(void)
+{
+    unsigned seed = (unsigned)getpid();
+    print_message("seed %u\n", seed);
+    srand(seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_executor_dies_in_a_job),
+        cmocka_unit_test(test_executor_dies_again_and_again),
+        cmocka_unit_test(test_ranks_agree_after_a_restart),
+        cmocka_unit_test(test_client_dies_before_it_submits),
+        cmocka_unit_test(test_client_that_stops_is_named),
+        cmocka_unit_test(test_daemon_dies),
+        cmocka_unit_test(test_session_with_a_broken_ring_is_closed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

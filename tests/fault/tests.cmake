@@ -1,0 +1,2 @@
+cgm_test(fault deaths broker_fixture commgemm_client_static)
+add_dependencies(test_deaths commgemmd commgemm-executor-cpu)
