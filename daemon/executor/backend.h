@@ -61,9 +61,9 @@ struct cgm_copy {
     struct cgm_view dst, src;
 };
 
-/* out = op(a) * op(b) [+ out] [+ bias], fp32 accumulation, rounded once. a is stored rows x depth,
- * or depth x rows with transa; b is stored depth x cols, or cols x depth with transb; bias is one
- * row of cols. */
+/* out = op(a) * op(b) [+ out] [+ bias], fp32 accumulation, rounded once; a device's library may
+ * round once more before each of the two addends. a is stored rows x depth, or depth x rows with
+ * transa; b is stored depth x cols, or cols x depth with transb; bias is one row of cols. */
 struct cgm_gemm {
     struct cgm_label label;
     struct cgm_view a, b, out, bias;

@@ -4,11 +4,18 @@
  * a second run must give the same bits; no_overlap must agree within the two bounds. */
 #include "tests/algo/trial.h"
 
+#include <math.h>
+
 /* ThreadSanitizer makes a switch of threads so slow that a part has to do. */
 #ifdef __SANITIZE_THREAD__
 #define THINNING 12u
 #else
 #define THINNING 1u
+#endif
+
+/* Set where a product is rounded before each addend. */
+#ifndef CGM_TEST_ADDENDS_ROUND
+#define CGM_TEST_ADDENDS_ROUND false
 #endif
 
 static double worst_ratio;
@@ -65,11 +72,22 @@ static void add_product(struct cgm_reference *reference, const struct part *lhs,
     assert_int_equal(cgm_reference_add_product(reference, &product), 0);
 }
 
+/* Whether out is the product itself, not a sum of partial products. */
+static bool is_direct(const struct trial *trial)
+{
+    return !layouts[trial->layout].partials ||
+           (trial->spec.world == 1 && trial->config->algorithm->number == CGM_ALGO_NO_OVERLAP);
+}
+
 static bool rounds_partials(const struct trial *trial)
 {
-    bool direct = trial->spec.world == 1 && trial->config->algorithm->number == CGM_ALGO_NO_OVERLAP;
-    return layouts[trial->layout].partials && !direct &&
-           trial->spec.buffer_dtype == trial->spec.out_dtype;
+    return !is_direct(trial) && trial->spec.buffer_dtype == trial->spec.out_dtype;
+}
+
+static bool rounds_before_addends(const struct trial *trial)
+{
+    return CGM_TEST_ADDENDS_ROUND && is_product(trial) && is_direct(trial) &&
+           (trial->config->bias || trial->config->accumulate);
 }
 
 /* The whole result of a job; for matrices that each rank has of its own, that of `rank`. */
@@ -79,8 +97,8 @@ static void reference_of(const struct trial *trial, const struct job *job, uint3
     const struct cgm_spec *spec = &trial->spec;
     uint32_t w = spec->world;
     enum sharing lhs = job->lhs.sharing;
-    assert_int_equal(cgm_reference_init(ret_reference, job->rows, spec->n, rounds_partials(trial)),
-                     0);
+    bool partials = rounds_partials(trial) || rounds_before_addends(trial);
+    assert_int_equal(cgm_reference_init(ret_reference, job->rows, spec->n, partials), 0);
     bool each = spec->op != CGM_OP_GEMM && (lhs == BY_COLS || lhs == OWN);
     struct matrix whole_lhs = job->lhs, whole_rhs = job->rhs;
     whole_lhs.sharing = lhs == BY_ROWS ? WHOLE : lhs;
@@ -97,6 +115,11 @@ static void reference_of(const struct trial *trial, const struct job *job, uint3
         cgm_reference_add_matrix(ret_reference, job->out.values[own], spec->n);
     if (trial->config->bias)
         cgm_reference_add_bias(ret_reference, job->bias.values[own]);
+    if (rounds_before_addends(trial) && trial->config->accumulate && trial->config->bias) {
+        ret_reference->partial_rounding = 2;
+        for (uint64_t i = 0; i < job->rows * spec->n; i++)
+            ret_reference->partials[i] += fabs((double)job->out.values[own][i]);
+    }
 }
 
 static void judge_aux(const struct trial *trial, uint32_t index, uint32_t rank)
@@ -316,7 +339,8 @@ static void run_sweep(uint32_t devices, uint32_t delay_us, uint32_t one_in)
     trials = launches_run = elements = 0;
     worst_ratio = 0;
     rig_open(&rig, devices, delay_us);
-    try_all(&rig, one_in * THINNING);
+    const char *thin = getenv("CGM_TEST_THIN"); /* runs one in so many */
+    try_all(&rig, one_in * (thin ? (uint32_t)atoi(thin) : THINNING));
     rig_close(&rig);
     print_message("%llu trials, %llu launches, %llu elements, worst ratio %.3f\n",
                   (unsigned long long)trials, (unsigned long long)launches_run,
