@@ -265,10 +265,12 @@ static inline int rig_run(struct rig *rig, const struct cgm_spec *spec,
 /* ---- opening and closing ----------------------------------------------------------------------
  */
 
-static inline void rig_open(struct rig *rig, uint32_t devices, uint32_t delay_us)
+/* On the heap: a failed assertion leaves the frames of the test behind, while threads go on. */
+static inline struct rig *rig_open(uint32_t devices, uint32_t delay_us)
 {
     char detail[CGM_CQE_DETAIL];
-    memset(rig, 0, sizeof *rig);
+    struct rig *rig = calloc(1, sizeof *rig);
+    assert_non_null(rig);
     rig->devices = devices;
     sem_init(&rig->wake, 0, 0);
     struct cgm_backend_options options = {
@@ -286,6 +288,7 @@ static inline void rig_open(struct rig *rig, uint32_t devices, uint32_t delay_us
         sem_init(&device->end, 0, 0);
         assert_int_equal(pthread_create(&device->thread, NULL, rig_device_main, device), 0);
     }
+    return rig;
 }
 
 static inline void rig_close(struct rig *rig)
@@ -309,6 +312,7 @@ static inline void rig_close(struct rig *rig)
     }
     ops->close(rig->backend);
     sem_destroy(&rig->wake);
+    free(rig);
 }
 
 #endif

@@ -105,9 +105,8 @@ static void try_chain(struct rig *rig, const struct config *config)
 
 static void run_chains(uint32_t delay_us)
 {
-    struct rig rig;
-    rig_open(&rig, 4, delay_us);
-    rig.keep = true;
+    struct rig *rig = rig_open(4, delay_us);
+    rig->keep = true;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         for (uint32_t round = 0; round < ROUNDS; round++) {
             struct config config = {.algorithm = cgm_algorithm_find(cases[i].algorithm),
@@ -118,9 +117,9 @@ static void run_chains(uint32_t delay_us)
                                     .buffer_dtype = -1,
                                     .full_rows = true,
                                     .world = worlds[round % WORLDS]};
-            try_chain(&rig, &config);
+            try_chain(rig, &config);
         }
-    rig_close(&rig);
+    rig_close(rig);
 }
 
 static void test_chains(void **state)

@@ -335,13 +335,12 @@ static void try_all(struct rig *rig, uint32_t one_in)
 
 static void run_sweep(uint32_t devices, uint32_t delay_us, uint32_t one_in)
 {
-    struct rig rig;
     trials = launches_run = elements = 0;
     worst_ratio = 0;
-    rig_open(&rig, devices, delay_us);
+    struct rig *rig = rig_open(devices, delay_us);
     const char *thin = getenv("CGM_TEST_THIN"); /* runs one in so many */
-    try_all(&rig, one_in * (thin ? (uint32_t)atoi(thin) : THINNING));
-    rig_close(&rig);
+    try_all(rig, one_in * (thin ? (uint32_t)atoi(thin) : THINNING));
+    rig_close(rig);
     print_message("%llu trials, %llu launches, %llu elements, worst ratio %.3f\n",
                   (unsigned long long)trials, (unsigned long long)launches_run,
                   (unsigned long long)elements, worst_ratio);

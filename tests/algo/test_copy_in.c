@@ -78,8 +78,7 @@ static void try_copy_in(struct rig *rig, const struct config *config)
 static void test_copy_in(void **state)
 {
     (void)state;
-    struct rig rig;
-    rig_open(&rig, 4, 0);
+    struct rig *rig = rig_open(4, 0);
     for (int i = 0; i < 500; i++) {
         size_t type = pick(TYPES_SAME);
         struct config config = {.algorithm = cgm_algorithm_find(CGM_ALGO_NO_OVERLAP),
@@ -89,9 +88,9 @@ static void test_copy_in(void **state)
                                 .buffer_dtype = -1,
                                 .world = worlds[pick(WORLDS)]};
         config.transa = layouts[layout_of(config.op)].rhs != NOTHING && pick(2);
-        try_copy_in(&rig, &config);
+        try_copy_in(rig, &config);
     }
-    rig_close(&rig);
+    rig_close(rig);
 }
 
 int main(void)
