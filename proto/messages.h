@@ -39,6 +39,7 @@
     X(31, QUERY, query, Query)                                                                     \
     X(32, QUERY_REPLY, query_reply, QueryReply)                                                    \
     X(33, DRAIN, drain, Drain)                                                                     \
+    X(34, MEMORY_COPY, memory_copy, MemoryCopy)                                                    \
     X(64, EXECUTOR_SETUP, executor_setup, ExecutorSetup)                                           \
     X(65, EXECUTOR_HELLO, executor_hello, ExecutorHello)                                           \
     X(66, SESSION_ADD, session_add, SessionAdd)                                                    \
@@ -62,7 +63,8 @@
     X(84, BUFFER_RESTORED, buffer_restored, BufferRestored)                                        \
     X(85, SESSION_BAD, session_bad, SessionBad)                                                    \
     X(86, SHUTDOWN, shutdown, Shutdown)                                                            \
-    X(87, COMM_RANK_LEFT, comm_rank_left, CommRankLeft)
+    X(87, COMM_RANK_LEFT, comm_rank_left, CommRankLeft)                                            \
+    X(88, COPY_FORWARD, copy_forward, CopyForward)
 
 enum cgm_message_type {
 #define X(number, SYMBOL, name, Type) CGM_MSG_##SYMBOL = (number),
@@ -102,8 +104,9 @@ enum cgm_epilogue {
 };
 
 /* Limits that both sides enforce, so that a refusal can name them. */
-#define CGM_NAME_BYTES_MAX 63u /* of comms, buffers and programs: [A-Za-z0-9._:-], first not '.'   \
-                                */
+#define CGM_NAME_BYTES_MAX                                                                         \
+    63u /* of comms, buffers and programs: [A-Za-z0-9._:-], first not '.'                          \
+         */
 #define CGM_COMM_SIZE_MAX 64u
 #define CGM_DIM_MAX (1ull << 31)
 #define CGM_BUFFER_BYTES_MAX (1ull << 46)

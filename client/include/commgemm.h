@@ -276,6 +276,15 @@ int commgemm_buffer_map(commgemm_client *client, const struct commgemm_buffer *b
                         void **ret_address);
 int commgemm_buffer_unmap(void *address, uint64_t bytes);
 
+/* Copies between this process and a buffer, host-visible or not, with the daemon's help where it
+ * cannot be mapped; returns when the bytes are there. Ordered with no job: whoever writes a buffer
+ * that a job uses waits for the job first. INVALID_ARGUMENT when offset_bytes + bytes leaves the
+ * buffer, PERMISSION when it is not writable. */
+int commgemm_buffer_read(commgemm_client *client, const struct commgemm_buffer *buffer,
+                         uint64_t offset_bytes, void *ret_bytes, uint64_t bytes);
+int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer *buffer,
+                          uint64_t offset_bytes, const void *data, uint64_t bytes);
+
 /* Drops this session's reference, however often it opened the buffer, and closes its fds. An
  * unnamed buffer ends with its last one, after its last job. */
 int commgemm_buffer_close(commgemm_client *client, uint64_t id);

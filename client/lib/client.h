@@ -25,8 +25,13 @@ struct commgemm_client {
     pthread_mutex_t submit_lock; /* no_ring: one Submit at a time, so that tickets have no gaps */
     pthread_mutex_t buffers_lock;
     struct cgm_buffer_fd *buffer_fds;
+    struct cgm_staging *staging; /* client/lib/transfer.c; made when first needed */
+    pthread_mutex_t staging_lock;
     struct commgemm_client *next; /* of this process, for client/lib/fork.c */
 };
+
+/* Frees the staging memory; its import goes with the session. NULL is allowed. */
+void cgm_staging_free(struct cgm_staging *staging);
 
 /* What every call begins with: a client that this process may use. */
 int cgm_check_client(const commgemm_client *client);

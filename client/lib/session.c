@@ -261,6 +261,7 @@ static int client_new(const struct commgemm_connect_options *options, commgemm_c
     }
     pthread_mutex_init(&client->submit_lock, NULL);
     pthread_mutex_init(&client->buffers_lock, NULL);
+    pthread_mutex_init(&client->staging_lock, NULL);
     *ret_client = client;
     return CGM_OK;
 }
@@ -270,6 +271,8 @@ static void client_free(commgemm_client *client)
     cgm_buffers_fini(client);
     cgm_jobs_fini(&client->jobs);
     pthread_mutex_destroy(&client->buffers_lock);
+    pthread_mutex_destroy(&client->staging_lock);
+    cgm_staging_free(client->staging);
     pthread_mutex_destroy(&client->submit_lock);
     free(client);
 }

@@ -47,6 +47,7 @@ static const struct message_row rows[] = {
     {CGM_MSG_PLAN_CHUNK, GREETED | EXECUTOR, 0, cgm_plan_find_held, cgm_plan_on_chunk},
     {CGM_MSG_SUBMIT, GREETED | EXECUTOR, 0, NULL, cgm_session_on_submit},
     {CGM_MSG_CANCEL, GREETED | EXECUTOR, 0, NULL, cgm_session_on_cancel},
+    {CGM_MSG_MEMORY_COPY, GREETED | EXECUTOR, 0, NULL, cgm_session_on_copy},
     {CGM_MSG_QUERY, GREETED, 0, NULL, cgm_query_on_query},
     {CGM_MSG_DRAIN, GREETED, 0, cgm_query_find_operator, cgm_query_on_drain},
 };

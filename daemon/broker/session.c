@@ -247,6 +247,21 @@ int cgm_session_on_cancel(struct cgm_request *request)
                              &call);
 }
 
+/* The executor knows what the session may name, for copies as for jobs. */
+int cgm_session_on_copy(struct cgm_request *request)
+{
+    const Cgm__MemoryCopy *copy = (const Cgm__MemoryCopy *)request->message;
+    Cgm__CopyForward forward = CGM__COPY_FORWARD__INIT;
+    struct cgm_call call = cgm_request_call(request, cgm_call_done_relay, 0);
+    forward.session = request->session->id;
+    forward.dst = copy->dst;
+    forward.dst_offset = copy->dst_offset;
+    forward.src = copy->src;
+    forward.src_offset = copy->src_offset;
+    forward.bytes = copy->bytes;
+    return cgm_call_executor(request->broker, CGM_MSG_COPY_FORWARD, &forward.base, NULL, 0, &call);
+}
+
 void cgm_session_on_completion(struct cgm_broker *broker, const ProtobufCMessage *message)
 {
     const Cgm__CompletionForward *forward = (const Cgm__CompletionForward *)message;

@@ -75,6 +75,7 @@ int cgm_session_on_hello(struct cgm_request *request);
 int cgm_session_on_ring_setup(struct cgm_request *request);
 int cgm_session_on_submit(struct cgm_request *request);
 int cgm_session_on_cancel(struct cgm_request *request);
+int cgm_session_on_copy(struct cgm_request *request);
 
 /* Events of the executor. */
 void cgm_session_on_completion(struct cgm_broker *broker, const ProtobufCMessage *message);

@@ -7,6 +7,7 @@
 #include "daemon/executor/plan.h"
 #include "daemon/executor/query.h"
 #include "daemon/executor/request.h"
+#include "daemon/executor/transfer.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
@@ -39,6 +40,7 @@ static const struct {
     {CGM_MSG_PLAN_REMOVE, POLLER, cgm_plan_on_remove},
     {CGM_MSG_SUBMIT_FORWARD, POLLER, cgm_endpoint_on_submit},
     {CGM_MSG_CANCEL_FORWARD, POLLER, cgm_endpoint_on_cancel},
+    {CGM_MSG_COPY_FORWARD, POLLER, cgm_transfer_on_copy},
     {CGM_MSG_QUERY, POLLER, cgm_query_on_query},
     {CGM_MSG_SHUTDOWN, POLLER, on_shutdown},
 };

@@ -17,6 +17,8 @@
 #include "proto/journal.h"
 #include "proto/packet.h"
 
+struct cgm_transfer;
+
 struct cgm_limits {
     uint64_t spin_ns, join_timeout_ns, ready_timeout_ns, job_timeout_ns; /* 0: no limit */
 };
@@ -31,6 +33,7 @@ struct cgm_executor {
     uint32_t n_devices;
     struct cgm_worker *devices; /* [n_devices] */
     struct cgm_worker mapper;
+    struct cgm_transfer *transfer; /* the mapper's */
     struct cgm_poller poller;
 };
 

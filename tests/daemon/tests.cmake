@@ -9,3 +9,5 @@ foreach(name broker_protocol broker_comms broker_objects broker_executor broker_
   cgm_test(daemon ${name} broker_fixture)
   add_dependencies(test_${name} commgemmd fake_executor)
 endforeach()
+cgm_test(daemon transfer broker_fixture commgemm_client_static)
+add_dependencies(test_transfer commgemmd commgemm-executor-cpu)

@@ -1,0 +1,162 @@
+#include "daemon/executor/transfer.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "daemon/executor/endpoint.h"
+#include "daemon/executor/memory.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+typedef unsigned long long ull;
+
+/* Copies are made of elements of this type: offsets and sizes are multiples of its size. */
+#define COPY_DTYPE CGM_DTYPE_FP32
+#define COPY_ALIGN 4u
+#define LOOK_US 20
+
+/* One queue for each device, made when first needed, and where its copies stand. */
+struct cgm_transfer {
+    struct cgm_queue *queue;
+    struct cgm_flag *done;
+    uint64_t last;
+};
+
+/* A copy between its steps. */
+struct copy {
+    struct cgm_memory *dst, *src;
+};
+
+/* ---- on the mapper -------------------------------------------------------------------------- */
+
+static int transfer_open(struct cgm_executor *executor, uint32_t device,
+                         struct cgm_transfer **ret_transfer)
+{
+    if (!executor->transfer)
+        executor->transfer = calloc(executor->n_devices, sizeof(*executor->transfer));
+    if (!executor->transfer)
+        return CGM_NO_MEMORY;
+    struct cgm_transfer *transfer = &executor->transfer[device];
+    int status = CGM_OK;
+    if (!transfer->queue)
+        status = executor->ops->queue_new(executor->backend, device, 0, &transfer->queue);
+    if (status == CGM_OK && !transfer->done)
+        status = executor->ops->flag_new(executor->backend, device, CGM_FLAG_HOST, &transfer->done);
+    *ret_transfer = transfer;
+    return status;
+}
+
+static struct cgm_view bytes_view(const struct cgm_memory *memory, uint64_t offset, uint64_t bytes)
+{
+    uint64_t elements = bytes / COPY_ALIGN;
+    return (struct cgm_view){.mem = memory->mem,
+                             .offset_bytes = offset,
+                             .rows = 1,
+                             .cols = elements,
+                             .stride = elements,
+                             .dtype = COPY_DTYPE};
+}
+
+static int transfer_run(struct cgm_executor *executor, const struct copy *copy,
+                        const Cgm__CopyForward *m)
+{
+    const struct cgm_backend_ops *ops = executor->ops;
+    struct cgm_run run = {.begin_ns = cgm_now_ns()};
+    struct cgm_copy views = {.dst = bytes_view(copy->dst, m->dst_offset, m->bytes),
+                             .src = bytes_view(copy->src, m->src_offset, m->bytes)};
+    struct cgm_transfer *transfer;
+    int status = transfer_open(executor, copy->src->device, &transfer);
+    if (status != CGM_OK)
+        return status;
+    ops->set_run(transfer->queue, &run);
+    status = ops->copy(transfer->queue, &views);
+    if (status == CGM_OK)
+        status = ops->signal(transfer->queue, transfer->done, ++transfer->last);
+    while (status == CGM_OK && ops->flag_read(transfer->done) < transfer->last)
+        usleep(LOOK_US);
+    ops->set_run(transfer->queue, NULL);
+    return status == CGM_OK ? atomic_load(&run.status) : status;
+}
+
+static void transfer_end_step(struct cgm_request *request);
+
+static void transfer_run_step(struct cgm_request *request)
+{
+    request->status = transfer_run(request->executor, request->object,
+                                   (const Cgm__CopyForward *)request->message);
+    cgm_request_to_poller(request, transfer_end_step);
+}
+
+/* ---- on the poller -------------------------------------------------------------------------- */
+
+static void transfer_end_step(struct cgm_request *request)
+{
+    struct copy *copy = request->object;
+    cgm_memory_end_write(request->executor, copy->dst);
+    cgm_memory_unref(copy->dst);
+    cgm_memory_unref(copy->src);
+    free(copy);
+    if (request->status == CGM_OK)
+        cgm_request_ok(request);
+    else
+        cgm_request_fail(request, request->status, "the copy failed: %s",
+                         cgm_status_text(request->status));
+}
+
+static int check_range(const char *name, uint64_t offset, uint64_t bytes,
+                       const struct cgm_grant *grant, char *detail, size_t size)
+{
+    if (!grant)
+        return cgm_detail(detail, size, CGM_NOT_FOUND, "%s: it is not open in this session", name);
+    if (offset % COPY_ALIGN != 0 || bytes % COPY_ALIGN != 0 || bytes == 0)
+        return cgm_detail(detail, size, CGM_INVALID_ARGUMENT,
+                          "%s: offset %llu and bytes %llu; they must be multiples of %u", name,
+                          (ull)offset, (ull)bytes, COPY_ALIGN);
+    if (bytes > grant->memory->mem_bytes || offset > grant->memory->mem_bytes - bytes)
+        return cgm_detail(detail, size, CGM_INVALID_ARGUMENT,
+                          "%s: %llu bytes at offset %llu leave the object's %llu bytes", name,
+                          (ull)bytes, (ull)offset, (ull)grant->memory->mem_bytes);
+    return CGM_OK;
+}
+
+static int check_copy(const struct cgm_endpoint *endpoint, const Cgm__CopyForward *m,
+                      struct copy *ret_copy, char *detail, size_t size)
+{
+    if (!endpoint)
+        return cgm_detail(detail, size, CGM_NOT_FOUND, "session: it is not here");
+    const struct cgm_grant *dst = cgm_map_get(&endpoint->grants, m->dst);
+    const struct cgm_grant *src = cgm_map_get(&endpoint->grants, m->src);
+    int status = check_range("dst", m->dst_offset, m->bytes, dst, detail, size);
+    if (status == CGM_OK)
+        status = check_range("src", m->src_offset, m->bytes, src, detail, size);
+    if (status != CGM_OK)
+        return status;
+    if (!dst->writable)
+        return cgm_detail(detail, size, CGM_PERMISSION, "dst: object %llu is open for reading only",
+                          (ull)m->dst);
+    if (m->dst == m->src && m->dst_offset < m->src_offset + m->bytes &&
+        m->src_offset < m->dst_offset + m->bytes)
+        return cgm_detail(detail, size, CGM_INVALID_ARGUMENT, "dst: it overlaps src");
+    *ret_copy = (struct copy){dst->memory, src->memory};
+    return CGM_OK;
+}
+
+void cgm_transfer_on_copy(struct cgm_request *request)
+{
+    const Cgm__CopyForward *m = (const Cgm__CopyForward *)request->message;
+    const struct cgm_endpoint *endpoint =
+        cgm_map_get(&request->executor->poller.endpoints, m->session);
+    char detail[256] = "copy: out of host memory";
+    struct copy *copy = malloc(sizeof(*copy));
+    int status = copy ? check_copy(endpoint, m, copy, detail, sizeof(detail)) : CGM_NO_MEMORY;
+    if (status != CGM_OK) {
+        free(copy);
+        cgm_request_fail(request, status, "%s", detail);
+        return;
+    }
+    cgm_memory_ref(copy->dst);
+    cgm_memory_ref(copy->src);
+    cgm_memory_begin_write(request->executor, copy->dst);
+    request->object = copy;
+    cgm_request_to_mapper(request, transfer_run_step);
+}

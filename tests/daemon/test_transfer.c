@@ -1,0 +1,147 @@
+/* Reading and writing buffers, directly and through staging memory, with the real executor. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commgemm.h"
+
+#define BYTES (40u << 20) /* several times the staging memory */
+#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+
+struct scene {
+    struct daemon daemon;
+    commgemm_client *client;
+    struct commgemm_buffer buffer;
+    uint8_t *expected, *got;
+};
+
+static void fill_random(uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)rand();
+}
+
+static int scene_open(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+    struct commgemm_connect_options options;
+    daemon_init(&scene->daemon);
+    daemon_start(&scene->daemon, REAL_EXECUTOR, NULL);
+    commgemm_connect_options_init(&options);
+    options.socket = scene->daemon.socket;
+    assert_int_equal(commgemm_connect(&options, &scene->client), COMMGEMM_OK);
+    assert_int_equal(commgemm_wait_executor(scene->client, WAIT_S * 1000), COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_create(scene->client, "bytes", BYTES, 2, 0, 0, &scene->buffer),
+                     COMMGEMM_OK);
+    scene->expected = malloc(BYTES);
+    scene->got = malloc(BYTES);
+    *state = scene;
+    return 0;
+}
+
+static int scene_close(void **state)
+{
+    struct scene *scene = *state;
+    commgemm_disconnect(scene->client);
+    daemon_stop(&scene->daemon);
+    free(scene->expected);
+    free(scene->got);
+    free(scene);
+    return 0;
+}
+
+/* Without the fd the library knows no other way than the daemon's copies. */
+static struct commgemm_buffer invisible(const struct scene *scene)
+{
+    struct commgemm_buffer buffer = scene->buffer;
+    buffer.fd = -1;
+    return buffer;
+}
+
+static void test_ways_agree(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_buffer device = invisible(scene);
+    const struct commgemm_buffer *ways[] = {&scene->buffer, &device};
+    for (int w = 0; w < 4; w++) {
+        fill_random(scene->expected, BYTES);
+        assert_int_equal(
+            commgemm_buffer_write(scene->client, ways[w & 1], 0, scene->expected, BYTES),
+            COMMGEMM_OK);
+        assert_int_equal(commgemm_buffer_read(scene->client, ways[w >> 1], 0, scene->got, BYTES),
+                         COMMGEMM_OK);
+        assert_memory_equal(scene->expected, scene->got, BYTES);
+    }
+}
+
+/* Odd offsets and sizes touch nothing but their own bytes. */
+static void test_unaligned_pieces(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_buffer device = invisible(scene);
+    fill_random(scene->expected, BYTES);
+    assert_int_equal(commgemm_buffer_write(scene->client, &device, 0, scene->expected, BYTES),
+                     COMMGEMM_OK);
+    for (int i = 0; i < 200; i++) {
+        uint64_t bytes = (uint64_t)rand() % (i % 20 ? 100 : 20u << 20) + 1;
+        uint64_t offset = (uint64_t)rand() % (BYTES - bytes + 1);
+        fill_random(scene->expected + offset, bytes);
+        assert_int_equal(
+            commgemm_buffer_write(scene->client, &device, offset, scene->expected + offset, bytes),
+            COMMGEMM_OK);
+        memset(scene->got, 0, bytes);
+        assert_int_equal(commgemm_buffer_read(scene->client, &device, offset, scene->got, bytes),
+                         COMMGEMM_OK);
+        assert_memory_equal(scene->expected + offset, scene->got, bytes);
+    }
+    assert_int_equal(commgemm_buffer_read(scene->client, &scene->buffer, 0, scene->got, BYTES),
+                     COMMGEMM_OK);
+    assert_memory_equal(scene->expected, scene->got, BYTES);
+}
+
+static void expect_refusal(int status, int expected, const char *words)
+{
+    assert_int_equal(status, expected);
+    assert_non_null(strstr(commgemm_last_error(), words));
+}
+
+static void test_refusals(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_buffer device = invisible(scene), reader;
+    uint8_t byte = 0;
+    expect_refusal(commgemm_buffer_read(scene->client, &device, BYTES, &byte, 1),
+                   COMMGEMM_INVALID_ARGUMENT, "offset_bytes is 41943040");
+    expect_refusal(commgemm_buffer_read(scene->client, &device, UINT64_MAX, &byte, 2),
+                   COMMGEMM_INVALID_ARGUMENT, "offset_bytes");
+    expect_refusal(commgemm_buffer_write(scene->client, &device, 0, NULL, 1),
+                   COMMGEMM_INVALID_ARGUMENT, "data");
+    assert_int_equal(commgemm_buffer_open(scene->client, "bytes", 0, 1, &reader), COMMGEMM_OK);
+    expect_refusal(commgemm_buffer_write(scene->client, &reader, 0, &byte, 1), COMMGEMM_PERMISSION,
+                   "reading only");
+    device.id = 4242;
+    expect_refusal(commgemm_buffer_read(scene->client, &device, 0, &byte, 1), COMMGEMM_NOT_FOUND,
+                   "src");
+    /* The daemon itself knows the bounds of the memory, whatever a client says of them. */
+    device.id = scene->buffer.id;
+    device.bytes = UINT64_MAX;
+    expect_refusal(commgemm_buffer_write(scene->client, &device, UINT64_MAX / 2, &byte, 1),
+                   COMMGEMM_INVALID_ARGUMENT, "leave the object's");
+    assert_int_equal(commgemm_buffer_read(scene->client, &scene->buffer, 0, &byte, 0), COMMGEMM_OK);
+}
+
+int main(void)
+{
+    unsigned seed = (unsigned)getpid();
+    print_message("seed %u\n", seed);
+    srand(seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_ways_agree, scene_open, scene_close),
+        cmocka_unit_test_setup_teardown(test_unaligned_pieces, scene_open, scene_close),
+        cmocka_unit_test_setup_teardown(test_refusals, scene_open, scene_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
