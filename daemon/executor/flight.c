@@ -89,6 +89,7 @@ static void flight_rank_run(struct cgm_task *task)
     const struct cgm_backend_ops *ops = flight->launch.ops;
     uint32_t rank = part->rank;
     uint64_t epoch = flight->epoch;
+    struct cgm_poller *poller = plan->comm->poller;
     ops->set_run(plan->ranks[rank].compute, &flight->run);
     ops->set_run(plan->ranks[rank].comm, &flight->run);
     int expected = CGM_OK, status = flight_enqueue(flight, rank);
@@ -100,6 +101,7 @@ static void flight_rank_run(struct cgm_task *task)
     status = ops->signal(plan->ranks[rank].comm, plan->sent[rank], epoch);
     if (status == CGM_OK)
         status = ops->signal(plan->ranks[rank].compute, plan->done[rank], epoch);
+    atomic_fetch_sub(&poller->enqueuing, 1);
     if (status != CGM_OK) {
         cgm_executor_log(3, "plan %llu: rank %u cannot signal its end (%s): the executor ends",
                          (unsigned long long)plan->id, rank, cgm_status_text(status));
@@ -125,6 +127,8 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
     flight->launch.epoch = flight->epoch;
     flight->launch.operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])flight->views;
     flight->launch.run = &flight->run;
+    atomic_fetch_add(&plan->comm->poller->enqueuing,
+                     (uint32_t)__builtin_popcountll(flight->ranks_mask));
     for (uint32_t rank = 0; rank < plan->spec.world; rank++) {
         if (!(flight->ranks_mask >> rank & 1))
             continue;

@@ -6,6 +6,8 @@
 
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/plan.h"
+#include "daemon/executor/preparation.h"
+#include "daemon/executor/quiet.h"
 #include "proto/status.h"
 
 typedef unsigned long long ull;
@@ -507,6 +509,8 @@ static bool step_collected(struct cgm_gang *gang, uint64_t now_ns, bool look_at_
 {
     uint32_t rank = first_not_ready(gang);
     if (rank == gang->comm->size && is_next(gang)) {
+        if (!cgm_preparation_is_done(gang) || cgm_quiet_holds(gang->comm->poller))
+            return false;
         gang_launch(gang, now_ns);
         return true;
     }

@@ -1,5 +1,6 @@
 #include "daemon/executor/plan.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -176,6 +177,7 @@ static int rehearse(const struct cgm_plan *plan, const struct cgm_executor *exec
 }
 
 static void plan_register_step(struct cgm_request *request);
+static void plan_rehearse_step(struct cgm_request *request);
 static void plan_discard_step(struct cgm_request *request);
 
 static int plan_make(struct cgm_plan *plan, struct cgm_executor *executor, const Cgm__PlanAdd *m)
@@ -189,19 +191,44 @@ static int plan_make(struct cgm_plan *plan, struct cgm_executor *executor, const
         if (status == CGM_OK)
             status = make_warm_operands(plan, rank, executor, plan->flight->views[rank]);
     }
-    return status == CGM_OK ? rehearse(plan, executor) : status;
+    return status;
 }
 
 static void plan_make_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
     int status = plan_make(plan, request->executor, (const Cgm__PlanAdd *)request->message);
-    if (status == CGM_OK) {
-        cgm_request_to_poller(request, plan_register_step);
-        return;
-    }
     request->status = status;
-    cgm_request_to_poller(request, plan_discard_step);
+    cgm_request_to_poller(request, status == CGM_OK ? plan_rehearse_step : plan_discard_step);
+}
+
+static struct cgm_plan *plan_of_rehearsal(struct cgm_quiet *quiet)
+{
+    return (struct cgm_plan *)(void *)((char *)quiet - offsetof(struct cgm_plan, rehearsal));
+}
+
+static void rehearsal_run(struct cgm_quiet *quiet)
+{
+    struct cgm_request *request = plan_of_rehearsal(quiet)->creation;
+    request->status = rehearse(request->object, request->executor);
+}
+
+static void rehearsal_done(struct cgm_quiet *quiet)
+{
+    struct cgm_request *request = plan_of_rehearsal(quiet)->creation;
+    if (request->status == CGM_OK)
+        plan_register_step(request);
+    else
+        plan_discard_step(request);
+}
+
+/* On the poller. */
+static void plan_rehearse_step(struct cgm_request *request)
+{
+    struct cgm_plan *plan = request->object;
+    plan->rehearsal.run = rehearsal_run;
+    plan->rehearsal.done = rehearsal_done;
+    cgm_quiet_post(&request->executor->poller, &plan->rehearsal);
 }
 
 /* ---- coming, on the poller ------------------------------------------------------------------ */

@@ -9,7 +9,11 @@
 #include "daemon/executor/algorithm.h"
 #include "daemon/executor/comm.h"
 #include "daemon/executor/flight.h"
+#include "daemon/executor/quiet.h"
 #include "daemon/executor/request.h"
+
+/* How many sets of rows, strides and alignments are remembered as prepared. */
+#define CGM_PLAN_PREPARED 32u
 
 struct cgm_plan {
     uint64_t id;
@@ -24,11 +28,15 @@ struct cgm_plan {
     uint32_t n_flags;                           /* of each rank */
     uint64_t scratch_bytes;                     /* on each rank */
     uint64_t epoch;                             /* of the last launch */
-    uint32_t users;                             /* unfinished jobs */
+    uint32_t users;                             /* unfinished jobs, and a preparation */
+    uint64_t prepared[CGM_PLAN_PREPARED];       /* signatures; see preparation.c */
+    uint32_t n_prepared;                        /* counts on */
+    bool preparing;
     struct cgm_request *removal;
 
     /* While it is made: the request, its first run, and the operands of that run. */
     struct cgm_request *creation;
+    struct cgm_quiet rehearsal;
     struct cgm_plan *next_warming;
     struct cgm_flight *flight;
     struct cgm_mem *warm[CGM_COMM_SIZE_MAX];

@@ -11,6 +11,7 @@
 #include "daemon/executor/executor.h"
 #include "daemon/executor/gang.h"
 #include "daemon/executor/plan.h"
+#include "daemon/executor/quiet.h"
 #include "proto/status.h"
 
 /* How often deadlines are looked at, and how long a sleep may last while one may pass. */
@@ -151,6 +152,8 @@ static bool poller_round(struct cgm_poller *poller)
         busy |= round_gangs(poller, now_ns);
     if (poller->warming)
         busy |= cgm_plan_step_warming(poller);
+    if (poller->quiet_first)
+        busy |= cgm_quiet_step(poller);
     for (uint32_t i = 0; i < poller->n_rings; i++)
         cgm_endpoint_notify(poller->rings[i]);
     return busy;

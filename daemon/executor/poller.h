@@ -18,6 +18,7 @@ struct cgm_job;
 struct cgm_endpoint;
 struct cgm_plan;
 struct cgm_request;
+struct cgm_quiet;
 
 struct cgm_poller_counters {
     uint64_t jobs_launched, jobs_done, jobs_failed;
@@ -34,9 +35,12 @@ struct cgm_poller {
     struct cgm_map endpoints, comms, plans, memories;
     struct cgm_endpoint **rings; /* endpoints with a ring, in order of arrival */
     uint32_t n_rings, rings_capacity;
-    struct cgm_gang *gangs;     /* waiting or running */
-    struct cgm_job *idle_noops; /* whose stream has not come */
-    struct cgm_plan *warming;   /* plans whose first run is under way */
+    struct cgm_gang *gangs;        /* waiting or running */
+    struct cgm_job *idle_noops;    /* whose stream has not come */
+    struct cgm_plan *warming;      /* plans whose first run is under way */
+    struct cgm_quiet *quiet_first; /* see quiet.h; the first one runs when quiet_runs */
+    bool quiet_runs;
+    _Atomic uint32_t enqueuing; /* parts of launches that device threads still have to enqueue */
     uint64_t next_deadline_look_ns;
     struct cgm_request *shutdown; /* answered when nothing runs any more */
     struct cgm_poller_counters counters;

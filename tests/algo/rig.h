@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -224,12 +225,15 @@ static inline void rig_post(struct rig *rig, const struct rig_batch *batch)
     }
 }
 
-static inline void rig_await_wake(struct rig *rig)
+/* Fails when nothing ends for a minute. */
+static inline void rig_await_wake(struct rig *rig, const struct timespec *deadline)
 {
-    if (ops->host_flags_need_polling)
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (ops->host_flags_need_polling && now.tv_sec < deadline->tv_sec)
         sched_yield();
-    else
-        sem_wait(&rig->wake);
+    else if (ops->host_flags_need_polling || sem_timedwait(&rig->wake, deadline) != 0)
+        fail_msg("a launch does not end");
 }
 
 /* Runs launches whose arenas are filled. The first failure of an enqueue or of a run. */
@@ -251,8 +255,11 @@ static inline int rig_run(struct rig *rig, const struct cgm_spec *spec,
         launches[i].launch.run = &launches[i].run;
     }
     rig_post(rig, &batch);
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += 60;
     while (rig_collect(rig, &batch) < count * spec->world)
-        rig_await_wake(rig);
+        rig_await_wake(rig, &deadline);
     for (uint32_t i = 0; i < rig->devices; i++) {
         sem_wait(&rig->threads[i].end);
         status = status != CGM_OK ? status : rig->threads[i].status;

@@ -118,7 +118,8 @@ static void reference_of(const struct trial *trial, const struct job *job, uint3
     if (rounds_before_addends(trial) && trial->config->accumulate && trial->config->bias) {
         ret_reference->partial_rounding = 2;
         for (uint64_t i = 0; i < job->rows * spec->n; i++)
-            ret_reference->partials[i] += fabs((double)job->out.values[own][i]);
+            ret_reference->partials[i] += fabs((double)job->out.values[own][i]) +
+                                          fabs((double)job->bias.values[own][i % spec->n]);
     }
 }
 

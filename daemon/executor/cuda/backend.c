@@ -117,7 +117,8 @@ static int backend_device_info(struct cgm_backend *backend, uint32_t device,
 
 static uint64_t backend_allocations(struct cgm_backend *backend)
 {
-    return atomic_load_explicit(&backend->allocations, memory_order_relaxed);
+    return atomic_load_explicit(&backend->allocations, memory_order_relaxed) +
+           atomic_load_explicit(&backend->unprepared, memory_order_relaxed);
 }
 
 const struct cgm_backend_ops cgm_backend_cuda = {

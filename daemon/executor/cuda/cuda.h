@@ -52,10 +52,10 @@ struct cgm_backend {
     struct cgm_backend_options options;
     uint32_t n_devices;
     struct cgm_device devices[CGM_CUDA_DEVICES_MAX];
-    struct cgm_flag_slab *host_slabs; /* mapping thread */
-    _Atomic uint64_t allocations;
-    pthread_mutex_t lock;     /* of the list of queues */
-    struct cgm_queue *queues; /* by next */
+    struct cgm_flag_slab *host_slabs;         /* mapping thread */
+    _Atomic uint64_t allocations, unprepared; /* unprepared: products on the slow way */
+    pthread_mutex_t lock;                     /* of the list of queues */
+    struct cgm_queue *queues;                 /* by next */
 };
 
 enum cgm_mem_kind {

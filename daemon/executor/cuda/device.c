@@ -81,9 +81,9 @@ static int check_device(int device, char *ret_detail, size_t detail_bytes)
     return CGM_OK;
 }
 
-/* Read by the driver when it starts, which is in the first call. Kernels are loaded at once: one
- * that is loaded later starts only when every stream of the device is idle, and some may be waiting
- * for it. */
+/* Read by the driver when it starts, which is in the first call. Our kernels are loaded at once:
+ * one that is loaded later starts only when every stream of the device is idle, and some may be
+ * waiting for it. cuBLASLt loads on demand all the same: hence cgm_cuda_prepare_gemm. */
 static void set_environment(void)
 {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", TEXT(32), 1);

@@ -93,19 +93,19 @@ static int need_workspace(struct cgm_queue *queue)
                           "cudaMalloc of a workspace", queue->device->index);
 }
 
-static int set_bias(struct cgm_queue *queue, const struct cgm_kernel_matrix *bias,
-                    const struct cgm_gemm_entry *entry)
+static int set_bias(const struct cgm_device *device, const struct cgm_stream *stream,
+                    const struct cgm_kernel_matrix *bias, const struct cgm_gemm_entry *entry)
 {
     const void *at = bias->data;
     int status = CGM_OK;
     if (!at)
         return CGM_OK;
     if ((uintptr_t)at % ALIGN_MAX) {
-        void *aligned = (char *)queue->stream->workspace + CGM_GEMM_WORKSPACE_BYTES;
+        void *aligned = (char *)stream->workspace + CGM_GEMM_WORKSPACE_BYTES;
         status =
             cgm_cuda_check(cudaMemcpyAsync(aligned, at, bias->cols * cgm_dtype_bytes(bias->format),
-                                           cudaMemcpyDefault, queue->stream->handle),
-                           "copy of a bias", queue->device->index);
+                                           cudaMemcpyDefault, stream->handle),
+                           "copy of a bias", device->index);
         at = aligned;
     }
     if (status == CGM_OK &&
@@ -115,24 +115,23 @@ static int set_bias(struct cgm_queue *queue, const struct cgm_kernel_matrix *bia
     return status;
 }
 
-static int multiply(struct cgm_queue *queue, const struct cgm_kernel_gemm *g,
-                    const struct cgm_gemm_entry *entry)
+static int multiply(const struct cgm_device *device, const struct cgm_stream *stream,
+                    const struct cgm_kernel_gemm *g, const struct cgm_gemm_entry *entry)
 {
     const float one = 1, zero = 0;
-    int status = set_bias(queue, &g->bias, entry);
+    int status = set_bias(device, stream, &g->bias, entry);
     if (status != CGM_OK)
         return status;
-    cublasStatus_t result =
-        cgm_blas.Matmul(queue->device->blas, entry->product, &one, g->b.data, entry->b, g->a.data,
-                        entry->a, g->accumulate ? &one : &zero, g->out.data, entry->out,
-                        g->out.data, entry->out, &entry->algorithm, queue->stream->workspace,
-                        CGM_GEMM_WORKSPACE_BYTES, queue->stream->handle);
+    cublasStatus_t result = cgm_blas.Matmul(
+        device->blas, entry->product, &one, g->b.data, entry->b, g->a.data, entry->a,
+        g->accumulate ? &one : &zero, g->out.data, entry->out, g->out.data, entry->out,
+        &entry->algorithm, stream->workspace, CGM_GEMM_WORKSPACE_BYTES, stream->handle);
     if (result == CUBLAS_STATUS_SUCCESS)
         return CGM_OK;
-    cgm_cuda_log(3, "device %u: cublasLtMatmul: %s (%llu x %llu x %llu)", queue->device->index,
+    cgm_cuda_log(3, "device %u: cublasLtMatmul: %s (%llu x %llu x %llu)", device->index,
                  cgm_blas.GetStatusString(result), (unsigned long long)entry->key.m,
                  (unsigned long long)entry->key.n, (unsigned long long)entry->key.k);
-    cgm_cuda_check(cudaPeekAtLastError(), "cublasLtMatmul", queue->device->index);
+    cgm_cuda_check(cudaPeekAtLastError(), "cublasLtMatmul", device->index);
     return CGM_INTERNAL;
 }
 
@@ -142,17 +141,19 @@ static int multiply_plain(struct cgm_queue *queue, const struct cgm_kernel_gemm 
                           queue->device->index);
 }
 
+/* A product that was not prepared must not make cuBLASLt load code here: it would wait for streams
+ * that may be waiting for what this thread enqueues next. */
 static int multiply_fast(struct cgm_queue *queue, const struct cgm_kernel_gemm *g)
 {
     struct cgm_gemm_table *table = queue->device->gemms;
     const struct cgm_gemm_key key = key_of(g);
-    bool made;
-    const struct cgm_gemm_entry *entry =
-        cgm_gemm_table_lock(table, queue->device->blas, &key, &made);
-    int status = entry->plain ? multiply_plain(queue, g) : multiply(queue, g, entry);
+    const struct cgm_gemm_entry *entry = cgm_gemm_table_lock(table, &key);
+    bool known = entry != NULL;
+    int status = entry && !entry->plain ? multiply(queue->device, queue->stream, g, entry)
+                                        : multiply_plain(queue, g);
     cgm_gemm_table_unlock(table);
-    if (made)
-        atomic_fetch_add_explicit(&queue->backend->allocations, 1, memory_order_relaxed);
+    if (!known)
+        atomic_fetch_add_explicit(&queue->backend->unprepared, 1, memory_order_relaxed);
     return status;
 }
 
@@ -173,8 +174,8 @@ int cgm_cuda_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
 
 /* ---- preparing ------------------------------------------------------------------------------ */
 
-/* A view without its memory: where it begins in it tells the alignment, which memory as a whole has
- * more of than ALIGN_MAX. */
+/* A view without its memory, which may be gone: the offset tells the alignment, for memory begins
+ * at multiples of more than ALIGN_MAX. */
 static struct cgm_kernel_matrix outline(const struct cgm_view *view)
 {
     if (!view->mem)
@@ -188,6 +189,49 @@ static struct cgm_kernel_matrix outline(const struct cgm_view *view)
     };
 }
 
+static uint64_t bytes_of(const struct cgm_kernel_matrix *matrix)
+{
+    uint64_t bytes = matrix->rows * matrix->stride * cgm_dtype_bytes(matrix->format);
+    return (bytes + 255) / 256 * 256;
+}
+
+/* Runs it once, on nothing, so that its code is loaded: out behind whichever operand is longer, and
+ * the workspace behind that. Inside its 256 bytes each begins as far off as the real one. */
+static int run_once(struct cgm_queue *queue, struct cgm_gemm_entry *entry,
+                    const struct cgm_kernel_gemm *g)
+{
+    struct cgm_device *device = queue->device;
+    uint64_t a = bytes_of(&g->a) + 256, b = bytes_of(&g->b) + 256, inputs = a > b ? a : b;
+    uint64_t out = bytes_of(&g->out) + 256, bias = BIAS_BYTES;
+    char *memory = NULL;
+    int status =
+        cgm_cuda_check(cudaMalloc((void **)&memory, inputs + out + bias + CGM_GEMM_WORKSPACE_BYTES),
+                       "cudaMalloc for the first run of a product", device->index);
+    if (status != CGM_OK)
+        return status;
+    const struct cgm_stream stream = {.handle = device->service,
+                                      .workspace = memory + inputs + out};
+    struct cgm_kernel_gemm dummy = *g;
+    dummy.a.data = memory + (uintptr_t)g->a.data % ALIGN_MAX;
+    dummy.b.data = memory + (uintptr_t)g->b.data % ALIGN_MAX;
+    dummy.out.data = memory + inputs + (uintptr_t)g->out.data % ALIGN_MAX;
+    if (g->bias.data)
+        dummy.bias.data = memory + inputs + out + CGM_GEMM_WORKSPACE_BYTES;
+    status = multiply(device, &stream, &dummy, entry);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaStreamSynchronize(device->service),
+                                "the first run of a product", device->index);
+    int freed = cgm_cuda_check(cudaFree(memory), "cudaFree", device->index);
+    return status == CGM_OK ? freed : status;
+}
+
+static bool is_prepared(struct cgm_gemm_table *table, const struct cgm_gemm_key *key)
+{
+    bool known = cgm_gemm_table_lock(table, key) != NULL;
+    cgm_gemm_table_unlock(table);
+    return known;
+}
+
 int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
 {
     const struct cgm_kernel_gemm g = {.a = outline(&gemm->a),
@@ -197,7 +241,7 @@ int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
                                       .transa = gemm->transa,
                                       .transb = gemm->transb,
                                       .accumulate = gemm->accumulate};
-    bool made;
+    struct cgm_gemm_entry entry;
     if (!g.a.data || !g.b.data || !g.out.data || !shapes_fit(&g))
         return CGM_INVALID_ARGUMENT;
     cgm_device_use(queue->device->index);
@@ -205,7 +249,14 @@ int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
     if (status != CGM_OK || is_odd(&g))
         return status;
     const struct cgm_gemm_key key = key_of(&g);
-    cgm_gemm_table_lock(queue->device->gemms, queue->device->blas, &key, &made);
-    cgm_gemm_table_unlock(queue->device->gemms);
-    return CGM_OK;
+    if (is_prepared(queue->device->gemms, &key))
+        return CGM_OK;
+    cgm_gemm_entry_init(&entry, queue->device->blas, &key);
+    if (!entry.plain)
+        status = run_once(queue, &entry, &g);
+    if (status == CGM_OK)
+        cgm_gemm_table_add(queue->device->gemms, &entry);
+    else
+        cgm_gemm_entry_fini(&entry);
+    return status;
 }

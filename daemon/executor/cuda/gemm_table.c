@@ -33,7 +33,7 @@ static cudaDataType_t data_type(int dtype)
     return types[dtype];
 }
 
-static void entry_fini(struct cgm_gemm_entry *entry)
+void cgm_gemm_entry_fini(struct cgm_gemm_entry *entry)
 {
     if (entry->product)
         cgm_blas.MatmulDescDestroy(entry->product);
@@ -138,10 +138,10 @@ static bool choose(struct cgm_gemm_entry *entry, cublasLtHandle_t handle)
     return chosen;
 }
 
-static void entry_init(struct cgm_gemm_entry *entry, cublasLtHandle_t handle,
-                       const struct cgm_gemm_key *key)
+void cgm_gemm_entry_init(struct cgm_gemm_entry *entry, cublasLtHandle_t handle,
+                         const struct cgm_gemm_key *key)
 {
-    entry->key = *key;
+    *entry = (struct cgm_gemm_entry){.key = *key};
     entry->plain = !describe(entry) || !choose(entry, handle);
 }
 
@@ -152,7 +152,7 @@ void cgm_gemm_table_free(struct cgm_gemm_table *table)
     if (!table)
         return;
     for (uint32_t i = 0; i < table->n_entries; i++)
-        entry_fini(&table->entries[i]);
+        cgm_gemm_entry_fini(&table->entries[i]);
     pthread_mutex_destroy(&table->lock);
     free(table);
 }
@@ -186,7 +186,7 @@ static uint32_t take_entry(struct cgm_gemm_table *table)
         return table->n_entries++;
     uint32_t index = table->oldest;
     table->oldest = (index + 1) % ENTRIES;
-    entry_fini(&table->entries[index]);
+    cgm_gemm_entry_fini(&table->entries[index]);
     memset(table->slots, 0, sizeof(table->slots));
     for (uint32_t i = 0; i < ENTRIES; i++)
         if (i != index)
@@ -194,18 +194,25 @@ static uint32_t take_entry(struct cgm_gemm_table *table)
     return index;
 }
 
-struct cgm_gemm_entry *cgm_gemm_table_lock(struct cgm_gemm_table *table, cublasLtHandle_t handle,
-                                           const struct cgm_gemm_key *key, bool *ret_made)
+void cgm_gemm_table_add(struct cgm_gemm_table *table, struct cgm_gemm_entry *entry)
+{
+    pthread_mutex_lock(&table->lock);
+    if (*slot_of(table, &entry->key)) {
+        cgm_gemm_entry_fini(entry);
+    } else {
+        uint32_t index = take_entry(table);
+        table->entries[index] = *entry;
+        *slot_of(table, &entry->key) = index + 1;
+    }
+    pthread_mutex_unlock(&table->lock);
+}
+
+struct cgm_gemm_entry *cgm_gemm_table_lock(struct cgm_gemm_table *table,
+                                           const struct cgm_gemm_key *key)
 {
     pthread_mutex_lock(&table->lock);
     uint32_t slot = *slot_of(table, key);
-    *ret_made = slot == 0;
-    if (slot == 0) {
-        uint32_t index = take_entry(table);
-        entry_init(&table->entries[index], handle, key);
-        *slot_of(table, key) = slot = index + 1;
-    }
-    return &table->entries[slot - 1];
+    return slot ? &table->entries[slot - 1] : NULL;
 }
 
 void cgm_gemm_table_unlock(struct cgm_gemm_table *table)

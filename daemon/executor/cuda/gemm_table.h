@@ -24,15 +24,23 @@ struct cgm_gemm_entry {
     cublasLtMatmulAlgo_t algorithm;
 };
 
+/* Chooses; neither runs nor loads anything. */
+void cgm_gemm_entry_init(struct cgm_gemm_entry *entry, cublasLtHandle_t handle,
+                         const struct cgm_gemm_key *key);
+void cgm_gemm_entry_fini(struct cgm_gemm_entry *entry);
+
 struct cgm_gemm_table;
 
 struct cgm_gemm_table *cgm_gemm_table_new(void); /* NULL: out of memory */
 void cgm_gemm_table_free(struct cgm_gemm_table *table);
 
-/* The entry of a key, made when there is none (*ret_made). Locks the table: until
- * cgm_gemm_table_unlock the entry stays and is the caller's alone. */
-struct cgm_gemm_entry *cgm_gemm_table_lock(struct cgm_gemm_table *table, cublasLtHandle_t handle,
-                                           const struct cgm_gemm_key *key, bool *ret_made);
+/* Takes an entry over, unless there is one with its key. */
+void cgm_gemm_table_add(struct cgm_gemm_table *table, struct cgm_gemm_entry *entry);
+
+/* The entry of a key, or NULL. Locks the table: until cgm_gemm_table_unlock, which follows in
+ * either case, the entry stays and is the caller's alone. */
+struct cgm_gemm_entry *cgm_gemm_table_lock(struct cgm_gemm_table *table,
+                                           const struct cgm_gemm_key *key);
 void cgm_gemm_table_unlock(struct cgm_gemm_table *table);
 
 #endif

@@ -144,6 +144,10 @@ static int vmm_layout(const struct cgm_importing *i, struct cgm_mem *mem, uint64
         int status = cgm_range_round(mem->device, s->offset + s->length, &whole);
         if (status != CGM_OK)
             return status;
+        if (s->offset % CGM_IMPORT_ALIGN)
+            return CGM_REFUSE(i, CGM_INVALID_ARGUMENT,
+                              "segment %u: offset is %llu; it must be a multiple of %u", n,
+                              (ull)s->offset, CGM_IMPORT_ALIGN);
         if ((n > 0 && s->offset > 0) || (n + 1 < i->n_segments && whole != s->offset + s->length))
             return CGM_REFUSE(i, CGM_INVALID_ARGUMENT,
                               "segment %u: offset %llu and length %llu leave a gap between "

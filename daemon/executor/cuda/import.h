@@ -7,6 +7,9 @@
 
 enum cgm_segment_kind { CGM_SEGMENT_FD = 1, CGM_SEGMENT_CUDA_IPC = 2 };
 
+/* Where a client's memory may begin in its allocation. */
+#define CGM_IMPORT_ALIGN 256u
+
 /* What is to be imported, and where a refusal is written. */
 struct cgm_importing {
     const struct cgm_memory_segment *segments;

@@ -49,6 +49,10 @@ int cgm_import_ipc(const struct cgm_importing *i, struct cgm_mem *mem)
                           "%u cudaIpc handles; an import has one, for their addresses do not go on "
                           "from each other",
                           i->n_segments);
+    if (i->segments[0].offset % CGM_IMPORT_ALIGN)
+        return CGM_REFUSE(i, CGM_INVALID_ARGUMENT,
+                          "segment 0: offset is %llu; it must be a multiple of %u",
+                          (ull)i->segments[0].offset, CGM_IMPORT_ALIGN);
     mem->opened_offset = i->segments[0].offset;
     for (uint32_t d = 0; d < backend->n_devices; d++) {
         if (!backend->devices[d].reaches[mem->device])

@@ -1,0 +1,55 @@
+#include "daemon/executor/quiet.h"
+
+#include <stddef.h>
+
+#include "daemon/executor/executor.h"
+
+static struct cgm_quiet *of_task(struct cgm_task *task)
+{
+    return (struct cgm_quiet *)task; /* its first member */
+}
+
+/* Poller. */
+static void quiet_ended(struct cgm_task *task)
+{
+    struct cgm_quiet *quiet = of_task(task);
+    struct cgm_poller *poller = quiet->poller;
+    poller->quiet_first = quiet->next;
+    poller->quiet_runs = false;
+    quiet->done(quiet);
+}
+
+/* Mapper. */
+static void quiet_run(struct cgm_task *task)
+{
+    struct cgm_quiet *quiet = of_task(task);
+    quiet->run(quiet);
+    quiet->task.run = quiet_ended;
+    cgm_poller_post(quiet->poller, &quiet->task);
+}
+
+void cgm_quiet_post(struct cgm_poller *poller, struct cgm_quiet *quiet)
+{
+    struct cgm_quiet **end = &poller->quiet_first;
+    while (*end)
+        end = &(*end)->next;
+    quiet->poller = poller;
+    quiet->next = NULL;
+    *end = quiet;
+}
+
+bool cgm_quiet_step(struct cgm_poller *poller)
+{
+    struct cgm_quiet *quiet = poller->quiet_first;
+    if (!quiet || poller->quiet_runs || atomic_load(&poller->enqueuing) > 0)
+        return false;
+    poller->quiet_runs = true;
+    quiet->task.run = quiet_run;
+    cgm_worker_post(&poller->executor->mapper, &quiet->task);
+    return true;
+}
+
+bool cgm_quiet_holds(const struct cgm_poller *poller)
+{
+    return poller->quiet_first != NULL;
+}
