@@ -296,12 +296,33 @@ static void test_use_of_the_buffer(void **state)
 /* ---- refusals ---------------------------------------------------------------------------------
  */
 
-#define REQUIRED_FIELDS(X) X(op) X(method) X(comm_type) X(m) X(n) X(k) X(dtype)
+#define REQUIRED_FIELDS(X)                                                                         \
+    X(op)                                                                                          \
+    X(method)                                                                                      \
+    X(comm_type)                                                                                   \
+    X(m)                                                                                           \
+    X(n)                                                                                           \
+    X(k)                                                                                           \
+    X(dtype)
 #define OPTIONAL_FIELDS(X)                                                                         \
     X(algorithm)                                                                                   \
-    X(out_dtype) X(transa) X(transb) X(epilogue) X(buffer_dtype) X(tp_size) X(num_splits)          \
-        X(num_max_streams) X(comm_cga_size) X(gemm_priority) X(comm_priority) X(num_comm_sm)       \
-            X(set_sm_margin) X(use_ce) X(atomic_gemm) X(rs_overlap_first_gemm) X(aggregate_ag)
+    X(out_dtype)                                                                                   \
+    X(transa)                                                                                      \
+    X(transb)                                                                                      \
+    X(epilogue)                                                                                    \
+    X(buffer_dtype)                                                                                \
+    X(tp_size)                                                                                     \
+    X(num_splits)                                                                                  \
+    X(num_max_streams)                                                                             \
+    X(comm_cga_size)                                                                               \
+    X(gemm_priority)                                                                               \
+    X(comm_priority)                                                                               \
+    X(num_comm_sm)                                                                                 \
+    X(set_sm_margin)                                                                               \
+    X(use_ce)                                                                                      \
+    X(atomic_gemm)                                                                                 \
+    X(rs_overlap_first_gemm)                                                                       \
+    X(aggregate_ag)
 
 static void set_field(Cgm__PlanCreate *request, const char *name, uint64_t value)
 {
