@@ -16,9 +16,9 @@ static int copy_chunk(const struct cgm_launch *launch, uint32_t rank, uint32_t c
 int cgm_copy_in_enqueue(const struct cgm_launch *launch, uint32_t rank, uint32_t chunk)
 {
     const struct cgm_view *lhs = cgm_launch_operand(launch, rank, CGM_OPERAND_LHS);
-    if (chunk != UINT32_MAX)
-        return copy_chunk(launch, rank, chunk, lhs);
     uint32_t chunks = cgm_operation_chunks(launch->spec);
+    if (chunk != UINT32_MAX)
+        return chunk < chunks ? copy_chunk(launch, rank, chunk, lhs) : CGM_INVALID_ARGUMENT;
     uint64_t rows = lhs->rows / chunks;
     int status = CGM_OK;
     for (uint32_t i = 0; i < chunks && status == CGM_OK; i++) {
