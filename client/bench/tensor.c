@@ -19,16 +19,16 @@ static int new_buffer(commgemm_client *client, uint64_t bytes, int device, char 
                       size_t size, struct cgm_tensor *ret_tensor)
 {
     struct commgemm_buffer buffer;
-    void *address;
+    struct cgm_window window;
     int status = commgemm_buffer_create(client, NULL, bytes, device, 0, 0, &buffer);
     if (!status)
-        status = commgemm_buffer_map(client, &buffer, &address);
+        status = cgm_window_open(client, &buffer, &window);
     if (status) {
         snprintf(ret_detail, size, "a buffer of %llu bytes: %s", (unsigned long long)bytes,
                  commgemm_last_error());
         return status;
     }
-    *ret_tensor = (struct cgm_tensor){buffer.id, buffer.generation, address, bytes};
+    *ret_tensor = (struct cgm_tensor){buffer.id, buffer.generation, window.address, bytes, window};
     return CGM_OK;
 }
 
@@ -76,6 +76,16 @@ int cgm_tensor_new(commgemm_client *client, bool import, uint64_t bytes, int dev
 {
     return import ? new_import(client, bytes, device, ret_detail, size, ret_tensor)
                   : new_buffer(client, bytes, device, ret_detail, size, ret_tensor);
+}
+
+int cgm_tensor_push(const struct cgm_tensor *tensor)
+{
+    return tensor->window.client ? cgm_window_store(&tensor->window) : CGM_OK;
+}
+
+int cgm_tensor_pull(const struct cgm_tensor *tensor)
+{
+    return tensor->window.client ? cgm_window_fetch(&tensor->window) : CGM_OK;
 }
 
 void cgm_tensor_poison(const struct cgm_tensor *tensor, int dtype)

@@ -97,6 +97,20 @@ static void create_plan(struct cgm_worker *worker, enum cgm_variant variant)
     snprintf(answer->reason, sizeof(answer->reason), "%s", plan.reason);
 }
 
+static void push(struct cgm_worker *worker, const struct cgm_tensor *tensor)
+{
+    int status = cgm_tensor_push(tensor);
+    if (status)
+        fail(worker, status, "writing an operand", commgemm_last_error());
+}
+
+static void pull(struct cgm_worker *worker, const struct cgm_tensor *tensor)
+{
+    int status = cgm_tensor_pull(tensor);
+    if (status)
+        fail(worker, status, "reading a result", commgemm_last_error());
+}
+
 static void create_tensors(struct cgm_worker *worker, struct cgm_worker_rank *rank,
                            enum cgm_variant variant)
 {
@@ -116,6 +130,7 @@ static void create_tensors(struct cgm_worker *worker, struct cgm_worker_rank *ra
         /* The job's inputs come with CGM_DO_LOAD; what it is compared with needs any numbers. */
         if (variant != CGM_VARIANT_JOB)
             cgm_tensor_fill(tensor, matrix->dtype, bench->options->seed + rank->rank * 16u + i);
+        push(worker, tensor);
     }
 }
 
@@ -144,15 +159,18 @@ static void load(struct cgm_worker *worker)
 {
     const struct cgm_bench *bench = worker->bench;
     for (uint32_t i = 0; i < worker->n_ranks; i++)
-        for (int name = 0; name < CGM_MATRIX_COUNT; name++)
-            if (bench->whole[name])
-                cgm_matrix_take(&bench->cases[CGM_VARIANT_JOB].matrix[name], bench->whole[name],
-                                worker->ranks[i].rank,
-                                worker->ranks[i].tensors[CGM_VARIANT_JOB][name].address);
+        for (int name = 0; name < CGM_MATRIX_COUNT; name++) {
+            const struct cgm_tensor *tensor = &worker->ranks[i].tensors[CGM_VARIANT_JOB][name];
+            if (!bench->whole[name])
+                continue;
+            cgm_matrix_take(&bench->cases[CGM_VARIANT_JOB].matrix[name], bench->whole[name],
+                            worker->ranks[i].rank, tensor->address);
+            push(worker, tensor);
+        }
 }
 
 /* What the job must overwrite: NaN, or the numbers that it adds to. */
-static void prepare_outputs(const struct cgm_worker *worker, const struct cgm_worker_rank *rank)
+static void prepare_outputs(struct cgm_worker *worker, const struct cgm_worker_rank *rank)
 {
     const struct cgm_bench *bench = worker->bench;
     const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
@@ -163,18 +181,24 @@ static void prepare_outputs(const struct cgm_worker *worker, const struct cgm_wo
                         out->address);
     else
         cgm_tensor_poison(out, job->matrix[CGM_MATRIX_OUT].dtype);
-    if (tensor[CGM_MATRIX_AUX].id)
+    push(worker, out);
+    if (tensor[CGM_MATRIX_AUX].id) {
         cgm_tensor_poison(&tensor[CGM_MATRIX_AUX], job->matrix[CGM_MATRIX_AUX].dtype);
+        push(worker, &tensor[CGM_MATRIX_AUX]);
+    }
 }
 
-static void publish_outputs(const struct cgm_worker *worker, const struct cgm_worker_rank *rank)
+static void publish_outputs(struct cgm_worker *worker, const struct cgm_worker_rank *rank)
 {
     static const enum cgm_matrix_name names[] = {CGM_MATRIX_OUT, CGM_MATRIX_AUX};
     const struct cgm_tensor *tensor = rank->tensors[CGM_VARIANT_JOB];
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (tensor[names[i]].id)
-            memcpy(cgm_bench_shard(worker->bench, names[i], rank->rank), tensor[names[i]].address,
-                   tensor[names[i]].bytes);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (!tensor[names[i]].id)
+            continue;
+        pull(worker, &tensor[names[i]]);
+        memcpy(cgm_bench_shard(worker->bench, names[i], rank->rank), tensor[names[i]].address,
+               tensor[names[i]].bytes);
+    }
 }
 
 static void run_checked(struct cgm_worker *worker, enum cgm_variant variant)

@@ -6,16 +6,17 @@
 #include <string.h>
 
 #include "client/common/checksum.h"
+#include "client/common/window.h"
 #include "client/ctl/ctl.h"
 #include "client/ctl/rows.h"
 #include "client/ctl/transfer.h"
 #include "proto/status.h"
 
-/* A session and one buffer in it, mapped. */
+/* A session and one buffer in it. */
 struct mapped {
     commgemm_client *client;
     struct commgemm_buffer buffer;
-    void *address;
+    struct cgm_window window;
 };
 
 static int fail_buffer(const struct cgm_ctl *ctl, int status, const char *name)
@@ -40,7 +41,7 @@ static int fail_file(const struct cgm_ctl *ctl, int status, const char *detail)
 
 static void unmap(struct mapped *mapped)
 {
-    commgemm_buffer_unmap(mapped->address, mapped->buffer.bytes);
+    cgm_window_close(&mapped->window);
     commgemm_disconnect(mapped->client);
 }
 
@@ -53,8 +54,8 @@ static int map_named(const struct cgm_ctl *ctl, const char *name, struct mapped 
         return result;
     int status = commgemm_buffer_open(ret_mapped->client, name, 0, 1, &ret_mapped->buffer);
     if (status == CGM_OK)
-        status = commgemm_buffer_map(ret_mapped->client, &ret_mapped->buffer, &ret_mapped->address);
-    if (status == CGM_OK)
+        status = cgm_window_open(ret_mapped->client, &ret_mapped->buffer, &ret_mapped->window);
+    if (status == CGM_OK && (status = cgm_window_fetch(&ret_mapped->window)) == CGM_OK)
         return 0;
     result = fail_buffer(ctl, status, name);
     commgemm_disconnect(ret_mapped->client);
@@ -113,18 +114,21 @@ static int fill_buffer(const struct cgm_ctl *ctl, const char *name, const struct
 {
     char detail[CGM_NPY_DETAIL_BYTES];
 
-    int status = commgemm_buffer_map(mapped->client, &mapped->buffer, &mapped->address);
+    int result = 0, status = cgm_window_open(mapped->client, &mapped->buffer, &mapped->window);
     if (status != CGM_OK) {
-        int result = fail_buffer(ctl, status, name);
+        result = fail_buffer(ctl, status, name);
         commgemm_buffer_destroy(mapped->client, name);
         return result;
     }
-    status = cgm_transfer_read(npy, mapped->address, detail);
-    commgemm_buffer_unmap(mapped->address, mapped->buffer.bytes);
-    if (status == CGM_OK)
-        return 0;
-    commgemm_buffer_destroy(mapped->client, name);
-    return fail_file(ctl, status, detail);
+    status = cgm_transfer_read(npy, mapped->window.address, detail);
+    if (status != CGM_OK)
+        result = fail_file(ctl, status, detail);
+    else if ((status = cgm_window_store(&mapped->window)) != CGM_OK)
+        result = fail_buffer(ctl, status, name);
+    cgm_window_close(&mapped->window);
+    if (status != CGM_OK)
+        commgemm_buffer_destroy(mapped->client, name);
+    return result;
 }
 
 static int import_open_file(const struct cgm_ctl *ctl, const char *name, const struct cgm_npy *npy)
@@ -258,7 +262,7 @@ static int export_mapped(const struct cgm_ctl *ctl, const struct mapped *mapped,
     if (status != CGM_OK)
         return cgm_ctl_fail(ctl, status, detail, NULL);
     cgm_transfer_catch_signals();
-    status = write_file(path, &shape, mapped->address, detail);
+    status = write_file(path, &shape, mapped->window.address, detail);
     if (status != CGM_OK)
         return fail_file(ctl, status, detail);
     uint64_t left = mapped->buffer.bytes - shape.rows * shape.cols * sizeof(float);
@@ -292,7 +296,8 @@ int cgm_ctl_buffer_checksum(void *settings, int n_words, char **words)
     int result = map_named(ctl, words[0], &mapped);
     if (result != 0)
         return result;
-    snprintf(text, sizeof(text), "%016" PRIx64, cgm_checksum(mapped.address, mapped.buffer.bytes));
+    snprintf(text, sizeof(text), "%016" PRIx64,
+             cgm_checksum(mapped.window.address, mapped.buffer.bytes));
     if (ctl->json) {
         json_t *rows = json_pack("[{s:s,s:I,s:s}]", "name", words[0], "bytes",
                                  (json_int_t)mapped.buffer.bytes, "checksum", text);
