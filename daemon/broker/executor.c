@@ -128,9 +128,17 @@ static void journal_read_and_clear(struct cgm_broker *broker)
 
 static void on_timer(uv_timer_t *timer);
 
+/* True while backend = auto looks for one that starts. */
+static bool has_next_candidate(const struct cgm_executor *executor)
+{
+    return !executor->chosen && executor->candidate + 1 < executor->n_candidates;
+}
+
 static void set_why(struct cgm_executor *executor, const char *why)
 {
-    if (strcmp(executor->why, why) != 0)
+    if (strcmp(executor->why, why) != 0 && has_next_candidate(executor))
+        cgm_log_info("executor: %s; trying the next backend", why);
+    else if (strcmp(executor->why, why) != 0)
         cgm_log_error("executor: %s", why);
     snprintf(executor->why, sizeof(executor->why), "%s", why);
 }
@@ -198,10 +206,9 @@ static void schedule_restart(struct cgm_broker *broker)
 {
     struct cgm_executor *executor = &broker->executor;
     uint64_t lived_ns = cgm_clock_ns() - executor->started_ns;
-    bool next_candidate = !executor->chosen && executor->candidate + 1 < executor->n_candidates;
     if (broker->ending)
         return;
-    if (next_candidate) {
+    if (has_next_candidate(executor)) {
         executor->candidate++;
         executor->backoff_ms = 0;
     } else {

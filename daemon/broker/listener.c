@@ -46,8 +46,8 @@ static int name_the_other(int lock_fd, const char *path, char *ret_detail, size_
     char pid[16] = "";
     ssize_t n = pread(lock_fd, pid, sizeof(pid) - 1, 0);
     pid[n > 0 ? strcspn(pid, "\n") : 0] = '\0';
-    return cgm_detail(ret_detail, size, CGM_EXISTS, "another daemon%s%s listens on %s",
-                      pid[0] ? ", pid " : "", pid, path);
+    return cgm_detail(ret_detail, size, CGM_EXISTS, "another daemon%s%s%s listens on %s",
+                      pid[0] ? " (pid " : "", pid, pid[0] ? ")" : "", path);
 }
 
 /* True when the path still leads to the file that we locked: its owner before us may have removed
@@ -65,8 +65,10 @@ static int take_lock(struct cgm_listener *listener, char *ret_detail, size_t siz
     for (;;) {
         int fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
         if (fd < 0)
-            return cgm_detail(ret_detail, size, cgm_status_of_errno(errno), "cannot open %s: %s",
-                              listener->lock_path, strerror(errno));
+            return cgm_detail(
+                ret_detail, size, cgm_status_of_errno(errno),
+                "cannot open %s: %s; --socket or $COMMGEMM_SOCKET names another place",
+                listener->lock_path, strerror(errno));
         if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
             name_the_other(fd, listener->path, ret_detail, size);
             close(fd);

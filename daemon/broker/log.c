@@ -2,18 +2,15 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
-static const struct {
-    int syslog_level;
-    const char *name;
-} levels[] = {
-    [CGM_LOG_ERROR] = {3, "error"},
-    [CGM_LOG_WARNING] = {4, "warning"},
-    [CGM_LOG_INFO] = {6, "info"},
-    [CGM_LOG_DEBUG] = {7, "debug"},
+#include "proto/log_line.h"
+
+static const int syslog_levels[] = {
+    [CGM_LOG_ERROR] = 3,
+    [CGM_LOG_WARNING] = 4,
+    [CGM_LOG_INFO] = 6,
+    [CGM_LOG_DEBUG] = 7,
 };
 
 static enum cgm_log_level threshold = CGM_LOG_INFO;
@@ -25,19 +22,7 @@ void cgm_log_set_level(enum cgm_log_level level)
 
 int cgm_log_syslog_level(enum cgm_log_level level)
 {
-    return levels[level].syslog_level;
-}
-
-static int write_prefix(char *text, size_t size, enum cgm_log_level level)
-{
-    struct timespec now;
-    struct tm local;
-    if (getenv("JOURNAL_STREAM"))
-        return snprintf(text, size, "<%d>", levels[level].syslog_level);
-    clock_gettime(CLOCK_REALTIME, &now);
-    localtime_r(&now.tv_sec, &local);
-    return snprintf(text, size, "%02d:%02d:%02d.%03ld %-7s ", local.tm_hour, local.tm_min,
-                    local.tm_sec, now.tv_nsec / 1000000, levels[level].name);
+    return syslog_levels[level];
 }
 
 /* One write() a line: lines of the executor, on the same stderr, do not mix with ours. */
@@ -47,7 +32,7 @@ void cgm_log(enum cgm_log_level level, const char *format, ...)
     va_list arguments;
     if (level > threshold)
         return;
-    int used = write_prefix(line, sizeof(line), level);
+    int used = cgm_log_line_begin(line, sizeof(line), syslog_levels[level]);
     va_start(arguments, format);
     int more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, arguments);
     va_end(arguments);

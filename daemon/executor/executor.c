@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/executor/control.h"
+#include "proto/log_line.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
@@ -19,14 +20,15 @@ static _Atomic int log_level = 6;
 
 void cgm_executor_log(int level, const char *format, ...)
 {
-    char line[512];
+    char begin[32], line[512];
     va_list arguments;
     if (level > atomic_load(&log_level))
         return;
     va_start(arguments, format);
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
-    fprintf(stderr, "<%d>executor: %s\n", level, line);
+    cgm_log_line_begin(begin, sizeof(begin), level);
+    fprintf(stderr, "%sexecutor: %s\n", begin, line);
 }
 
 uint64_t cgm_now_ns(void)
@@ -160,7 +162,7 @@ static int first_message(struct cgm_executor *executor)
         error.status = status;
         error.detail = detail;
         cgm_packet_send(executor->link, CGM_MSG_ERROR, packet->header.serial, &error.base, NULL, 0);
-        cgm_executor_log(3, "set-up: %s: %s", cgm_status_text(status), detail);
+        cgm_executor_log(7, "set-up: %s: %s", cgm_status_text(status), detail);
     }
     if (packet && status == CGM_OK)
         cgm_packet_close_fds(packet);

@@ -1,5 +1,6 @@
 cgm_shell_test(cli systemd)
 cgm_shell_test(cli config)
+cgm_shell_test(cli log)
 cgm_shell_test(cli readme)
 cgm_shell_test(cli install)
 cgm_shell_test(cli ctl_texts)

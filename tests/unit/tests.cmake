@@ -1,4 +1,5 @@
 cgm_test(unit status cgm_proto)
+cgm_test(unit log_line cgm_proto)
 cgm_shell_test(unit includes)
 cgm_test(unit npy cgm_client_common)
 cgm_test(unit args cgm_client_common)

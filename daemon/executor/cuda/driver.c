@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/log_line.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
@@ -38,12 +39,13 @@ int cgm_driver_load(char *ret_detail, size_t detail_bytes)
 
 void cgm_cuda_log(int level, const char *format, ...)
 {
-    char line[512];
+    char begin[32], line[512];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
-    fprintf(stderr, "<%d>executor: %s\n", level, line);
+    cgm_log_line_begin(begin, sizeof(begin), level);
+    fprintf(stderr, "%sexecutor: %s\n", begin, line);
 }
 
 /* No call of this process succeeds after one of these. */
