@@ -157,7 +157,10 @@ static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *en
     }
     if (burns)
         cgm_gang_refuse(job->plan->comm, job->rank, job->comm_number, status, detail);
-    cgm_job_complete(job, &(struct cgm_outcome){.status = status, .detail = detail});
+    struct cgm_outcome outcome = {.status = status, .detail = detail};
+    if (job->plan)
+        outcome.algorithm = (uint16_t)job->plan->algorithm->number;
+    cgm_job_complete(job, &outcome);
 }
 
 static void accept_noop(struct cgm_endpoint *endpoint, const struct cgm_entry *entry, uint32_t slot,

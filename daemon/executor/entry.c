@@ -98,8 +98,8 @@ static int check_range(const char *name, const struct cgm_operand *o, const stru
         __builtin_add_overflow(extent, row, &extent) || extent > memory->mem_bytes ||
         o->offset_bytes > memory->mem_bytes - extent)
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
-                          "%s: %llu x %llu of %llu bytes at offset %llu, stride %llu, leave the "
-                          "object's %llu bytes",
+                          "%s: %llu x %llu of %llu bytes at offset %llu, stride %llu, end "
+                          "outside the object's %llu bytes",
                           name, (ull)shape->rows, (ull)shape->cols, (ull)element,
                           (ull)o->offset_bytes, (ull)stride, (ull)memory->mem_bytes);
     *ret_view = (struct cgm_view){.mem = memory->mem,

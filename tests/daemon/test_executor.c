@@ -346,6 +346,7 @@ static void test_bad_entries_are_refused_by_name(void **state)
         assert_non_null(strstr(cqe.detail, bad_entries[i].words));
         assert_int_equal(cqe.status, bad_entries[i].status);
         if (atomic_load(&scene.f.journal->comm_high[COMM]) > number) {
+            assert_int_equal(cqe.algorithm, CGM_ALGO_SPLIT_PIPELINED_AG_P2P);
             number++;
             submit(&scene, 1, number);
             cqe = fixture_reap(&scene.s[1]);

@@ -66,7 +66,7 @@ static void test_method(void **state)
     assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "method none");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_PIPELINE, CGM_ALGO_AUTO);
     assert_refused(&spec, CGM_NOT_SUPPORTED,
-                   "split_pipelined_rs is not in this release; for gemm_rs there are no_overlap, "
+                   "split_pipelined_rs is not in this release; gemm_rs can be done by no_overlap, "
                    "split_pipelined_rs_p2p");
     spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_RING_EXCHANGE, CGM_ALGO_AUTO);
     spec.atomic_gemm = true;
@@ -86,10 +86,10 @@ static void test_named(void **state)
                    "belongs to method ring_exchange, but method is none");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_SPLIT_PIPELINED_AG_P2P);
     assert_refused(&spec, CGM_NOT_SUPPORTED,
-                   "does not do gemm_rs; there are no_overlap, split_pipelined_rs_p2p");
+                   "does not do gemm_rs, which can be done by no_overlap, split_pipelined_rs_p2p");
     spec = spec_of(CGM_OP_AG, CGM_METHOD_AUTO, CGM_ALGO_FUSED_AG);
     assert_refused(&spec, CGM_NOT_SUPPORTED,
-                   "fused_ag is not in this release; for ag there are no_");
+                   "fused_ag is not in this release; ag can be done by no_");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_NO_OVERLAP);
     spec.atomic_gemm = true;
     assert_refused(&spec, CGM_INVALID_ARGUMENT, "no_overlap needs atomic_gemm false");

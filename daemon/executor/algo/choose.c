@@ -52,11 +52,11 @@ static int check_support(const struct choice *choice, const struct cgm_algorithm
     list_names(choice->spec, false, list, sizeof list);
     if (!algorithm)
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
-                          "algorithm %s is not in this release; for %s there are %s",
+                          "algorithm %s is not in this release; %s can be done by %s",
                           cgm_type_name(CGM_TABLE_ALGO, number), op_name(choice), list);
     if (!does_op(algorithm, choice->spec->op))
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
-                          "algorithm %s does not do %s; there are %s", algorithm->name,
+                          "algorithm %s does not do %s, which can be done by %s", algorithm->name,
                           op_name(choice), list);
     if (algorithm->check)
         return algorithm->check(choice->spec, choice->text, choice->size);
@@ -127,7 +127,7 @@ static int choose_auto(const struct choice *choice, const struct cgm_algorithm *
     if (count == 0) {
         list_names(spec, false, list, sizeof list);
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
-                          "auto: no algorithm for %s%s%s; without them there are %s",
+                          "auto: no algorithm for %s%s%s; without them it can be done by %s",
                           op_name(choice), spec->atomic_gemm ? " with atomic_gemm" : "",
                           spec->rs_overlap_first_gemm ? " with rs_overlap_first_gemm" : "", list);
     }
