@@ -1,5 +1,5 @@
 #!/bin/sh
-# figures.sh BIN_DIR: the figures that the README records, measured here and now on private daemons
+# figures.sh BIN_DIR: the figures of commgemm, measured here and now on private daemons
 # with the CPU backend. Prints one line a figure, with what it is compared with.
 set -eu
 bin=$1

@@ -15,7 +15,7 @@ static const char report_text[] =
     "both sides polling), sleeping_roundtrip_us_p50 and _p99 (both sides asleep before each), "
     "jobs_per_s (64 in flight from one session), socket_us_p50 (a plain Unix-socket round trip), "
     "socket_sleeping_us_p50 (the same with pauses) and raw_poll_us_p50 (a bare ping-pong of two "
-    "processes in shared memory), measured in turn.";
+    "processes in shared memory), measured in turn; the keys of plan, result and times are null.";
 
 static const char files_text[] =
     "--lhs, --rhs and --bias-file name float32 .npy files of whole matrices, as stored: with "

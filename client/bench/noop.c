@@ -296,6 +296,19 @@ static void print(const struct noop *noop, const struct cgm_stats *rate, FILE *o
                 (long long)noop->syscalls);
 }
 
+/* The keys that every report has; a noop has no plan, no result and no GEMM. */
+static int set_absent(json_t *object)
+{
+    static const char *const keys[] = {
+        "reason",         "world_size",        "max_error_ratio", "ms",        "ms_min",   "ms_max",
+        "ms_p99",         "gemm_ms",           "comm_ms",         "serial_ms", "floor_ms", "tflops",
+        "floor_fraction", "overlap_efficiency"};
+    int bad = 0;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        bad |= json_object_set_new(object, keys[i], json_null());
+    return bad;
+}
+
 static json_t *to_json(const struct noop *noop, const struct cgm_stats *rate)
 {
     json_t *object = json_object();
@@ -315,7 +328,7 @@ static json_t *to_json(const struct noop *noop, const struct cgm_stats *rate)
     bad = bad || json_object_set_new(object, "jobs", json_integer((json_int_t)noop->jobs));
     bad = bad || json_object_set_new(object, "executor_allocations", allocations);
     bad = bad || json_object_set_new(object, "executor_syscalls", syscalls);
-    bad = bad || cgm_report_add_arguments(noop->options, object);
+    bad = bad || set_absent(object) || cgm_report_add_arguments(noop->options, object);
     if (!bad)
         return object;
     json_decref(object);

@@ -40,7 +40,8 @@
 #define SIZE_LIMIT (1 << 24)
 
 static const struct cgm_option job_options[] = {
-    TYPE("op", op, CGM_TABLE_OP, "OP", "the operation, default ag_gemm"),
+    TYPE("op", op, CGM_TABLE_OP, "OP",
+         "the operation (see commgemmctl algorithms), default ag_gemm"),
     TYPE("method", method, CGM_TABLE_METHOD, "METHOD", "how to overlap, default auto"),
     FLAG("atomic", atomic, "the method's atomic form (atomic_gemm)"),
     {.name = "algorithm",
@@ -126,7 +127,7 @@ static const struct cgm_option file_options[] = {
     FILE_NAME("rhs", rhs_file, "float32 .npy file of the whole rhs, as stored"),
     FILE_NAME("bias-file", bias_file, "float32 .npy file of the bias; implies --bias"),
     FILE_NAME("save-out", save_out, "write the assembled result as float32 .npy"),
-    FILE_NAME("save-aux", save_aux, "write the gathered lhs; implies --aux"),
+    FILE_NAME("save-aux", save_aux, "write the gathered lhs, as stored; implies --aux"),
 };
 
 static const struct cgm_option how_options[] = {
@@ -141,7 +142,7 @@ static const struct cgm_option how_options[] = {
      .value = "BACKEND",
      .choices = "no|auto|cpu|cuda",
      .implied = "auto",
-     .summary = "start a daemon of its own for this run: auto, cpu or cuda"},
+     .summary = "start a daemon of its own for this run, auto without BACKEND"},
     {.name = "set",
      .kind = CGM_ARG_TEXT,
      FIELD(set),

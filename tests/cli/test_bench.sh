@@ -126,6 +126,7 @@ expect_nothing_left
 
 expect 0 "million jobs" --private=cpu --op noop --iters 200 --output-file "$work/report.json"
 has backend op roundtrip_us_p50 roundtrip_us_p99 jobs_per_s socket_us_p50 raw_poll_us_p50
+has reason world_size max_error_ratio ms ms_p99 tflops overlap_efficiency
 
 # ended SIGNAL WHOM: in the middle of a long run.
 ended() {
