@@ -103,7 +103,7 @@ static void print_verb_words(FILE *out, const struct cgm_program *program, const
 }
 
 /* case "$verb" in: what may stand behind a verb. Arguments in small letters are words to type,
- * those with FILE are file names. */
+ * VERB is a verb, those with FILE are file names. */
 static void print_verb_case(FILE *out, const struct cgm_program *program,
                             const struct cgm_verb *verb)
 {
@@ -111,6 +111,8 @@ static void print_verb_case(FILE *out, const struct cgm_program *program,
     print_verb_words(out, program, verb->name);
     if (islower((unsigned char)verb->arguments[0]))
         fprintf(out, " %s", verb->arguments);
+    if (strcmp(verb->arguments, "[VERB]") == 0)
+        print_verb_words(out, program, NULL);
     fputs("\"\n", out);
     if (verb->table.count > 0) {
         fputs("        options+=\"", out);

@@ -68,15 +68,16 @@ static void print_table(FILE *out, const struct cgm_option_table *table)
             print_option(out, &table->options[i]);
 }
 
-static void print_verbs(FILE *out, const struct cgm_program *program)
+/* All of them, or those under one of them. */
+static void print_verbs(FILE *out, const struct cgm_program *program, const struct cgm_verb *above)
 {
-    if (program->n_verbs == 0)
+    if (above != NULL ? !cgm_verbs_are_under(program, above->name) : program->n_verbs == 0)
         return;
     fputs("\nVerbs:\n", out);
     for (size_t i = 0; i < program->n_verbs; i++) {
         const struct cgm_verb *verb = &program->verbs[i];
         char label[160];
-        if (verb->hidden)
+        if (verb->hidden || (above != NULL && !cgm_verb_is_under(verb, above->name)))
             continue;
         snprintf(label, sizeof(label), "  %s%s%s", verb->name,
                  verb->arguments[0] != '\0' ? " " : "", verb->arguments);
@@ -106,11 +107,12 @@ void cgm_args_help(const struct cgm_program *program, const struct cgm_verb *ver
             fputc('\n', out);
             print_wrapped(out, verb->description, 0, 0);
         }
+        print_verbs(out, program, verb);
         print_table(out, &verb->table);
     } else {
         fprintf(out, "Usage: %s %s\n\n", program->name, program->usage);
         print_sentence(out, program->summary);
-        print_verbs(out, program);
+        print_verbs(out, program, NULL);
     }
     for (size_t t = 0; t < program->n_tables; t++)
         print_table(out, &program->tables[t]);

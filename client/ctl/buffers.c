@@ -322,6 +322,10 @@ int cgm_ctl_buffer_destroy(void *settings, int n_words, char **words)
     int status = commgemm_buffer_destroy(client, words[0]);
     if (status != CGM_OK)
         result = fail_buffer(ctl, status, words[0]);
+    else if (ctl->json)
+        status = cgm_rows_print("buffers", json_pack("[{s:s}]", "name", words[0]));
+    if (result == 0 && status != CGM_OK)
+        result = cgm_ctl_fail(ctl, status, NULL, NULL);
     commgemm_disconnect(client);
     return result;
 }

@@ -3,8 +3,17 @@
 #include <string.h>
 
 #include "client/ctl/ctl.h"
+#include "client/ctl/rows.h"
 #include "proto/packet.h"
 #include "proto/status.h"
+
+/* {"version":1,"drain":[{"draining":true}]} */
+static int print_draining(const struct cgm_ctl *ctl)
+{
+    int status = cgm_rows_print("drain", json_pack("[{s:b}]", "draining", !ctl->undo));
+
+    return status == CGM_OK ? 0 : cgm_ctl_fail(ctl, status, NULL, NULL);
+}
 
 int cgm_ctl_drain(void *settings, int n_words, char **words)
 {
@@ -22,6 +31,8 @@ int cgm_ctl_drain(void *settings, int n_words, char **words)
             cgm_ctl_fail(ctl, status, commgemm_last_error(),
                          status == CGM_PERMISSION ? "run it as the daemon's user or root" : NULL);
     commgemm_disconnect(client);
+    if (result == 0 && ctl->json)
+        result = print_draining(ctl);
     return result;
 }
 

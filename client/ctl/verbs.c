@@ -70,7 +70,8 @@ static const struct cgm_verb verbs[] = {
      .arguments = "",
      .run = cgm_ctl_status,
      .summary = "print the state of the daemon and its executor",
-     .description = "This program's own session is among those counted."},
+     .description = "This program's own session is among those counted. Jobs are counted from the "
+                    "start of the executor that runs."},
     {.name = "sessions",
      .arguments = "",
      .run = cgm_ctl_list,
@@ -179,8 +180,10 @@ static const struct cgm_section sections[] = {
      "is not known is shown as \"-\". Sizes are in units of 1024.\n\n"
      "With --json, rows of sessions have pid, uid and ranks (each \"comm:rank\"); rows of "
      "buffers have name, bytes, owner, mode, generation and tainted; the row of status "
-     "has pid, executor_pid, backend, jobs_done, jobs_failed, sessions and buffers. More "
-     "keys may come; none goes while version is 1.\n\n"
+     "has pid, executor_pid, backend, jobs_done, jobs_failed, sessions and buffers. A verb "
+     "that changes something prints what it changed; buffers checksum has \"checksum\" in the "
+     "place of VERB, the others of buffers \"buffers\". More keys may come; none goes while "
+     "version is 1.\n\n"
      "A failure is one line on standard error, \"commgemmctl: what: status: detail\", and "
      "one that begins with \"try:\"."},
     {"exit status", "    0  success\n"

@@ -102,7 +102,7 @@ expect 0 '"name":"zeros"' buffers create zeros --bytes 1M --mode 0640 --json
 expect 0 '0640' buffers
 expect 0 '' buffers export zeros "$work/zeros.npy"
 [ "$(tail -c 1048576 "$work/zeros.npy" | tr -d '\000' | wc -c)" -eq 0 ] || fail "not zeroed"
-expect 0 '' buffers destroy zeros
+expect 0 '{"version":1,"buffers":[{"name":"zeros"}]}' buffers destroy zeros --json
 expect 0 '' buffers destroy weights
 expect 1 'no such object' buffers destroy weights
 
@@ -110,7 +110,7 @@ expect 0 'daemon         release ' doctor
 expect 0 '"result":"ok"' doctor --json
 expect 0 '' drain
 expect 0 'Draining: yes' status
-expect 0 '' drain --undo
+expect 0 '{"version":1,"drain":[{"draining":false}]}' drain --undo --json
 expect 0 'Draining: no' status
 
 kill "$daemon"

@@ -26,6 +26,7 @@ expect() {
 expect 0 'buffers create NAME' --help
 expect 0 'buffers create NAME' help
 expect 0 '--bytes=N' buffers create --help
+expect 0 'buffers create NAME' help buffers
 expect 0 '--bytes=N' help buffers create
 expect 2 '"buffers frob" is no verb' help buffers frob
 expect 0 'commgemmctl ' version
@@ -86,5 +87,6 @@ offers 'create checksum' commgemmctl --socket = /s buffers c
 offers '--bytes' commgemmctl buffers create --b
 offers '' commgemmctl sessions ''
 offers 'bash' commgemmctl completion ''
+offers 'doctor' commgemmctl help doc
 offers 'text.npy' commgemmctl buffers import name te
 offers 'text.npy' commgemmctl --socket = te
