@@ -33,7 +33,7 @@ int main(void)
     job.out = commgemm_operand_at(&buffer, (M * K + K * N) * sizeof(float));
     if (commgemm_submit(client, &job, &ticket) || commgemm_wait(client, ticket, -1, &done))
         return fprintf(stderr, "%s\n", commgemm_last_error()), 1;
-    printf("%s %s; out[0][0] = %g\n", commgemm_strerror(done.status), done.detail, out[0]);
+    printf("out[0][0] = %g: %s %s\n", out[0], commgemm_strerror(done.status), done.detail);
     commgemm_disconnect(client);
     return done.status != COMMGEMM_OK || out[0] != 12;
 }

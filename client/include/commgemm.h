@@ -212,8 +212,9 @@ int commgemm_wait_executor(commgemm_client *client, int timeout_ms);
  */
 
 /* Creates a comm of `size` ranks (1 to 64) and returns its id, which may be sent to the other
- * processes over any channel. name NULL, or 1 to 63 characters of [A-Za-z0-9._:-]. mode: who may
- * join, bits like a file's (write permission), 0 for 0600. EXISTS when the name is taken. */
+ * processes over any channel. name NULL, or 1 to 63 characters of [A-Za-z0-9._:-] that begin with a
+ * letter, a digit or _. mode: who may join, bits like a file's (write permission), 0 for 0600.
+ * EXISTS when the name is taken. */
 int commgemm_comm_create(commgemm_client *client, const char *name, uint32_t size, uint32_t mode,
                          uint64_t *ret_comm);
 
@@ -337,7 +338,7 @@ struct commgemm_plan_options {
     uint64_t m, n, k;   /* capacity: a job may have fewer rows than m */
     int dtype;          /* of lhs and rhs */
     int out_dtype;      /* default -1: dtype */
-    int transa, transb; /* lhs stored K x M, rhs stored N x K */
+    int transa, transb; /* lhs stored K x M, aux_out too; rhs stored N x K */
     uint32_t epilogue;
     int comm_type; /* default -1: what the operation needs */
     uint64_t buffer_shape[2];

@@ -1,5 +1,5 @@
 /* What an operation computes: its operands and their shapes on one rank. One table row each; shapes
- * follow design.md's table of operations. No devices here. */
+ * follow the table of commgemm.h. No devices here. */
 #ifndef CGM_OPERATION_H
 #define CGM_OPERATION_H
 

@@ -107,7 +107,7 @@ static void test_equal_requests_give_equal_bytes(void **state)
     assert_memory_equal(&a, &b, sizeof a);
 }
 
-/* design.md's table, written down once more. */
+/* The table of commgemm.h, written down once more. */
 static void check_shapes(const struct cgm_spec *spec, uint64_t rows)
 {
     uint64_t w = spec->world, n = spec->n, k = spec->k;
