@@ -136,7 +136,7 @@ static void fill_overlap(Cgm__PlanCreate *request, const struct commgemm_plan_op
     request->n_buffer_shape = shape[0] || shape[1] ? 2 : 0;
     request->buffer_shape = shape;
     request->has_buffer_dtype = options->buffer_dtype >= 0;
-    request->buffer_dtype = or_default(options->buffer_dtype, options->dtype);
+    request->buffer_dtype = or_default(options->buffer_dtype, 0);
 #define SET(field) (request->has_##field = options->field != 0, request->field = options->field)
     SET(tp_size);
     SET(num_splits);

@@ -70,13 +70,12 @@ static enum cgm_presence job_operand(const struct cgm_job *job, int operand,
                                      struct cgm_shape *ret_shape)
 {
     const struct cgm_spec *spec = &job->plan->spec;
+    uint64_t offset, stride;
     if (job->opcode != CGM_OPCODE_COPY_IN)
         return cgm_operation_operand(spec, job->rows, operand, ret_shape);
     if (operand != CGM_OPERAND_LHS)
         return CGM_ABSENT;
-    *ret_shape = cgm_operation_user_buffer(spec);
-    if (job->chunk != UINT32_MAX)
-        ret_shape->rows /= spec->world;
+    cgm_operation_chunk(spec, job->rows, job->chunk, &offset, &stride, ret_shape);
     return CGM_REQUIRED;
 }
 
@@ -132,6 +131,26 @@ static int check_right(const char *name, const struct cgm_operand *o, const stru
     return CGM_OK;
 }
 
+/* The plan's own jobs write its user buffers. */
+static int check_own_buffer(const char *name, const struct cgm_operand *o, int operand,
+                            const struct cgm_memory *memory, const struct cgm_job *job,
+                            char *detail, size_t bytes)
+{
+    const struct cgm_plan *plan = job->plan;
+    uint32_t owner = 0;
+    if (memory->owner != plan)
+        return CGM_OK;
+    while (plan->user[owner] != memory)
+        owner++;
+    if (job->opcode == CGM_OPCODE_RUN &&
+        cgm_operation_may_use_buffer(&plan->spec, owner, job->rank, operand, o->offset_bytes,
+                                     o->row_stride_bytes))
+        return CGM_OK;
+    return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                      "%s: it lies in the plan's own user buffer of rank %u, which the job writes",
+                      name, owner);
+}
+
 static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand *o, int operand,
                          struct cgm_job *job, char *detail, size_t bytes)
 {
@@ -151,6 +170,8 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
                                               : cgm_type_name(CGM_TABLE_OP, job->plan->spec.op));
     struct cgm_grant *grant = cgm_map_get(&endpoint->grants, o->id);
     int status = check_right(name, o, grant, operand_is_written(operand), detail, bytes);
+    if (status == CGM_OK)
+        status = check_own_buffer(name, o, operand, grant->memory, job, detail, bytes);
     if (status == CGM_OK)
         status = check_range(name, o, &shape, grant->memory, detail, bytes, &job->view[operand]);
     if (status != CGM_OK)
@@ -197,13 +218,11 @@ static int check_rows_and_chunk(const struct cgm_entry *entry, struct cgm_job *j
                           "accumulate: plan %llu was made without that epilogue",
                           (ull)job->plan->id);
     if (job->opcode == CGM_OPCODE_COPY_IN && entry->chunk != UINT32_MAX &&
-        entry->chunk >= spec->world)
+        entry->chunk >= cgm_operation_chunks(spec))
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
                           "chunk: %u; the user buffer has chunks 0 to %u", entry->chunk,
-                          spec->world - 1);
-    return job->opcode == CGM_OPCODE_COPY_IN
-               ? CGM_OK
-               : cgm_operation_check_rows(spec, job->rows, detail, bytes);
+                          cgm_operation_chunks(spec) - 1);
+    return cgm_operation_check_rows(spec, job->rows, detail, bytes);
 }
 
 int cgm_entry_check(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,

@@ -369,7 +369,7 @@ static void plan_answer_step(struct cgm_request *request)
     reply.user_cols = shape.cols;
     reply.user_dtype = (uint32_t)shape.dtype;
     reply.user_bytes = plan->user[0]->mem_bytes;
-    reply.chunks = plan->spec.world;
+    reply.chunks = cgm_operation_chunks(&plan->spec);
     reply.workspace_bytes = plan->user[0]->mem_bytes + plan->scratch_bytes;
     if (status == CGM_OK)
         cgm_request_answer(request, CGM_MSG_PLAN_ADDED, &reply.base, fds, n);
