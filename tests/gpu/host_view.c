@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "daemon/executor/cuda/driver.h"
+#include "daemon/executor/cuda/cuda.h"
 
 #define UNIT (2ull << 20)
 
@@ -28,7 +28,8 @@ int host_view_open(struct host_view *view, int fd, size_t bytes)
     CUmemGenericAllocationHandle handle;
     CUdeviceptr at = 0;
     char detail[256];
-    must(cudaSetDevice(0) || cudaFree(NULL), "cudaSetDevice");
+    cgm_device_use(0);
+    must((int)cudaFree(NULL), "cudaFree");
     if (!cgm_driver.MemMap)
         must(cgm_driver_load(detail, sizeof(detail)), detail);
     view->bytes = bytes;
@@ -56,7 +57,7 @@ void host_view_close(struct host_view *view)
 
 void host_view_pull(struct host_view *view, size_t offset, size_t bytes)
 {
-    must((int)cudaSetDevice(0), "cudaSetDevice");
+    cgm_device_use(0);
     must((int)cudaMemcpy(view->base + offset, (char *)view->device + offset, bytes,
                          cudaMemcpyDefault),
          "pull");
@@ -64,7 +65,7 @@ void host_view_pull(struct host_view *view, size_t offset, size_t bytes)
 
 void host_view_push(struct host_view *view, size_t offset, size_t bytes)
 {
-    must((int)cudaSetDevice(0), "cudaSetDevice");
+    cgm_device_use(0);
     must((int)cudaMemcpy((char *)view->device + offset, view->base + offset, bytes,
                          cudaMemcpyDefault),
          "push");

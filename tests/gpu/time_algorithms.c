@@ -1,0 +1,286 @@
+/* How long algorithms take inside the executor, without its poller: launches behind each other on
+ * every device, variants in turn, median of rounds. Nothing is checked here.
+ *
+ *     test_gpu_time [ranks]
+ *
+ * floor: the longer of the product alone and the bytes that a rank sends at LINK_GBS. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/executor/algorithm.h"
+#include "daemon/executor/cuda/cuda.h"
+#include "daemon/executor/rehearse.h"
+#include "kernels/number_format.h"
+#include "kernels/random.h"
+#include "proto/status.h"
+
+#define RANKS_MAX 8u
+#define FLAGS_MAX 16u
+#define LAUNCHES 20u
+#define ROUNDS 7u
+#define LINK_GBS 365.0
+#define ALIGN 256u
+#define BLOCK (8u << 20) /* elements */
+
+static const struct cgm_backend_ops *const ops = &cgm_backend_cuda;
+
+struct shape {
+    int op;
+    uint64_t m, n, k; /* on one rank, as in the table of peers */
+};
+
+struct plan {
+    struct cgm_spec spec;
+    const struct cgm_algorithm *algorithm;
+    struct cgm_plan_rank ranks[RANKS_MAX];
+    struct cgm_flag *flags[RANKS_MAX][FLAGS_MAX], *done[RANKS_MAX];
+    struct cgm_mem *operands[RANKS_MAX];
+    struct cgm_view views[RANKS_MAX][CGM_OPERAND_COUNT];
+    uint64_t epoch;
+    double us[ROUNDS];
+};
+
+static struct cgm_backend *backend;
+static uint32_t world;
+static struct cgm_queue *compute[RANKS_MAX], *comm[RANKS_MAX];
+
+static void must(int status, const char *what)
+{
+    if (status != CGM_OK) {
+        fprintf(stderr, "%s: %s\n", what, cgm_status_text(status));
+        exit(1);
+    }
+}
+
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+/* Zeros would be faster than numbers. */
+static void fill(struct cgm_mem *mem)
+{
+    static uint16_t numbers[BLOCK];
+    if (numbers[0] == 0) {
+        struct cgm_random rng;
+        static float values[BLOCK];
+        cgm_random_init(&rng, cgm_random_seed());
+        cgm_random_fill(&rng, CGM_FILL_NORMAL, values, BLOCK);
+        cgm_format_store(CGM_DTYPE_BF16, values, BLOCK, numbers);
+    }
+    cgm_device_use(mem->device);
+    for (uint64_t at = 0; at < mem->bytes; at += sizeof(numbers)) {
+        uint64_t left = mem->bytes - at;
+        must(cudaMemcpy(mem->at[mem->device] + at, numbers,
+                        left < sizeof(numbers) ? left : sizeof(numbers), cudaMemcpyDefault),
+             "fill");
+    }
+    must(cudaDeviceSynchronize(), "fill");
+}
+
+static void lay_out(struct plan *plan, uint32_t rank)
+{
+    struct cgm_shape shape;
+    uint64_t at = 0;
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
+        if (cgm_operation_operand(&plan->spec, plan->spec.m, i, &shape) != CGM_REQUIRED)
+            continue;
+        plan->views[rank][i] =
+            (struct cgm_view){NULL, at, shape.rows, shape.cols, shape.cols, shape.dtype};
+        at += (shape.rows * shape.cols * cgm_dtype_bytes(shape.dtype) + ALIGN - 1) / ALIGN * ALIGN;
+    }
+    must(ops->mem_alloc(backend, rank, at, 0, &plan->operands[rank]), "operands");
+    fill(plan->operands[rank]);
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
+        if (plan->views[rank][i].rows)
+            plan->views[rank][i].mem = plan->operands[rank];
+}
+
+static void make_rank(struct plan *plan, uint32_t rank)
+{
+    struct cgm_plan_rank *r = &plan->ranks[rank];
+    struct cgm_shape user = cgm_operation_user_buffer(&plan->spec);
+    uint64_t scratch =
+        plan->algorithm->scratch_bytes ? plan->algorithm->scratch_bytes(&plan->spec) : 0;
+    uint32_t flags = plan->algorithm->flags ? plan->algorithm->flags(&plan->spec) : 0;
+    *r = (struct cgm_plan_rank){
+        .device = rank, .compute = compute[rank], .comm = comm[rank], .flags = plan->flags[rank]};
+    must(ops->mem_alloc(backend, rank, user.rows * user.cols * cgm_dtype_bytes(user.dtype), 0,
+                        &r->user),
+         "user buffer");
+    if (scratch)
+        must(ops->mem_alloc(backend, rank, scratch, 0, &r->scratch), "scratch");
+    for (uint32_t i = 0; i < flags; i++)
+        must(ops->flag_new(backend, rank, CGM_FLAG_DEVICE, &plan->flags[rank][i]), "flag");
+    must(ops->flag_new(backend, rank, CGM_FLAG_HOST, &plan->done[rank]), "flag");
+    lay_out(plan, rank);
+}
+
+static void make(struct plan *plan, const struct shape *shape, int algorithm)
+{
+    Cgm__PlanCreate ask = CGM__PLAN_CREATE__INIT;
+    char detail[256];
+    bool ag = shape->op == CGM_OP_AG_GEMM, local = shape->op == CGM_OP_GEMM;
+    ask.op = (uint32_t)shape->op;
+    ask.method = CGM_METHOD_AUTO;
+    ask.comm_type = ag ? CGM_COMM_TYPE_AG : local ? CGM_COMM_TYPE_NONE : CGM_COMM_TYPE_RS;
+    ask.has_algorithm = 1;
+    ask.algorithm = (uint32_t)algorithm;
+    ask.m = shape->m;
+    ask.n = ag ? shape->n * world : shape->n;
+    ask.k = ag || local ? shape->k : shape->k * world;
+    ask.dtype = CGM_DTYPE_BF16;
+    if (cgm_spec_init(&ask, world, false, detail, sizeof(detail), &plan->spec) != CGM_OK ||
+        cgm_algorithm_choose(&plan->spec, detail, sizeof(detail), &plan->algorithm) != CGM_OK) {
+        fprintf(stderr, "%s\n", detail);
+        exit(1);
+    }
+    for (uint32_t rank = 0; rank < world; rank++)
+        make_rank(plan, rank);
+}
+
+static void unmake(struct plan *plan)
+{
+    for (uint32_t rank = 0; rank < world; rank++) {
+        ops->mem_free(plan->operands[rank]);
+        ops->mem_free(plan->ranks[rank].user);
+        if (plan->ranks[rank].scratch)
+            ops->mem_free(plan->ranks[rank].scratch);
+        for (uint32_t i = 0; i < FLAGS_MAX && plan->flags[rank][i]; i++)
+            ops->flag_free(plan->flags[rank][i]);
+        ops->flag_free(plan->done[rank]);
+    }
+}
+
+static struct cgm_launch launch_of(struct plan *plan, struct cgm_run *run, uint64_t epoch)
+{
+    return (struct cgm_launch){
+        .ops = ops,
+        .spec = &plan->spec,
+        .ranks = plan->ranks,
+        .epoch = epoch,
+        .rows = plan->spec.m,
+        .operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])plan->views,
+        .run = run,
+    };
+}
+
+struct worker {
+    pthread_t thread;
+    struct plan *plan;
+    struct cgm_run *run;
+    uint32_t rank;
+    pthread_barrier_t *start;
+};
+
+static void *worker_main(void *argument)
+{
+    struct worker *w = argument;
+    pthread_barrier_wait(w->start);
+    ops->set_run(compute[w->rank], w->run);
+    ops->set_run(comm[w->rank], w->run);
+    for (uint32_t i = 1; i <= LAUNCHES; i++) {
+        struct cgm_launch launch = launch_of(w->plan, w->run, w->plan->epoch + i);
+        must(w->plan->algorithm->enqueue(&launch, w->rank), "enqueue");
+    }
+    must(ops->signal(compute[w->rank], w->plan->done[w->rank], w->plan->epoch + LAUNCHES),
+         "signal");
+    return NULL;
+}
+
+static double run_round(struct plan *plan)
+{
+    struct worker workers[RANKS_MAX];
+    struct cgm_run run = {0};
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, world + 1);
+    for (uint32_t r = 0; r < world; r++) {
+        workers[r] = (struct worker){.plan = plan, .run = &run, .rank = r, .start = &start};
+        pthread_create(&workers[r].thread, NULL, worker_main, &workers[r]);
+    }
+    pthread_barrier_wait(&start);
+    double begin = now_us();
+    for (uint32_t r = 0; r < world; r++)
+        pthread_join(workers[r].thread, NULL);
+    for (uint32_t r = 0; r < world; r++)
+        while (ops->flag_read(plan->done[r]) < plan->epoch + LAUNCHES)
+            ;
+    double us = (now_us() - begin) / LAUNCHES;
+    plan->epoch += LAUNCHES;
+    pthread_barrier_destroy(&start);
+    return us;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+static double median(double *values)
+{
+    qsort(values, ROUNDS, sizeof(*values), by_value);
+    return values[ROUNDS / 2];
+}
+
+static void time_shape(const struct shape *shape, int overlapping)
+{
+    static struct plan plans[3];
+    const struct shape alone = {CGM_OP_GEMM, shape->m, shape->n, shape->k};
+    bool ag = shape->op == CGM_OP_AG_GEMM;
+    memset(plans, 0, sizeof(plans));
+    make(&plans[0], &alone, CGM_ALGO_NO_OVERLAP);
+    make(&plans[1], shape, CGM_ALGO_NO_OVERLAP);
+    make(&plans[2], shape, overlapping);
+    for (int v = 0; v < 3; v++)
+        for (uint32_t r = 0; r < world; r++) {
+            struct cgm_launch launch = launch_of(&plans[v], NULL, 1);
+            must(cgm_rehearse(plans[v].algorithm, &launch, r), "preparation");
+        }
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        for (int v = 0; v < 3; v++)
+            plans[v].us[round] = run_round(&plans[v]);
+    double gemm = median(plans[0].us), serial = median(plans[1].us), split = median(plans[2].us);
+    double sent =
+        (double)(world - 1) / world * (double)shape->m * 2 * (double)(ag ? shape->k : shape->n);
+    double link = sent / LINK_GBS / 1e3, floor = gemm > link ? gemm : link;
+    printf("%-7s M %5llu N %5llu K %5llu: product %.0f us (%.0f TFLOP/s), link %.0f, no_overlap "
+           "%.0f, %s %.0f, floor fraction %.2f\n",
+           ag ? "ag_gemm" : "gemm_rs", (unsigned long long)shape->m, (unsigned long long)shape->n,
+           (unsigned long long)shape->k, gemm,
+           2.0 * (double)shape->m * (double)shape->n * (double)shape->k / gemm / 1e6, link, serial,
+           plans[2].algorithm->name, split, floor / split);
+    for (int v = 0; v < 3; v++)
+        unmake(&plans[v]);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct shape shapes[] = {
+        {CGM_OP_AG_GEMM, 8192, 2560, 8192},  {CGM_OP_AG_GEMM, 8192, 14336, 8192},
+        {CGM_OP_AG_GEMM, 2048, 14336, 8192}, {CGM_OP_AG_GEMM, 512, 14336, 8192},
+        {CGM_OP_GEMM_RS, 8192, 8192, 7168},  {CGM_OP_GEMM_RS, 8192, 8192, 2048},
+        {CGM_OP_GEMM_RS, 2048, 8192, 7168},  {CGM_OP_GEMM_RS, 512, 8192, 7168},
+    };
+    const struct cgm_backend_options options = {.devices = argc > 1 ? (uint32_t)atoi(argv[1]) : 0};
+    char detail[256] = "";
+    if (ops->open(&options, detail, sizeof(detail), &backend) != CGM_OK) {
+        fprintf(stderr, "%s\n", detail);
+        return 77;
+    }
+    world = ops->device_count(backend);
+    world = world < RANKS_MAX ? world : RANKS_MAX;
+    for (uint32_t r = 0; r < world; r++) {
+        must(ops->queue_new(backend, r, 0, &compute[r]), "queue");
+        must(ops->queue_new(backend, r, 0, &comm[r]), "queue");
+    }
+    printf("%u ranks, bf16, %u launches a round, median of %u\n", world, LAUNCHES, ROUNDS);
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        time_shape(&shapes[i], shapes[i].op == CGM_OP_AG_GEMM ? CGM_ALGO_SPLIT_PIPELINED_AG_P2P
+                                                              : CGM_ALGO_SPLIT_PIPELINED_RS_P2P);
+    return 0;
+}
