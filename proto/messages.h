@@ -40,6 +40,8 @@
     X(32, QUERY_REPLY, query_reply, QueryReply)                                                    \
     X(33, DRAIN, drain, Drain)                                                                     \
     X(34, MEMORY_COPY, memory_copy, MemoryCopy)                                                    \
+    X(35, SESSION_KILL, session_kill, SessionKill)                                                 \
+    X(36, SESSION_KILL_REPLY, session_kill_reply, SessionKillReply)                                \
     X(64, EXECUTOR_SETUP, executor_setup, ExecutorSetup)                                           \
     X(65, EXECUTOR_HELLO, executor_hello, ExecutorHello)                                           \
     X(66, SESSION_ADD, session_add, SessionAdd)                                                    \
@@ -93,6 +95,14 @@ enum cgm_query {
 /* NULL for an unknown type. */
 const ProtobufCMessageDescriptor *cgm_message_descriptor(int type);
 const char *cgm_message_name(int type);
+
+/* What MPS did about the process of a session that was ended. */
+enum cgm_mps_part {
+    CGM_MPS_OFF,
+    CGM_MPS_NO_CLIENT,
+    CGM_MPS_TERMINATED,
+    CGM_MPS_FAILED,
+};
 
 /* In an epilogue field. */
 enum cgm_epilogue {

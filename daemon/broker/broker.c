@@ -81,6 +81,7 @@ void cgm_broker_end(struct cgm_broker *broker)
     cgm_log_info("daemon: ends");
     cgm_listener_close(&broker->listener);
     cgm_executor_shut_down(broker);
+    cgm_tools_end(broker);
     end_sessions(broker);
     uv_timer_start(&broker->end_timer, on_end_timer, END_PATIENCE_MS, 0);
 }
@@ -209,7 +210,7 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
 
 static bool is_over(const struct cgm_broker *broker)
 {
-    return broker->ending && broker->closing_sessions == 0 &&
+    return broker->ending && broker->closing_sessions == 0 && !broker->tools &&
            cgm_executor_has_ended(&broker->executor);
 }
 

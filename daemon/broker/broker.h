@@ -15,6 +15,7 @@
 #include "daemon/broker/indices.h"
 #include "daemon/broker/listener.h"
 #include "daemon/broker/registry.h"
+#include "daemon/broker/tool.h"
 
 enum cgm_broker_signal { CGM_ON_TERM, CGM_ON_INT, CGM_ON_HUP, CGM_SIGNAL_COUNT };
 
@@ -36,6 +37,7 @@ struct cgm_broker {
     uv_signal_t signals[CGM_SIGNAL_COUNT];
     uint64_t started_ns;
     uint32_t closing_sessions; /* ended, but their sockets are still known to the loop */
+    struct cgm_tool *tools; /* running; linked by next */
     bool draining, ending;
     bool failed; /* ends with an error */
 };

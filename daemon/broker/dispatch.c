@@ -4,6 +4,7 @@
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
 #include "daemon/broker/import.h"
+#include "daemon/broker/kill.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
 #include "daemon/broker/query.h"
@@ -50,6 +51,7 @@ static const struct message_row rows[] = {
     {CGM_MSG_MEMORY_COPY, GREETED | EXECUTOR, 0, NULL, cgm_session_on_copy},
     {CGM_MSG_QUERY, GREETED, 0, NULL, cgm_query_on_query},
     {CGM_MSG_DRAIN, GREETED, 0, cgm_query_find_operator, cgm_query_on_drain},
+    {CGM_MSG_SESSION_KILL, GREETED, 0, cgm_kill_find_session, cgm_kill_on_kill},
 };
 
 static const struct message_row *find_row(uint16_t type)

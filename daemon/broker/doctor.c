@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/broker/broker.h"
+#include "daemon/broker/mps.h"
 #include "daemon/broker/notify.h"
 #include "daemon/broker/query.h"
 
@@ -56,9 +57,41 @@ static void check_backend(const struct cgm_broker *broker, struct finding *findi
 {
     static const char *const wanted[] = {"auto", "cpu", "cuda"};
     const struct cgm_executor *executor = &broker->executor;
-    find(finding, executor->backend[0] ? OK : WARNING, executor->backend[0] ? "" : "see executor",
-         "%s with %u devices (backend = %s)", executor->backend[0] ? executor->backend : "none yet",
-         executor->n_devices, wanted[broker->config.backend]);
+    bool serves = executor->backend[0] != '\0';
+    if (serves && executor->passed_over[0])
+        find(finding, WARNING, "do what it says and restart the daemon, or set backend = cpu",
+             "%s with %u devices (backend = %s), not cuda: %s", executor->backend,
+             executor->n_devices, wanted[broker->config.backend], executor->passed_over);
+    else
+        find(finding, serves ? OK : WARNING, serves ? "" : "see executor",
+             "%s with %u devices (backend = %s)", serves ? executor->backend : "none yet",
+             executor->n_devices, wanted[broker->config.backend]);
+}
+
+static void check_mps(const struct cgm_broker *broker, struct finding *finding)
+{
+    struct cgm_mps mps;
+    bool matters = cgm_executor_is_cuda(&broker->executor);
+    cgm_mps_look(&mps);
+    if (!matters)
+        find(finding, OK, "", "%s; only the CUDA backend is concerned", mps.on ? "on" : "off");
+    else if (!mps.on)
+        find(finding, WARNING, CGM_MPS_FIX_START,
+             "off: each change from one process's context to another's costs about 140 us");
+    else if (cgm_mps_excludes(&mps, geteuid()))
+        find(finding, FAILURE, CGM_MPS_FIX_MULTI_USER,
+             "on, but it serves uid %u alone and the daemon runs as uid %u: the executor would "
+             "hang",
+             (unsigned)mps.uid, (unsigned)geteuid());
+    else
+        find(finding, WARNING,
+             "end sessions with commgemmctl kill SESSION before their processes are killed; to do "
+             "without MPS, echo quit | nvidia-cuda-mps-control",
+             "on, %s: one faulting process, or one killed with a running kernel, takes down all "
+             "CUDA work on its GPU",
+             !mps.mode_known ? "in another container"
+             : mps.is_multi  ? "for all users"
+                             : "for one user at a time: CUDA calls of others would hang");
 }
 
 static void check_cuda(const struct cgm_broker *broker, struct finding *finding)
@@ -136,9 +169,9 @@ static const struct {
     const char *name;
     void (*run)(const struct cgm_broker *broker, struct finding *finding);
 } checks[] = {
-    {"executor", check_executor}, {"backend", check_backend}, {"cuda", check_cuda},
-    {"fd limit", check_fd_limit}, {"memlock", check_memlock}, {"socket", check_socket},
-    {"memfd", check_memfd},       {"systemd", check_systemd},
+    {"executor", check_executor}, {"backend", check_backend},   {"cuda", check_cuda},
+    {"mps", check_mps},           {"fd limit", check_fd_limit}, {"memlock", check_memlock},
+    {"socket", check_socket},     {"memfd", check_memfd},       {"systemd", check_systemd},
 };
 #define CHECK_COUNT (sizeof(checks) / sizeof(checks[0]))
 

@@ -14,6 +14,7 @@
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
 #include "daemon/broker/log.h"
+#include "daemon/broker/mps.h"
 #include "daemon/broker/session.h"
 #include "proto/messages.h"
 #include "proto/status.h"
@@ -34,6 +35,15 @@ bool cgm_executor_hears(const struct cgm_executor *executor)
 bool cgm_executor_is_ready(const struct cgm_executor *executor)
 {
     return executor->state == CGM_EXECUTOR_READY;
+}
+
+bool cgm_executor_is_cuda(const struct cgm_executor *executor)
+{
+    const char *path = executor->candidates[executor->candidate];
+    size_t length = strlen(path);
+    if (executor->chosen)
+        return strcmp(executor->backend, "cuda") == 0;
+    return executor->n_candidates > 0 && length > 5 && strcmp(path + length - 5, "-cuda") == 0;
 }
 
 bool cgm_executor_has_ended(const struct cgm_executor *executor)
@@ -72,11 +82,20 @@ static bool find_executable(const char *backend, char *ret_path, size_t size)
     return false;
 }
 
+/* auto chooses the CPU where the CUDA executor is missing: it is to be known if there is a GPU. */
+static void note_missing_cuda(struct cgm_executor *executor, const struct cgm_config *config)
+{
+    if (config->backend == CGM_CONFIG_AUTO && access("/dev/nvidiactl", F_OK) == 0)
+        snprintf(executor->passed_over, sizeof(executor->passed_over),
+                 "commgemm-executor-cuda is not installed, and this machine has an NVIDIA GPU");
+}
+
 static void find_candidates(struct cgm_executor *executor, const struct cgm_config *config)
 {
     static const char *const names[] = {"cuda", "cpu"};
     char path[256];
     executor->n_candidates = executor->candidate = 0;
+    executor->passed_over[0] = '\0';
     if (config->executor[0]) {
         add_candidate(executor, config->executor);
         return;
@@ -86,6 +105,8 @@ static void find_candidates(struct cgm_executor *executor, const struct cgm_conf
             config->backend == CGM_CONFIG_AUTO || (config->backend == CGM_CONFIG_CUDA) == (i == 0);
         if (wanted && find_executable(names[i], path, sizeof(path)))
             add_candidate(executor, path);
+        else if (wanted && i == 0)
+            note_missing_cuda(executor, config);
     }
 }
 
@@ -137,7 +158,7 @@ static bool has_next_candidate(const struct cgm_executor *executor)
 static void set_why(struct cgm_executor *executor, const char *why)
 {
     if (strcmp(executor->why, why) != 0 && has_next_candidate(executor))
-        cgm_log_info("executor: %s; trying the next backend", why);
+        cgm_log_warning("executor: %s; trying the next backend", why);
     else if (strcmp(executor->why, why) != 0)
         cgm_log_error("executor: %s", why);
     snprintf(executor->why, sizeof(executor->why), "%s", why);
@@ -199,6 +220,7 @@ void cgm_executor_give_up(struct cgm_broker *broker, const char *why)
     if (is_lost(&broker->executor))
         return;
     lose(broker, why);
+    broker->executor.explained = true;
     kill_process(&broker->executor);
 }
 
@@ -209,6 +231,7 @@ static void schedule_restart(struct cgm_broker *broker)
     if (broker->ending)
         return;
     if (has_next_candidate(executor)) {
+        snprintf(executor->passed_over, sizeof(executor->passed_over), "%s", executor->why);
         executor->candidate++;
         executor->backoff_ms = 0;
     } else {
@@ -248,21 +271,31 @@ static void on_process_closed(uv_handle_t *handle)
     on_half_closed(broker);
 }
 
+static const char *name_of(const struct cgm_executor *executor)
+{
+    const char *path = executor->candidates[executor->candidate], *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 static void on_process_exit(uv_process_t *process, int64_t exit_status, int term_signal)
 {
     struct cgm_broker *broker = process->data;
-    char why[128];
+    struct cgm_executor *executor = &broker->executor;
+    char *why = executor->exit_why;
+    const char *name = name_of(executor);
+    size_t size = sizeof(executor->exit_why);
     if (term_signal)
-        snprintf(why, sizeof(why), "process %d was ended by signal %d (%s)", process->pid,
+        snprintf(why, size, "%.64s, process %d, was ended by signal %d (%s)", name, process->pid,
                  term_signal, strsignal(term_signal));
     else
-        snprintf(why, sizeof(why), "process %d ended with status %d", process->pid,
+        snprintf(why, size, "%.64s, process %d, ended with status %d", name, process->pid,
                  (int)exit_status);
-    broker->executor.pid = 0;
-    if (!is_lost(&broker->executor))
-        lose(broker, why);
-    else if (!broker->ending)
-        set_why(&broker->executor, why);
+    executor->pid = 0;
+    /* Unless it is lost already, the socket has its last words, then its end. */
+    if (!is_lost(executor))
+        uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);
+    else if (!broker->ending && !executor->explained)
+        set_why(executor, why);
     uv_close((uv_handle_t *)process, on_process_closed);
 }
 
@@ -309,7 +342,7 @@ static void on_link_end(void *owner, const char *why)
     char text[128];
     snprintf(text, sizeof(text), "process %d %s", broker->executor.pid, why);
     if (!is_lost(&broker->executor))
-        lose(broker, text);
+        lose(broker, broker->executor.exit_why[0] ? broker->executor.exit_why : text);
 }
 
 static const struct cgm_connection_events link_events = {on_packet, on_garbage, on_link_end,
@@ -334,6 +367,8 @@ static void on_hello(struct cgm_broker *broker, const struct cgm_call *call,
         return;
     }
     snprintf(executor->backend, sizeof(executor->backend), "%s", hello->backend);
+    if (executor->candidate == 0 && executor->n_candidates > 1)
+        executor->passed_over[0] = '\0';
     executor->n_devices = (uint32_t)hello->n_device_uuid;
     executor->chosen = true;
     executor->state = CGM_EXECUTOR_REPLAYING;
@@ -422,11 +457,33 @@ static int open_link(struct cgm_broker *broker, int *ret_far_end)
     return CGM_OK;
 }
 
+/* It would hang in its first CUDA call, for as long as MPS serves somebody else. */
+static bool is_kept_out_by_mps(struct cgm_executor *executor)
+{
+    char why[256];
+    struct cgm_mps mps;
+    if (!cgm_executor_is_cuda(executor))
+        return false;
+    cgm_mps_look(&mps);
+    if (!cgm_mps_excludes(&mps, geteuid()))
+        return false;
+    snprintf(why, sizeof(why),
+             "the MPS of %.64s serves uid %u alone, and the daemon runs as uid %u; start it for "
+             "all users: nvidia-cuda-mps-control -d -M",
+             mps.directory, (unsigned)mps.uid, (unsigned)geteuid());
+    set_why(executor, why);
+    return true;
+}
+
 static void start_candidate(struct cgm_broker *broker)
 {
     struct cgm_executor *executor = &broker->executor;
     char why[384];
     int far_end = -1;
+    if (is_kept_out_by_mps(executor)) {
+        schedule_restart(broker);
+        return;
+    }
     int status = open_link(broker, &far_end);
     if (status != CGM_OK) {
         set_why(executor, cgm_status_text(status));
@@ -434,6 +491,8 @@ static void start_candidate(struct cgm_broker *broker)
         return;
     }
     executor->life++;
+    executor->explained = false;
+    executor->exit_why[0] = '\0';
     executor->state = CGM_EXECUTOR_STARTING;
     int error = spawn(broker, far_end);
     close(far_end);
@@ -478,7 +537,9 @@ static void on_timer(uv_timer_t *timer)
     else if (broker->executor.state == CGM_EXECUTOR_DYING)
         kill_process(&broker->executor);
     else
-        cgm_executor_give_up(broker, "it did not answer in time while it started");
+        cgm_executor_give_up(broker, broker->executor.exit_why[0]
+                                         ? broker->executor.exit_why
+                                         : "it did not answer in time while it started");
 }
 
 int cgm_executor_init(struct cgm_broker *broker, char *ret_detail, size_t size)

@@ -39,9 +39,12 @@ struct cgm_executor {
     int journal_fd;
     char candidates[CGM_EXECUTOR_CANDIDATES_MAX][256]; /* paths, the preferred one first */
     unsigned n_candidates, candidate;
-    bool chosen;   /* the candidate has said hello once: it stays */
-    bool settled;  /* the first one is ready, or none can be started */
-    char why[256]; /* why none is running */
+    bool chosen;        /* the candidate has said hello once: it stays */
+    bool settled;       /* the first one is ready, or none can be started */
+    char why[256];      /* why none is running */
+    bool explained;     /* `why` is what the process itself or its start said */
+    char exit_why[192]; /* how the process ended, before its last words were read; "": it did not */
+    char passed_over[256]; /* why it is not the preferred candidate; "": it is */
     char backend[16];
     uint32_t n_devices;
     uint32_t deaths;
@@ -56,6 +59,9 @@ bool cgm_executor_hears(const struct cgm_executor *executor);
 
 /* True when it serves: replay is over. */
 bool cgm_executor_is_ready(const struct cgm_executor *executor);
+
+/* True when what runs, or is tried, is the CUDA executor. */
+bool cgm_executor_is_cuda(const struct cgm_executor *executor);
 
 /* Called by replay: everything is handed over. */
 void cgm_executor_on_replayed(struct cgm_broker *broker);

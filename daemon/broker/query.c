@@ -314,7 +314,7 @@ int cgm_query_find_operator(struct cgm_request *request)
         return CGM_OK;
     return cgm_refuse(request, CGM_PERMISSION,
                       "only uid %u, which the daemon runs as, and root may "
-                      "drain it; this is uid %u",
+                      "drain it or end sessions; this is uid %u",
                       (unsigned)geteuid(), (unsigned)request->session->uid);
 }
 

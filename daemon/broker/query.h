@@ -8,7 +8,7 @@
 
 int cgm_query_on_query(struct cgm_request *request);
 
-/* Drain: the daemon's own uid and root may. */
+/* Drain and SessionKill: the daemon's own uid and root may. */
 int cgm_query_find_operator(struct cgm_request *request);
 int cgm_query_on_drain(struct cgm_request *request);
 

@@ -8,6 +8,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/log.h"
+#include "daemon/broker/mps.h"
 #include "daemon/broker/session.h"
 
 static void close_fd(int *fd)
@@ -139,12 +140,30 @@ static int check_setup(struct cgm_request *request, uint32_t entries)
     return CGM_OK;
 }
 
+/* Its CUDA calls would hang, and with them everybody who waits for its ranks. */
+static int check_mps(struct cgm_request *request)
+{
+    uid_t uid = request->session->uid;
+    struct cgm_mps mps;
+    if (!cgm_executor_is_cuda(&request->broker->executor))
+        return CGM_OK;
+    cgm_mps_look(&mps);
+    if (!cgm_mps_excludes(&mps, uid))
+        return CGM_OK;
+    return cgm_refuse(request, CGM_PERMISSION,
+                      "the MPS of this machine serves uid %u alone, CUDA calls of uid %u would "
+                      "hang; %s",
+                      (unsigned)mps.uid, (unsigned)uid, CGM_MPS_FIX_MULTI_USER);
+}
+
 /* Without an executor the wish is noted: a Ring event follows when there is one. */
 int cgm_session_on_ring_setup(struct cgm_request *request)
 {
     const Cgm__RingSetup *setup = (const Cgm__RingSetup *)request->message;
     struct cgm_session *session = request->session;
     int status = check_setup(request, setup->entries);
+    if (status == CGM_OK)
+        status = check_mps(request);
     if (status != CGM_OK)
         return status;
     session->ring.entries = setup->entries;
