@@ -5,7 +5,7 @@ function(cgm_gpu_test name source)
   target_link_libraries(test_gpu_${name} PRIVATE ${ARGN} cgm_backend_cuda cgm_proto
                         PkgConfig::CMOCKA)
   target_include_directories(test_gpu_${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-  target_compile_definitions(test_gpu_${name} PRIVATE CGM_BIN_DIR="${CMAKE_BINARY_DIR}/bin"
+  target_compile_definitions(test_gpu_${name} PRIVATE CGM_BIN_DIR="${COMMGEMM_TEST_BIN_DIR}"
     CGM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" CGM_TEST_BACKEND=cgm_backend_cuda
     CGM_TEST_EXECUTOR="commgemm-executor-cuda" CGM_TEST_ADDENDS_ROUND=true)
   add_test(NAME gpu.${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/gpu/run_with_gpu.sh
