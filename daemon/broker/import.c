@@ -144,6 +144,7 @@ static Cgm__ImportAdd *message_new(const Cgm__ImportCreate *create, uint64_t ses
     add.device = create->device;
     add.has_read_only = create->has_read_only;
     add.read_only = create->read_only;
+    add.device_uuid = create->device_uuid;
     packet->header.type = CGM_MSG_IMPORT_ADD;
     packet->header.body_bytes = (uint32_t)protobuf_c_message_pack(&add.base, packet->body);
     ProtobufCMessage *copy = cgm_packet_unpack(packet);

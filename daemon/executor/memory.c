@@ -218,6 +218,29 @@ static bool import_segments(const Cgm__ImportAdd *m, struct cgm_packet *packet,
     return true;
 }
 
+/* The device that an import is for: by UUID when the client knows no number of ours. */
+static int import_device(struct cgm_executor *executor, const Cgm__ImportAdd *m, char *ret_detail,
+                         size_t size, uint32_t *ret_device)
+{
+    struct cgm_device_info info;
+    *ret_device = m->device;
+    if (!m->device_uuid)
+        return m->device < executor->n_devices ? CGM_OK
+                                               : cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT,
+                                                            "device: %u; there are 0 to %u",
+                                                            m->device, executor->n_devices - 1);
+    for (uint32_t i = 0; i < executor->n_devices; i++) {
+        if (executor->ops->device_info(executor->backend, i, &info) != CGM_OK ||
+            strcmp(info.uuid, m->device_uuid) != 0)
+            continue;
+        *ret_device = i;
+        return CGM_OK;
+    }
+    return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT,
+                      "device: %.60s is none of the %u that the %s executor uses", m->device_uuid,
+                      executor->n_devices, executor->ops->name);
+}
+
 void cgm_import_on_add(struct cgm_request *request)
 {
     const Cgm__ImportAdd *m = (const Cgm__ImportAdd *)request->message;
@@ -225,18 +248,19 @@ void cgm_import_on_add(struct cgm_request *request)
     struct cgm_memory_segment segments[CGM_IMPORT_SEGMENTS_MAX];
     char detail[256] = "segments: the lists of kinds, offsets and lengths differ in size";
     uint64_t bytes = 0;
-    if (m->device >= executor->n_devices || !import_segments(m, request->packet, segments)) {
+    uint32_t device = 0;
+    if (!import_segments(m, request->packet, segments) ||
+        import_device(executor, m, detail, sizeof(detail), &device) != CGM_OK) {
         cgm_request_fail(request, CGM_INVALID_ARGUMENT, "%s", detail);
         return;
     }
     for (size_t i = 0; i < m->n_length; i++)
         bytes += m->length[i];
-    struct cgm_memory *memory =
-        memory_new(m->id, m->generation, bytes, m->device, CGM_JOURNAL_NONE);
-    int status = memory ? executor->ops->mem_import(executor->backend, m->device, segments,
-                                                    (uint32_t)m->n_kind, m->read_only, detail,
-                                                    sizeof(detail), &memory->mem)
-                        : CGM_NO_MEMORY;
+    struct cgm_memory *memory = memory_new(m->id, m->generation, bytes, device, CGM_JOURNAL_NONE);
+    int status =
+        memory ? executor->ops->mem_import(executor->backend, device, segments, (uint32_t)m->n_kind,
+                                           m->read_only, detail, sizeof(detail), &memory->mem)
+               : CGM_NO_MEMORY;
     if (memory) {
         memory->session = m->session;
         memory->read_only = m->read_only;
