@@ -407,6 +407,17 @@ static inline struct commgemm_operand commgemm_operand_at(const struct commgemm_
     return operand;
 }
 
+/* The operand (id, generation, offset; rows contiguous) for bytes of this process's device memory.
+ * The allocation that the pointer lies in is exported once, and found again by later calls, which
+ * cost no message. Memory that was freed is noticed, also when its address is in use again: its
+ * import is released, after its last job, before the new memory is opened. So ask before each
+ * submission, and submit before the memory is freed. For cudaMalloc memory, and for cuMemCreate
+ * memory with the POSIX fd handle type. NOT_SUPPORTED says why other memory cannot be exported and
+ * what to do, or that there is no CUDA driver; INVALID_ARGUMENT for an address that the driver does
+ * not know and for a range that leaves its allocation. */
+int commgemm_import_pointer(commgemm_client *client, uint64_t device_pointer, uint64_t bytes,
+                            struct commgemm_operand *ret_operand);
+
 enum commgemm_job_kind { COMMGEMM_JOB_NOOP = 0, COMMGEMM_JOB_RUN = 1, COMMGEMM_JOB_COPY_IN = 2 };
 
 struct commgemm_job {
@@ -422,6 +433,7 @@ struct commgemm_job {
     int want_phases;      /* completion carries begin and end of each phase on each device */
     uint32_t chunk;       /* COPY_IN: which chunk; default COMMGEMM_WHOLE_BUFFER */
     uint64_t deadline_ms; /* from submission to launch; 0: the comm's join timeout */
+    int detached;         /* nobody takes the completion: see commgemm_detached_failures */
 };
 void commgemm_job_init(struct commgemm_job *ret_job);
 
@@ -431,6 +443,20 @@ void commgemm_job_init(struct commgemm_job *ret_job);
  * NOT_FOUND for a plan that this session does not hold; INVALID_ARGUMENT for a rank outside its
  * comm. Errors in rows and operands come with the completion. */
 int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uint64_t *ret_ticket);
+
+/* As commgemm_submit, in the order of a CUDA stream (a CUstream or cudaStream_t; NULL: the legacy
+ * default stream): the job starts when the stream has come here, and what is put into the stream
+ * afterwards starts when the job has ended. No thread waits. Call it for one stream from one thread
+ * at a time.
+ * The stream goes on however the job ends: when it failed, was cancelled, or when executor or
+ * daemon died; the completion says which. Outputs of a failed job are NaN where the type has one.
+ * On failure nothing was submitted, or the job was cancelled on all ranks and is over: the stream
+ * may have been made to wait for that.
+ * NOT_SUPPORTED without a CUDA driver, with no_ring, and while the stream is being captured. The
+ * first call for each executor registers the ring with the driver.
+ * From then on commgemm_disconnect waits until the contexts of the streams have run empty. */
+int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job *job, void *stream,
+                              uint64_t *ret_ticket);
 
 struct commgemm_phase {
     uint64_t begin_ns, end_ns; /* since the launch */
@@ -470,6 +496,18 @@ int commgemm_reap(commgemm_client *client, struct commgemm_completion *ret_compl
 /* An fd that is readable when a completion may be there, or the daemon is gone: poll it, then call
  * commgemm_reap until it returns none. Owned by the client, the same at every call. */
 int commgemm_poll_fd(commgemm_client *client, int *ret_fd);
+
+/* A detached job's completion need not be taken: the library takes it itself, and its place is free
+ * again when it ends. commgemm_wait for its ticket is allowed until then. Of those that fail, and
+ * that no thread waits for, the first is kept: the first failure since the last call, without
+ * phases (NULL: not wanted), and how many there were. *ret_count 0: none, and *ret_first is zeroed.
+ */
+int commgemm_detached_failures(commgemm_client *client, struct commgemm_completion *ret_first,
+                               uint64_t *ret_count);
+
+/* Waits until at most max_left detached jobs are in flight: 0 for all of them, ring_entries / 2 to
+ * make room after RING_FULL. TIMEOUT; timeout_ms as in commgemm_wait. */
+int commgemm_wait_detached(commgemm_client *client, uint32_t max_left, int timeout_ms);
 
 /* Cancels a job that is not launched: it ends with CANCELLED on all ranks. OK also when it was
  * launched or has ended already: its completion says which. */

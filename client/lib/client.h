@@ -3,6 +3,8 @@
 #define CGM_CLIENT_CLIENT_H
 
 #include "client/include/commgemm.h"
+#include "client/lib/cuda_imports.h"
+#include "client/lib/cuda_timeline.h"
 #include "client/lib/error.h"
 #include "client/lib/jobs.h"
 #include "client/lib/wire.h"
@@ -27,6 +29,8 @@ struct commgemm_client {
     struct cgm_buffer_fd *buffer_fds;
     struct cgm_staging *staging; /* client/lib/transfer.c; made when first needed */
     pthread_mutex_t staging_lock;
+    struct cgm_cuda_timelines timelines;
+    struct cgm_cuda_imports imports;
     struct commgemm_client *next; /* of this process, for client/lib/fork.c */
 };
 

@@ -1,6 +1,4 @@
-#include <string.h>
-
-#include "client/lib/client.h"
+#include "client/lib/import.h"
 
 #define PAGE 4096u
 
@@ -61,7 +59,7 @@ static int fill_lists(struct lists *lists, const struct commgemm_segment *segmen
 }
 
 static int import_send(commgemm_client *client, struct lists *lists, uint32_t n_segments,
-                       int device, int read_only, struct cgm_reply *ret_reply)
+                       const struct cgm_import_origin *origin, struct cgm_reply *ret_reply)
 {
     Cgm__ImportCreate request = CGM__IMPORT_CREATE__INIT;
     request.n_kind = request.n_offset = request.n_length = request.n_handle = n_segments;
@@ -69,10 +67,15 @@ static int import_send(commgemm_client *client, struct lists *lists, uint32_t n_
     request.offset = lists->offset;
     request.length = lists->length;
     request.handle = lists->handle;
-    request.has_device = device >= 0;
-    request.device = (uint32_t)device;
-    request.has_read_only = read_only != 0;
-    request.read_only = read_only != 0;
+    request.has_device = origin->device >= 0;
+    request.device = (uint32_t)origin->device;
+    request.device_uuid = (char *)(uintptr_t)origin->uuid;
+    request.has_read_only = origin->read_only != 0;
+    request.read_only = origin->read_only != 0;
+    request.has_address = origin->address != 0;
+    request.address = origin->address;
+    request.has_driver_buffer_id = origin->driver_buffer_id != 0;
+    request.driver_buffer_id = origin->driver_buffer_id;
     return cgm_wire_call(&client->wire, CGM_MSG_IMPORT_CREATE, &request.base, lists->fds,
                          lists->n_fds, CGM_MSG_IMPORT_REPLY, ret_reply);
 }
@@ -94,21 +97,15 @@ static int check_import(commgemm_client *client, const void *segments, uint32_t 
     return CGM_OK;
 }
 
-int commgemm_import(commgemm_client *client, const struct commgemm_segment *segments,
-                    uint32_t n_segments, int device, int read_only, uint64_t *ret_id,
-                    uint32_t *ret_generation)
+int cgm_import_create(commgemm_client *client, const struct commgemm_segment *segments,
+                      uint32_t n_segments, const struct cgm_import_origin *origin, uint64_t *ret_id,
+                      uint32_t *ret_generation)
 {
     struct lists lists = {.n_fds = 0};
     struct cgm_reply reply;
-    int status = check_import(client, segments, n_segments, device);
+    int status = fill_lists(&lists, segments, n_segments);
     if (status == CGM_OK)
-        status = cgm_check_pointer(ret_id, "ret_id");
-    if (status == CGM_OK)
-        status = cgm_check_pointer(ret_generation, "ret_generation");
-    if (status == CGM_OK)
-        status = fill_lists(&lists, segments, n_segments);
-    if (status == CGM_OK)
-        status = import_send(client, &lists, n_segments, device, read_only, &reply);
+        status = import_send(client, &lists, n_segments, origin, &reply);
     if (status != CGM_OK)
         return status;
     *ret_id = ((const Cgm__ImportReply *)reply.message)->id;
@@ -117,11 +114,33 @@ int commgemm_import(commgemm_client *client, const struct commgemm_segment *segm
     return CGM_OK;
 }
 
-int commgemm_import_release(commgemm_client *client, uint64_t id)
+int cgm_import_release(commgemm_client *client, uint64_t id)
 {
     Cgm__ImportRelease request = CGM__IMPORT_RELEASE__INIT;
-    int status = cgm_check_client(client);
     request.id = id;
-    return status == CGM_OK ? cgm_client_tell(client, CGM_MSG_IMPORT_RELEASE, &request.base)
-                            : status;
+    return cgm_client_tell(client, CGM_MSG_IMPORT_RELEASE, &request.base);
+}
+
+int commgemm_import(commgemm_client *client, const struct commgemm_segment *segments,
+                    uint32_t n_segments, int device, int read_only, uint64_t *ret_id,
+                    uint32_t *ret_generation)
+{
+    const struct cgm_import_origin origin = {.device = device, .read_only = read_only};
+    int status = check_import(client, segments, n_segments, device);
+    if (status == CGM_OK)
+        status = cgm_check_pointer(ret_id, "ret_id");
+    if (status == CGM_OK)
+        status = cgm_check_pointer(ret_generation, "ret_generation");
+    return status == CGM_OK
+               ? cgm_import_create(client, segments, n_segments, &origin, ret_id, ret_generation)
+               : status;
+}
+
+int commgemm_import_release(commgemm_client *client, uint64_t id)
+{
+    int status = cgm_check_client(client);
+    if (status != CGM_OK)
+        return status;
+    cgm_cuda_imports_forget(&client->imports, id);
+    return cgm_import_release(client, id);
 }

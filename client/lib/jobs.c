@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/lib/clock.h"
+#include "client/lib/completion.h"
 #include "client/lib/error.h"
 
 int cgm_jobs_init(struct cgm_jobs *jobs, uint32_t entries, uint64_t spin_ns)
@@ -129,8 +130,11 @@ int cgm_jobs_take(struct cgm_jobs *jobs, struct cgm_plan *plan, struct cgm_slot 
 {
     struct cgm_slot *slot = cgm_lane_take(jobs->lane);
     if (!slot)
-        return cgm_fail(CGM_RING_FULL, "%u jobs are in flight or not reaped; ring_entries is %u",
-                        jobs->lane->outstanding, jobs->lane->entries);
+        return cgm_fail(CGM_RING_FULL, "%u jobs are in flight or not reaped; ring_entries is %u%s",
+                        jobs->lane->outstanding, jobs->lane->entries,
+                        jobs->lane->n_late ? "; the others wait for the streams of jobs that "
+                                             "ended before"
+                                           : "");
     if (slot->lane->is_fresh)
         slot->lane->ticket_base = jobs->last_ticket;
     slot->lane->is_fresh = false;
@@ -148,6 +152,8 @@ int cgm_jobs_take(struct cgm_jobs *jobs, struct cgm_plan *plan, struct cgm_slot 
 static void slot_give(struct cgm_jobs *jobs, struct cgm_slot *slot)
 {
     index_remove(jobs, slot);
+    if (slot->detached && !cgm_slot_has_ended(slot))
+        jobs->n_detached--;
     if (slot->plan)
         cgm_plan_unref(slot->plan);
     cgm_lane_give(slot);
@@ -179,8 +185,45 @@ void cgm_jobs_unhold(struct cgm_jobs *jobs, struct cgm_slot *slot)
         jobs->loose++;
 }
 
+/* ---- detached jobs ----------------------------------------------------------------------------
+ */
+
+void cgm_jobs_detach(struct cgm_jobs *jobs, struct cgm_slot *slot)
+{
+    slot->detached = true;
+    jobs->n_detached++;
+}
+
+/* The first failure tells most: what follows is often its consequence. */
+static void note_failure(struct cgm_jobs *jobs, const struct cgm_slot *slot)
+{
+    if (slot->cqe.status != CGM_OK && jobs->n_failures++ == 0)
+        cgm_completion_take(slot, &jobs->failure);
+}
+
+void cgm_jobs_settle(struct cgm_jobs *jobs, struct cgm_slot *slot)
+{
+    if (!slot->detached || slot->waiters > 0 || !cgm_slot_has_ended(slot))
+        return;
+    note_failure(jobs, slot);
+    cgm_jobs_release(jobs, slot);
+}
+
+/* Without a place among the ended, which nobody would take it from. */
+static void end_detached(struct cgm_jobs *jobs, struct cgm_slot *slot)
+{
+    note_failure(jobs, slot);
+    slot_give(jobs, slot);
+}
+
 void cgm_jobs_end(struct cgm_jobs *jobs, struct cgm_slot *slot)
 {
+    if (slot->detached && slot->waiters == 0) {
+        end_detached(jobs, slot);
+        return;
+    }
+    if (slot->detached)
+        jobs->n_detached--;
     /* Pairs with a spinning waiter's acquire; what it then reads it reads under the lock. */
     atomic_store_explicit(&slot->state, CGM_SLOT_ENDED, memory_order_release);
     TAILQ_INSERT_TAIL(&jobs->ended, slot, ended);
@@ -252,6 +295,8 @@ static void lane_bury(struct cgm_jobs *jobs, struct cgm_lane *lane, int status, 
     if (lane->buried)
         return;
     drain_records(jobs, lane);
+    if (lane->ring.header) /* every stream is released, whoever declared it dead */
+        cgm_ring_kill(&lane->ring, status);
     for (uint32_t i = 0; i < lane->entries; i++) {
         struct cgm_slot *slot = &lane->slots[i];
         if (atomic_load_explicit(&slot->state, memory_order_relaxed) != CGM_SLOT_FLIGHT)
@@ -319,8 +364,6 @@ void cgm_jobs_lose(struct cgm_jobs *jobs, uint64_t life, int status, const char 
     else if (jobs->highest_lost_life < life)
         jobs->highest_lost_life = life;
     if (lane && !lane->buried && (jobs->lost || lane->life <= life)) {
-        if (lane->ring.header)
-            cgm_ring_kill(&lane->ring, status);
         lane_bury(jobs, lane, status, detail);
     }
     wake_everybody(jobs);

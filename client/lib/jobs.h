@@ -13,6 +13,7 @@
  *  - Whoever reaps a record that another thread waits for broadcasts.
  *  - Burial, a new ring and the loss of the daemon broadcast and write `kick_fd`, which the sleeper
  *    polls too.
+ * A detached job gives its slot back when it ends, unless a thread waits for it; a failure is kept.
  * Without a ring the watcher ends the jobs and broadcasts; there is no sleeper.
  *
  * Once a poll fd was handed out, whoever reaps also re-arms, so that each later record sends a
@@ -24,6 +25,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "client/include/commgemm.h"
 #include "client/lib/lane.h"
 #include "client/lib/plans.h"
 
@@ -38,7 +40,10 @@ struct cgm_jobs {
     struct cgm_slot **buckets;  /* by ticket, masked */
     uint32_t bucket_mask;
     struct cgm_slot_list ended;
-    uint32_t loose; /* slots in `ended` that no thread waits for */
+    uint32_t loose;                     /* slots in `ended` that no thread waits for */
+    uint32_t n_detached;                /* that have not ended */
+    uint64_t n_failures;                /* of detached jobs, since the last look */
+    struct commgemm_completion failure; /* the first of them */
     uint64_t spin_ns;
     bool sleeper;
     bool lost; /* the daemon is gone */
@@ -76,6 +81,11 @@ struct cgm_slot *cgm_jobs_find(const struct cgm_jobs *jobs, uint64_t ticket);
 /* While a slot in flight is held (by a waiting thread), commgemm_reap leaves it alone. */
 void cgm_jobs_hold(struct cgm_slot *slot);
 void cgm_jobs_unhold(struct cgm_jobs *jobs, struct cgm_slot *slot);
+
+/* Nobody takes this job's completion. Called before the lock is dropped after the take. */
+void cgm_jobs_detach(struct cgm_jobs *jobs, struct cgm_slot *slot);
+/* Gives an ended detached slot back that no thread waits for any more. */
+void cgm_jobs_settle(struct cgm_jobs *jobs, struct cgm_slot *slot);
 
 /* The slot's cqe is filled: the job has ended. Wakes whoever waits for it. */
 void cgm_jobs_end(struct cgm_jobs *jobs, struct cgm_slot *slot);

@@ -29,7 +29,8 @@ static struct cgm_lane *lane_alloc(uint32_t entries)
     lane->wake_fd = lane->notify_fd = -1;
     lane->slots = calloc(entries, sizeof(*lane->slots));
     lane->free = calloc(entries, sizeof(*lane->free));
-    if (lane->slots && lane->free) {
+    lane->late = calloc(entries, sizeof(*lane->late));
+    if (lane->slots && lane->free && lane->late) {
         slots_init(lane);
         return lane;
     }
@@ -69,14 +70,45 @@ void cgm_lane_free(struct cgm_lane *lane)
     cgm_ring_unmap(&lane->ring);
     free(lane->slots);
     free(lane->free);
+    free(lane->late);
     free(lane);
+}
+
+/* True while a stream may still write the ready word of the ticket that the slot has, or had. */
+static bool awaits_stream(const struct cgm_slot *slot)
+{
+    const struct cgm_ring *ring = &slot->lane->ring;
+    return slot->on_stream && atomic_load_explicit(&ring->ready[slot->index],
+                                                   memory_order_acquire) < slot->entry_ticket;
+}
+
+static void slot_free(struct cgm_slot *slot)
+{
+    slot->entry_ticket = 0;
+    slot->on_stream = false;
+    atomic_store_explicit(&slot->state, CGM_SLOT_FREE, memory_order_relaxed);
+    slot->lane->free[slot->lane->n_free++] = slot->index;
+}
+
+bool cgm_lane_has_room(struct cgm_lane *lane)
+{
+    for (uint32_t i = 0; lane->n_free == 0 && i < lane->n_late;) {
+        struct cgm_slot *slot = &lane->slots[lane->late[i]];
+        if (awaits_stream(slot)) {
+            i++;
+            continue;
+        }
+        lane->late[i] = lane->late[--lane->n_late];
+        slot_free(slot);
+    }
+    return lane->n_free > 0;
 }
 
 /* A free slot means room in sq too, whatever sq_head says yet: the executor has read the sq slots
  * of all jobs that ended, and those of the others are fewer than the entries. */
 struct cgm_slot *cgm_lane_take(struct cgm_lane *lane)
 {
-    if (lane->n_free == 0)
+    if (!cgm_lane_has_room(lane))
         return NULL;
     struct cgm_slot *slot = &lane->slots[lane->free[--lane->n_free]];
     lane->outstanding++;
@@ -90,11 +122,16 @@ void cgm_lane_give(struct cgm_slot *slot)
     free(slot->phases);
     slot->phases = NULL;
     slot->plan = NULL;
-    slot->ticket = slot->entry_ticket = 0;
+    slot->ticket = 0;
     slot->waiters = 0;
-    atomic_store_explicit(&slot->state, CGM_SLOT_FREE, memory_order_relaxed);
-    lane->free[lane->n_free++] = slot->index;
+    slot->detached = false;
     lane->outstanding--;
+    if (!awaits_stream(slot)) {
+        slot_free(slot);
+        return;
+    }
+    atomic_store_explicit(&slot->state, CGM_SLOT_LATE, memory_order_relaxed);
+    lane->late[lane->n_late++] = slot->index;
 }
 
 void cgm_lane_push(struct cgm_lane *lane, const struct cgm_slot *slot)

@@ -3,8 +3,10 @@
  * under the lock of the jobs (client/lib/jobs.h) unless it says otherwise.
  *
  * A slot goes FREE -> FLIGHT (submitted) -> ENDED (its completion is in the record) -> FREE (taken
- * by the user). The shared memory is never trusted: what is read from it is copied once, and only a
- * record in FLIGHT with the same ticket is changed by it. */
+ * by the user). A job on a stream may end, by cancel or deadline, before its stream comes to write
+ * the ready word: given back, its slot is LATE, and FREE once the word has arrived, so that it can
+ * never land on a later job's larger ticket. The shared memory is never trusted: what is read from
+ * it is copied once, and only a record in FLIGHT with the same ticket is changed by it. */
 #ifndef CGM_CLIENT_LANE_H
 #define CGM_CLIENT_LANE_H
 
@@ -16,7 +18,8 @@
 
 struct cgm_plan;
 
-enum cgm_slot_state { CGM_SLOT_FREE = 0, CGM_SLOT_FLIGHT, CGM_SLOT_ENDED };
+enum cgm_slot_state { CGM_SLOT_FREE = 0, CGM_SLOT_FLIGHT, CGM_SLOT_ENDED, CGM_SLOT_LATE };
+struct cgm_cuda_timeline;
 
 struct cgm_slot {
     _Atomic int state; /* written under the lock; a spinning waiter peeks at it without */
@@ -26,7 +29,9 @@ struct cgm_slot {
     uint64_t comm_number;
     struct cgm_lane *lane;
     struct cgm_plan *plan; /* a reference; NULL for a noop */
-    uint32_t waiters;      /* threads inside commgemm_wait for this ticket */
+    uint32_t waiters;      /* threads inside a call for this ticket */
+    bool on_stream;        /* a stream writes its ready word */
+    bool detached;         /* nobody takes the completion */
     struct cgm_slot *next_same_bucket;
     TAILQ_ENTRY(cgm_slot) ended;
     struct cgm_cqe cqe;       /* once ENDED; a copy, checked */
@@ -43,10 +48,12 @@ struct cgm_lane {
     bool buried;               /* its executor is gone and every slot is ENDED or FREE */
     bool hung_up;              /* notify_fd has reached its end */
     uint32_t sq_tail, cq_head; /* what this side has published */
-    uint32_t outstanding;      /* slots that are not FREE */
-    uint32_t waiters;          /* threads that may look at the ring without the lock */
-    uint32_t entries, n_free;
+    uint32_t outstanding;      /* slots in FLIGHT or ENDED */
+    uint32_t waiters;          /* who may look at the ring without the lock: threads, and streams */
+    uint32_t entries, n_free, n_late;
     uint32_t *free; /* a stack, so that the warmest slot is taken first */
+    uint32_t *late;
+    struct cgm_cuda_timeline *timeline; /* NULL: no stream was used with it yet */
     struct cgm_slot *slots;
     struct cgm_lane *next_old;
 };
@@ -59,6 +66,9 @@ static inline bool cgm_slot_has_ended(const struct cgm_slot *slot)
 /* fds: ring, wake, notify; taken over on success, and the ring fd is closed then. NULL: no_ring. */
 int cgm_lane_new(uint32_t entries, uint64_t life, const int fds[3], struct cgm_lane **ret_lane);
 void cgm_lane_free(struct cgm_lane *lane);
+
+/* True when a slot is free; looks again at those that were late. */
+bool cgm_lane_has_room(struct cgm_lane *lane);
 
 /* A free slot in FLIGHT, without a ticket yet; NULL when all are in use. Never allocates. */
 struct cgm_slot *cgm_lane_take(struct cgm_lane *lane);

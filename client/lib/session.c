@@ -261,6 +261,8 @@ static int client_new(const struct commgemm_connect_options *options, commgemm_c
     }
     pthread_mutex_init(&client->submit_lock, NULL);
     pthread_mutex_init(&client->buffers_lock, NULL);
+    cgm_cuda_timelines_init(&client->timelines);
+    cgm_cuda_imports_init(&client->imports);
     pthread_mutex_init(&client->staging_lock, NULL);
     *ret_client = client;
     return CGM_OK;
@@ -269,6 +271,8 @@ static int client_new(const struct commgemm_connect_options *options, commgemm_c
 static void client_free(commgemm_client *client)
 {
     cgm_buffers_fini(client);
+    cgm_cuda_imports_fini(&client->imports);
+    cgm_cuda_timelines_fini(&client->timelines);
     cgm_jobs_fini(&client->jobs);
     pthread_mutex_destroy(&client->buffers_lock);
     pthread_mutex_destroy(&client->staging_lock);

@@ -1,6 +1,7 @@
+#include "client/lib/submit.h"
+
 #include <string.h>
 
-#include "client/lib/client.h"
 #include "client/lib/clock.h"
 
 _Static_assert(COMMGEMM_JOB_NOOP == (int)CGM_OPCODE_NOOP, "kinds are opcodes");
@@ -85,29 +86,39 @@ static bool is_numbered(const struct commgemm_job *job, const struct cgm_plan *p
     return job->kind == COMMGEMM_JOB_RUN && plan->collective;
 }
 
-/* Ticket, slot and, if the job is collective, its rank's next number in the comm. */
-static int take(struct cgm_jobs *jobs, const struct commgemm_job *job, struct cgm_slot **ret_slot)
+/* Detached jobs that have ended give their slots back when somebody looks. */
+static int make_room(struct cgm_jobs *jobs)
+{
+    int status = cgm_jobs_ready(jobs);
+    if (status != CGM_OK || cgm_lane_has_room(jobs->lane))
+        return status;
+    cgm_jobs_collect(jobs);
+    return cgm_jobs_ready(jobs);
+}
+
+int cgm_submit_take(struct cgm_jobs *jobs, const struct commgemm_job *job,
+                    struct cgm_slot **ret_slot)
 {
     struct cgm_plan *plan = NULL;
-    int status = cgm_jobs_ready(jobs);
+    int status = make_room(jobs);
     if (status == CGM_OK)
         status = find_plan(jobs, job, &plan);
     if (status == CGM_OK)
         status = cgm_jobs_take(jobs, plan, ret_slot);
     if (status == CGM_OK && is_numbered(job, plan))
         (*ret_slot)->comm_number = ++plan->comm->numbers[job->rank];
+    if (status == CGM_OK && job->detached)
+        cgm_jobs_detach(jobs, *ret_slot);
     return status;
 }
 
 /* ---- through the ring -------------------------------------------------------------------------
  */
 
-static void publish(struct cgm_jobs *jobs, struct cgm_slot *slot, const struct commgemm_job *job)
+void cgm_submit_push(struct cgm_jobs *jobs, struct cgm_slot *slot, const struct commgemm_job *job)
 {
     struct cgm_lane *lane = slot->lane;
     fill_entry(&lane->ring.entry[slot->index], slot, job);
-    /* No stream: the rank is ready with its submission. */
-    atomic_store_explicit(&lane->ring.ready[slot->index], slot->entry_ticket, memory_order_release);
     cgm_lane_push(lane, slot);
     /* After the fence in push: a broker that declares the ring dead either finds this ticket in its
      * scan, or is seen here; collecting then ends the job. */
@@ -121,10 +132,13 @@ static int submit_by_ring(commgemm_client *client, const struct commgemm_job *jo
     struct cgm_jobs *jobs = &client->jobs;
     struct cgm_slot *slot;
     cgm_jobs_lock(jobs);
-    int status = take(jobs, job, &slot);
+    int status = cgm_submit_take(jobs, job, &slot);
     if (status == CGM_OK) {
         *ret_ticket = slot->ticket;
-        publish(jobs, slot, job);
+        /* No stream: the rank is ready with its submission. Published by the push. */
+        atomic_store_explicit(&slot->lane->ring.ready[slot->index], slot->entry_ticket,
+                              memory_order_release);
+        cgm_submit_push(jobs, slot, job);
     }
     cgm_jobs_unlock(jobs);
     return status;
@@ -157,7 +171,7 @@ static int submit_by_socket(commgemm_client *client, const struct commgemm_job *
     struct cgm_slot *slot;
     uint64_t ticket = 0;
     cgm_jobs_lock(jobs);
-    int status = take(jobs, job, &slot);
+    int status = cgm_submit_take(jobs, job, &slot);
     if (status == CGM_OK) {
         fill_entry(&entry, slot, job);
         ticket = slot->ticket;
@@ -171,6 +185,8 @@ static int submit_by_socket(commgemm_client *client, const struct commgemm_job *
     cgm_jobs_unhold(jobs, slot);
     if (status != CGM_OK)
         take_back(jobs, slot, job);
+    else
+        cgm_jobs_settle(jobs, slot);
     cgm_jobs_unlock(jobs);
     if (status == CGM_OK)
         *ret_ticket = ticket;
@@ -180,7 +196,7 @@ static int submit_by_socket(commgemm_client *client, const struct commgemm_job *
 /* ---- calls ------------------------------------------------------------------------------------
  */
 
-static int check_job(commgemm_client *client, const struct commgemm_job *job,
+static int check_job(const commgemm_client *client, const struct commgemm_job *job,
                      const uint64_t *ret_ticket)
 {
     int status = cgm_check_client(client);
@@ -191,13 +207,18 @@ static int check_job(commgemm_client *client, const struct commgemm_job *job,
     return status;
 }
 
-static int check_kind(const struct commgemm_job *job)
+static int check_values(const struct commgemm_job *job)
 {
-    if (job->kind >= COMMGEMM_JOB_NOOP && job->kind <= COMMGEMM_JOB_COPY_IN)
-        return CGM_OK;
-    return cgm_fail(CGM_INVALID_ARGUMENT,
-                    "kind is %d; it must be %d (noop), %d (run) or %d (copy_in)", job->kind,
-                    COMMGEMM_JOB_NOOP, COMMGEMM_JOB_RUN, COMMGEMM_JOB_COPY_IN);
+    if (job->kind < COMMGEMM_JOB_NOOP || job->kind > COMMGEMM_JOB_COPY_IN)
+        return cgm_fail(CGM_INVALID_ARGUMENT,
+                        "kind is %d; it must be %d (noop), %d (run) or %d (copy_in)", job->kind,
+                        COMMGEMM_JOB_NOOP, COMMGEMM_JOB_RUN, COMMGEMM_JOB_COPY_IN);
+    if (job->detached && job->want_phases)
+        return cgm_fail(CGM_INVALID_ARGUMENT,
+                        "want_phases is %d; nobody takes the phases of a "
+                        "detached job",
+                        job->want_phases);
+    return CGM_OK;
 }
 
 /* A job made with an older header. */
@@ -216,14 +237,20 @@ static int complete_job(const struct commgemm_job *job, struct commgemm_job *ret
     return status;
 }
 
+int cgm_submit_check(const commgemm_client *client, const struct commgemm_job *job,
+                     const uint64_t *ret_ticket, struct commgemm_job *ret_copy,
+                     const struct commgemm_job **ret_job)
+{
+    int status = check_job(client, job, ret_ticket);
+    if (status == CGM_OK)
+        status = complete_job(job, ret_copy, ret_job);
+    return status == CGM_OK ? check_values(*ret_job) : status;
+}
+
 int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uint64_t *ret_ticket)
 {
     struct commgemm_job copy;
-    int status = check_job(client, job, ret_ticket);
-    if (status == CGM_OK)
-        status = complete_job(job, &copy, &job);
-    if (status == CGM_OK)
-        status = check_kind(job);
+    int status = cgm_submit_check(client, job, ret_ticket, &copy, &job);
     if (status != CGM_OK)
         return status;
     if (!client->no_ring)

@@ -1,0 +1,70 @@
+/* What is left of jobs whose completions nobody takes. */
+#include <string.h>
+
+#include "client/lib/client.h"
+#include "client/lib/clock.h"
+
+int commgemm_detached_failures(commgemm_client *client, struct commgemm_completion *ret_first,
+                               uint64_t *ret_count)
+{
+    int status = cgm_check_client(client);
+    if (status == CGM_OK)
+        status = cgm_check_pointer(ret_count, "ret_count");
+    if (status != CGM_OK)
+        return status;
+    struct cgm_jobs *jobs = &client->jobs;
+    cgm_jobs_lock(jobs);
+    cgm_jobs_collect(jobs);
+    *ret_count = jobs->n_failures;
+    if (ret_first)
+        *ret_first = jobs->failure;
+    jobs->n_failures = 0;
+    memset(&jobs->failure, 0, sizeof(jobs->failure));
+    cgm_jobs_unlock(jobs);
+    return CGM_OK;
+}
+
+/* The detached job in flight that was submitted first; 0: there is none. */
+static uint64_t oldest(const struct cgm_jobs *jobs)
+{
+    uint64_t ticket = 0;
+    for (uint32_t i = 0; jobs->lane && i < jobs->lane->entries; i++) {
+        const struct cgm_slot *slot = &jobs->lane->slots[i];
+        if (slot->detached && !cgm_slot_has_ended(slot) && (ticket == 0 || slot->ticket < ticket))
+            ticket = slot->ticket;
+    }
+    return ticket;
+}
+
+/* Waits for one job; it may end and go while the lock is dropped. */
+static int wait_for(struct cgm_jobs *jobs, uint64_t ticket, uint64_t deadline_ns)
+{
+    uint64_t now = cgm_now_ns();
+    struct cgm_slot *slot;
+    int left_ms = -1;
+    if (deadline_ns != UINT64_MAX)
+        left_ms = now < deadline_ns ? (int)((deadline_ns - now + 999999) / 1000000) : 0;
+    int status = cgm_jobs_wait(jobs, ticket, left_ms, &slot);
+    if (status == CGM_OK)
+        cgm_jobs_settle(jobs, slot);
+    return status == CGM_NOT_FOUND ? CGM_OK : status;
+}
+
+int commgemm_wait_detached(commgemm_client *client, uint32_t max_left, int timeout_ms)
+{
+    int status = cgm_check_client(client);
+    if (status != CGM_OK)
+        return status;
+    uint64_t deadline_ns = cgm_deadline_ns(timeout_ms);
+    struct cgm_jobs *jobs = &client->jobs;
+    cgm_jobs_lock(jobs);
+    cgm_jobs_collect(jobs);
+    while (status == CGM_OK && jobs->n_detached > max_left)
+        status = wait_for(jobs, oldest(jobs), deadline_ns);
+    uint32_t left = jobs->n_detached;
+    cgm_jobs_unlock(jobs);
+    if (status != CGM_TIMEOUT)
+        return status;
+    return cgm_fail(status, "%u detached jobs have not ended after %d ms; max_left is %u", left,
+                    timeout_ms, max_left);
+}
