@@ -14,6 +14,7 @@ struct cgm_ctl {
     const char *socket;
     bool json, help, version;
     bool undo;
+    int signal; /* position in the list of the option; -1: none */
     uint64_t bytes;
     int64_t device;
     uint32_t mode;
@@ -49,6 +50,7 @@ int cgm_ctl_buffer_export(void *settings, int n_words, char **words);
 int cgm_ctl_buffer_checksum(void *settings, int n_words, char **words);
 int cgm_ctl_buffer_destroy(void *settings, int n_words, char **words);
 int cgm_ctl_doctor(void *settings, int n_words, char **words);
+int cgm_ctl_kill(void *settings, int n_words, char **words);
 int cgm_ctl_drain(void *settings, int n_words, char **words);
 
 /* They print the texts that the table itself makes. */

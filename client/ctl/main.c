@@ -44,7 +44,7 @@ static int finish_output(const struct cgm_ctl *ctl, int result)
 
 int main(int argc, char **argv)
 {
-    struct cgm_ctl ctl = {.verb = "command line", .device = -1};
+    struct cgm_ctl ctl = {.verb = "command line", .device = -1, .signal = -1};
     struct cgm_args args;
 
     int status = cgm_args_parse(&cgm_ctl_program, argc, argv, &ctl, &args);

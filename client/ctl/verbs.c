@@ -65,6 +65,14 @@ static const struct cgm_option drain_options[] = {
     {.name = "undo", .kind = CGM_ARG_FLAG, FIELD(undo), .summary = "take new work again"},
 };
 
+static const struct cgm_option kill_options[] = {
+    {.name = "signal",
+     .kind = CGM_ARG_CHOICE,
+     FIELD(signal),
+     .choices = "term|kill|int|hup",
+     .summary = "a signal for its process afterwards; default: none"},
+};
+
 static const struct cgm_verb verbs[] = {
     {.name = "status",
      .arguments = "",
@@ -155,6 +163,17 @@ static const struct cgm_verb verbs[] = {
      .run = cgm_ctl_drain,
      .summary = "let the daemon take no new work; what exists goes on",
      .description = "What runs goes on. Owner of the daemon or root only."},
+    {.name = "kill",
+     .arguments = "SESSION",
+     .min_words = 1,
+     .max_words = 1,
+     .table = CGM_OPTION_TABLE("Options of this verb", kill_options),
+     .run = cgm_ctl_kill,
+     .summary = "end a session, sparing the others on its GPU",
+     .description =
+         "Its process finds the daemon gone. If the process is a client of MPS, MPS terminates it "
+         "first: killed with a running kernel it would take all CUDA work on its GPU along. If "
+         "that fails, no signal is sent. Owner of the daemon or root only."},
     {.name = "help",
      .arguments = "[VERB]",
      .max_words = 2,

@@ -525,6 +525,26 @@ int commgemm_query(commgemm_client *client, const char *what, char **ret_json);
  * Owner of the daemon or root only. */
 int commgemm_drain(commgemm_client *client, int undo);
 
+/* What MPS did about the process of a session that was ended: it is off; the process is no client
+ * of it; it was terminated there, so that its death harms nobody else; that failed, see note. */
+enum commgemm_mps_part {
+    COMMGEMM_MPS_OFF,
+    COMMGEMM_MPS_NO_CLIENT,
+    COMMGEMM_MPS_TERMINATED,
+    COMMGEMM_MPS_FAILED
+};
+struct commgemm_killed {
+    int64_t pid; /* of the process that held the session; it is not signalled */
+    int mps;
+    char note[256];
+};
+
+/* Ends another session: its calls return DAEMON_LOST as if the daemon had gone, its ranks are lost
+ * to their comms as if it had died. Under MPS its process is terminated there first: killed with a
+ * running kernel it would take all CUDA work on its GPU along. Owner of the daemon or root only. */
+int commgemm_kill_session(commgemm_client *client, uint64_t session,
+                          struct commgemm_killed *ret_killed);
+
 #ifdef __GNUC__
 #pragma GCC visibility pop
 #endif

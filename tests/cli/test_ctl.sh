@@ -108,6 +108,30 @@ expect 1 'no such object' buffers destroy weights
 
 expect 0 'daemon         release ' doctor
 expect 0 '"result":"ok"' doctor --json
+# A session that an operator ends: its process finds the daemon gone and lives, or gets the signal.
+expect 1 'session 4711 does not exist' kill 4711
+expect 2 'SESSION is "first"' kill first
+expect 2 'term, kill' kill 4711 --signal usr1
+start_bench() {
+    "$build/bin/commgemm-bench" --op gemm --world 1 -m 256 -n 256 -k 256 --iters 1000000 \
+        >"$work/bench" 2>&1 &
+    bench=$!
+    tries=0
+    until session=$("$ctl" sessions --json | tr '{' '\n' |
+        sed -n 's/^"id":\([0-9]*\),.*"name":"commgemm-bench".*/\1/p') && [ -n "$session" ]; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 100 ] || fail "the benchmark has no session: $(cat "$work/bench")"
+        sleep 0.1
+    done
+}
+start_bench
+expect 0 ' is left alone' kill "$session"
+wait "$bench" && fail "the benchmark did not notice"
+grep -q 'daemon' "$work/bench" || fail "the benchmark says: $(cat "$work/bench")"
+start_bench
+expect 0 "{\"version\":1,\"kill\":[{\"session\":$session,\"pid\":" kill "$session" --signal kill --json
+wait "$bench" && fail "the benchmark lives on"
+
 expect 0 '' drain
 expect 0 'Draining: yes' status
 expect 0 '{"version":1,"drain":[{"draining":false}]}' drain --undo --json

@@ -5,7 +5,9 @@
  *   die.<Message>        ends the process instead of an answer, once
  *   drop.<Message>       leaves the message unanswered, as long as the file is there
  *   error.<Message>      answers with the status in the file
+ *   refuse.<Message>     answers with NOT_SUPPORTED and the file's text, and ends; once
  *   garbage.<Message>    answers with bytes that are no packet, once
+ *   backend              says what it calls itself
  * A submitted RUN marks its `out` buffer as being written, and its number as submitted, in the
  * journal, and never completes. A NOOP completes. */
 #include <fcntl.h>
@@ -88,6 +90,20 @@ static int memory_new(uint64_t bytes)
     return fd;
 }
 
+static char *backend_name(void)
+{
+    static char name[16] = "fake";
+    char path[512];
+    snprintf(path, sizeof(path), "%s/backend", folder);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, name, sizeof(name) - 1) : 0;
+    if (length > 0)
+        name[length] = '\0';
+    if (fd >= 0)
+        close(fd);
+    return name;
+}
+
 static void on_setup(struct cgm_packet *packet, const ProtobufCMessage *message)
 {
     const Cgm__ExecutorSetup *setup = (const Cgm__ExecutorSetup *)message;
@@ -101,7 +117,7 @@ static void on_setup(struct cgm_packet *packet, const ProtobufCMessage *message)
         texts[i] = (char *)(uintptr_t) "fake";
     note("life %ju\n", (uintmax_t)setup->life);
     hello.version = 1;
-    hello.backend = (char *)(uintptr_t) "fake";
+    hello.backend = backend_name();
     hello.n_device_uuid = hello.n_device_name = hello.n_device_bytes = setup->devices;
     hello.device_uuid = hello.device_name = texts;
     hello.device_bytes = bytes;
@@ -225,11 +241,34 @@ static void handle(struct cgm_packet *packet, const ProtobufCMessage *message)
     answer_ok(packet);
 }
 
+static void answer_error(const struct cgm_packet *packet, int status, char *detail)
+{
+    Cgm__Error error = CGM__ERROR__INIT;
+    error.status = status;
+    error.detail = detail;
+    answer(packet, CGM_MSG_ERROR, &error.base, NULL, 0);
+}
+
+static void refuse(const struct cgm_packet *packet, const char *name)
+{
+    char path[512], text[200] = "";
+    snprintf(path, sizeof(path), "%s/refuse.%s", folder, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (read(fd, text, sizeof(text) - 1) < 0)
+        exit(9);
+    close(fd);
+    unlink(path);
+    answer_error(packet, CGM_NOT_SUPPORTED, text);
+    _exit(1);
+}
+
 /* True when a fault took the place of the answer. */
 static bool misbehave(const struct cgm_packet *packet, const char *name)
 {
-    Cgm__Error error = CGM__ERROR__INIT;
     int status = CGM_INTERNAL;
+    refuse(packet, name);
     if (fault("die", name, true, NULL))
         _exit(5);
     if (fault("drop", name, false, NULL))
@@ -238,9 +277,7 @@ static bool misbehave(const struct cgm_packet *packet, const char *name)
         return send(LINK, "garbage", 7, MSG_NOSIGNAL) > 0;
     if (!fault("error", name, false, &status))
         return false;
-    error.status = status;
-    error.detail = (char *)(uintptr_t) "the test wants it";
-    answer(packet, CGM_MSG_ERROR, &error.base, NULL, 0);
+    answer_error(packet, status, (char *)(uintptr_t) "the test wants it");
     return true;
 }
 

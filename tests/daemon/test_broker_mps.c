@@ -1,0 +1,443 @@
+/* MPS as the broker sees it, with a control daemon, a server and a control program of the test's
+ * own; and sessions that an operator ends. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ANOTHER_UID 65534
+#define SERVER "4242"
+
+/* ---- a control daemon: this program, started with these words ---------------------------------
+ */
+
+#define CONTROL_WORD "--control"
+
+static _Noreturn void stay(const char *name)
+{
+    prctl(PR_SET_NAME, name);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(STDOUT_FILENO);
+    for (;;)
+        pause();
+}
+
+/* Words: the server's uid, then perhaps -M. Says that it is there by closing standard output. */
+static int be_control(char **words)
+{
+    int ready[2];
+    char byte;
+    if (pipe(ready) < 0)
+        return 1;
+    if (fork() == 0) {
+        if (setuid((uid_t)atoi(words[0])) < 0)
+            _exit(1);
+        prctl(PR_SET_NAME, "nvidia-cuda-mps-server");
+        close(ready[0]);
+        close(ready[1]);
+        stay("nvidia-cuda-mps-server");
+    }
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) != 0)
+        return 1;
+    stay("nvidia-cuda-mps-control");
+}
+
+struct service {
+    char folder[128];
+    pid_t control;
+    int listener;
+};
+
+static void write_file(const char *folder, const char *name, const char *text, mode_t mode)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    assert_int_equal(chmod(path, mode), 0);
+}
+
+static int listen_in(const char *folder)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_true((size_t)snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", folder) <
+                sizeof(address.sun_path));
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    return fd;
+}
+
+/* option: "-M" or NULL. */
+static void service_start(struct service *service, const struct daemon *daemon, uid_t server_uid,
+                          const char *option)
+{
+    char uid[16], pid[16], byte;
+    int ready[2];
+    snprintf(service->folder, sizeof(service->folder), "%s/mps", daemon->folder);
+    assert_int_equal(mkdir(service->folder, 0755), 0);
+    service->listener = listen_in(service->folder);
+    snprintf(uid, sizeof(uid), "%u", (unsigned)server_uid);
+    assert_int_equal(pipe(ready), 0);
+    service->control = fork();
+    assert_true(service->control >= 0);
+    if (service->control == 0) {
+        dup2(ready[1], STDOUT_FILENO);
+        close(ready[0]);
+        close(ready[1]);
+        execl("/proc/self/exe", "test", CONTROL_WORD, uid, option, (char *)NULL);
+        _exit(1);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 0);
+    close(ready[0]);
+    snprintf(pid, sizeof(pid), "%d\n", (int)service->control);
+    write_file(service->folder, "nvidia-cuda-mps-control.pid", pid, 0644);
+}
+
+static void service_stop(struct service *service)
+{
+    kill(service->control, SIGKILL);
+    waitpid(service->control, NULL, 0);
+    close(service->listener);
+}
+
+/* ---- a control program: notes its command, answers from a file, fails or hangs on demand ------
+ */
+
+static const char program[] = "#!/bin/sh\n"
+                              "cd \"${0%/*}\" || exit 9\n"
+                              "read -r line\n"
+                              "echo \"$line\" >>commands\n"
+                              "command=${line%% *}\n"
+                              "if [ -e \"hang.$command\" ]; then sleep 600; fi\n"
+                              "if [ -e \"answer.$command\" ]; then cat \"answer.$command\"; fi\n"
+                              "[ ! -e \"fail.$command\" ]\n";
+
+static void program_install(const struct daemon *daemon, char *ret_setting, size_t size)
+{
+    char own_pid[16];
+    write_file(daemon->folder, "control", program, 0755);
+    snprintf(own_pid, sizeof(own_pid), "%d\n", (int)getpid());
+    write_file(daemon->folder, "answer.get_server_list", SERVER "\n", 0644);
+    write_file(daemon->folder, "answer.get_client_list", own_pid, 0644);
+    snprintf(ret_setting, size, "mps_control=%s/control", daemon->folder);
+}
+
+static void expect_commands(const struct daemon *daemon, const char *expected)
+{
+    char path[256], text[1024] = "";
+    snprintf(path, sizeof(path), "%s/commands", daemon->folder);
+    FILE *file = fopen(path, "re");
+    if (file) {
+        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+        fclose(file);
+    }
+    assert_string_equal(text, expected);
+}
+
+static void folder_use(struct daemon *daemon)
+{
+    char path[128];
+    daemon_init(daemon);
+    snprintf(path, sizeof(path), "%s/mps", daemon->folder);
+    setenv("CUDA_MPS_PIPE_DIRECTORY", path, 1);
+}
+
+/* ---- what is said about it --------------------------------------------------------------------
+ */
+
+static void expect_mps(struct client *client, const char *result, const char *words)
+{
+    char value[2048];
+    query_value(client, CGM_QUERY_DOCTOR, "check", "\"mps\"", "result", value, sizeof(value));
+    assert_non_null(strstr(value, result));
+    query_value(client, CGM_QUERY_DOCTOR, "check", "\"mps\"", "text", value, sizeof(value));
+    if (!strstr(value, words))
+        fail_msg("%s lacks: %s", value, words);
+    if (strcmp(result, "ok") == 0)
+        return;
+    query_value(client, CGM_QUERY_STATUS, NULL, NULL, "warnings", value, sizeof(value));
+    assert_non_null(strstr(value, words));
+    query_value(client, CGM_QUERY_DOCTOR, "check", "\"mps\"", "fix", value, sizeof(value));
+    assert_non_null(strstr(value, "mps"));
+}
+
+static void test_both_sides_are_told(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    struct service service;
+    (void)state;
+    folder_use(&daemon);
+    write_file(daemon.folder, "backend", "cuda", 0644);
+    daemon_start(&daemon, NULL);
+    client_open(&client, &daemon);
+    expect_mps(&client, "warning", "140 us");
+    service_start(&service, &daemon, getuid(), "-M");
+    expect_mps(&client, "warning", "on, for all users: one faulting process");
+    service_stop(&service);
+    expect_mps(&client, "warning", "off");
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+static void test_the_cpu_backend_is_not_concerned(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    folder_use(&daemon);
+    daemon_start(&daemon, NULL);
+    client_open(&client, &daemon);
+    expect_mps(&client, "ok", "off; only the CUDA backend");
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+/* A single-user service of this uid lets the executor start, and others' sessions have no ring. */
+static void test_single_user_of_our_uid(void **state)
+{
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    struct daemon daemon;
+    struct client client;
+    struct service service;
+    (void)state;
+    folder_use(&daemon);
+    write_file(daemon.folder, "backend", "cuda", 0644);
+    service_start(&service, &daemon, getuid(), NULL);
+    daemon_start(&daemon, NULL);
+    client_open(&client, &daemon);
+    expect_mps(&client, "warning", "for one user at a time");
+    setup.entries = 4;
+    message_free(client_call(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING));
+    client_close(&client);
+    service_stop(&service);
+    daemon_stop(&daemon);
+}
+
+static void test_single_user_of_another_uid(void **state)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    struct daemon daemon;
+    struct client client;
+    struct service service;
+    char path[128], setting[160];
+    (void)state;
+    if (getuid() != 0)
+        skip();
+    folder_use(&daemon);
+    snprintf(path, sizeof(path), "%s/commgemm-executor-cuda", daemon.folder);
+    assert_int_equal(symlink(CGM_BIN_DIR "/fake_executor", path), 0);
+    snprintf(setting, sizeof(setting), "executor=%s", path);
+    write_file(daemon.folder, "backend", "cuda", 0644);
+    service_start(&service, &daemon, ANOTHER_UID, NULL);
+    daemon_start(&daemon, setting, NULL);
+    client_open(&client, &daemon);
+    expect_mps(&client, "failure", "serves uid 65534 alone");
+    create.bytes = 1;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_NO_EXECUTOR,
+                 "nvidia-cuda-mps-control -d -M");
+    service_stop(&service);
+    wait_for_executor(&client);
+    /* Now with an executor that was there first. */
+    snprintf(path, sizeof(path), "%s/mps/control", daemon.folder);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/mps/nvidia-cuda-mps-control.pid", daemon.folder);
+    unlink(path);
+    assert_int_equal(rmdir(service.folder), 0);
+    service_start(&service, &daemon, ANOTHER_UID, NULL);
+    setup.entries = 4;
+    client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_PERMISSION,
+                 "serves uid 65534 alone");
+    client_close(&client);
+    service_stop(&service);
+    daemon_stop(&daemon);
+}
+
+/* ---- kill -------------------------------------------------------------------------------------
+ */
+
+static void expect_kill(struct client *client, uint64_t session, int part, const char *note)
+{
+    Cgm__SessionKill request = CGM__SESSION_KILL__INIT;
+    request.session = session;
+    struct message *reply = client_call(client, CGM_MSG_SESSION_KILL, &request.base, NULL, 0,
+                                        CGM_MSG_SESSION_KILL_REPLY);
+    const Cgm__SessionKillReply *answer = (const Cgm__SessionKillReply *)reply->body;
+    assert_int_equal(answer->pid, getpid());
+    assert_int_equal(answer->mps, part);
+    assert_non_null(strstr(answer->note, note));
+    message_free(reply);
+}
+
+/* The victim is told, then hung up on; its comm is told that its rank is lost. */
+static void end_one(const struct daemon *daemon, struct client *operator, int part,
+                    const char *note)
+{
+    struct client victim;
+    client_open(&victim, daemon);
+    buffer_create(&victim, NULL, 1, 0, NULL);
+    expect_kill(operator, victim.session, part, note);
+    struct message *event = client_event(&victim, CGM_MSG_ERROR);
+    expect_error(event, CGM_DAEMON_LOST, "an operator ended the session");
+    assert_true(client_is_closed(&victim));
+    client_close(&victim);
+    wait_for_status(operator, "sessions", 1);
+    assert_int_equal(status_number(operator, "buffers"), 0);
+}
+
+static void test_kill_without_mps(void **state)
+{
+    Cgm__SessionKill request = CGM__SESSION_KILL__INIT;
+    struct daemon daemon;
+    struct client operator;
+    char setting[160];
+    (void)state;
+    folder_use(&daemon);
+    program_install(&daemon, setting, sizeof(setting));
+    daemon_start(&daemon, setting, NULL);
+    client_open(&operator, & daemon);
+    end_one(&daemon, &operator, CGM_MPS_OFF, "");
+    expect_commands(&daemon, "");
+    request.session = operator.session;
+    client_error(&operator, CGM_MSG_SESSION_KILL, &request.base, NULL, 0, CGM_INVALID_ARGUMENT,
+                 "disconnect instead");
+    request.session = 4711;
+    client_error(&operator, CGM_MSG_SESSION_KILL, &request.base, NULL, 0, CGM_NOT_FOUND, "4711");
+    client_close(&operator);
+    daemon_stop(&daemon);
+}
+
+static void test_kill_under_mps(void **state)
+{
+    struct daemon daemon;
+    struct client operator;
+    struct service service;
+    char setting[160], commands[256], first[128];
+    (void)state;
+    folder_use(&daemon);
+    program_install(&daemon, setting, sizeof(setting));
+    service_start(&service, &daemon, getuid(), "-M");
+    daemon_start(&daemon, setting, NULL);
+    client_open(&operator, & daemon);
+    end_one(&daemon, &operator, CGM_MPS_TERMINATED, "");
+    snprintf(first, sizeof(first),
+             "get_server_list\nget_client_list " SERVER "\nterminate_client " SERVER " %d\n",
+             (int)getpid());
+    expect_commands(&daemon, first);
+    /* Not among the clients, although a number contains its own. */
+    snprintf(commands, sizeof(commands), "1%d\n%d1\n", (int)getpid(), (int)getpid());
+    write_file(daemon.folder, "answer.get_client_list", commands, 0644);
+    end_one(&daemon, &operator, CGM_MPS_NO_CLIENT, "");
+    write_file(daemon.folder, "answer.get_server_list", "", 0644);
+    end_one(&daemon, &operator, CGM_MPS_NO_CLIENT, "");
+    client_close(&operator);
+    service_stop(&service);
+    daemon_stop(&daemon);
+}
+
+/* Whatever the control program does, the session ends and the operator is told. */
+static void test_kill_when_mps_fails(void **state)
+{
+    static const char *const commands[] = {"get_server_list", "get_client_list",
+                                           "terminate_client"};
+    struct daemon daemon;
+    struct client operator;
+    struct service service;
+    char setting[160], name[64], endless[9000];
+    (void)state;
+    folder_use(&daemon);
+    program_install(&daemon, setting, sizeof(setting));
+    service_start(&service, &daemon, getuid(), "-M");
+    daemon_start(&daemon, setting, NULL);
+    client_open(&operator, & daemon);
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(name, sizeof(name), "fail.%s", commands[i]);
+        write_file(daemon.folder, name, "", 0644);
+        end_one(&daemon, &operator, CGM_MPS_FAILED, commands[i]);
+        fake_heal(&daemon, "fail", commands[i]);
+    }
+    write_file(daemon.folder, "hang.terminate_client", "", 0644);
+    end_one(&daemon, &operator, CGM_MPS_FAILED, "does not answer");
+    fake_heal(&daemon, "hang", "terminate_client");
+    memset(endless, 'x', sizeof(endless) - 1);
+    endless[sizeof(endless) - 1] = '\0';
+    write_file(daemon.folder, "answer.get_client_list", endless, 0644);
+    end_one(&daemon, &operator, CGM_MPS_NO_CLIENT, "");
+    client_close(&operator);
+    service_stop(&service);
+    daemon_stop(&daemon);
+}
+
+static void test_kill_without_the_control_program(void **state)
+{
+    struct daemon daemon;
+    struct client operator;
+    struct service service;
+    (void)state;
+    folder_use(&daemon);
+    service_start(&service, &daemon, getuid(), "-M");
+    daemon_start(&daemon, "mps_control=/nonexistent/control", NULL);
+    client_open(&operator, & daemon);
+    end_one(&daemon, &operator, CGM_MPS_FAILED, "/nonexistent/control cannot be started");
+    client_close(&operator);
+    service_stop(&service);
+    daemon_stop(&daemon);
+}
+
+/* The daemon ends although the control program does not; a victim that left is no matter. */
+static void test_end_while_the_control_program_hangs(void **state)
+{
+    Cgm__SessionKill request = CGM__SESSION_KILL__INIT;
+    struct daemon daemon;
+    struct client operator, victim;
+    struct service service;
+    char setting[160];
+    (void)state;
+    folder_use(&daemon);
+    program_install(&daemon, setting, sizeof(setting));
+    write_file(daemon.folder, "hang.get_server_list", "", 0644);
+    service_start(&service, &daemon, getuid(), "-M");
+    daemon_start(&daemon, setting, NULL);
+    client_open(&operator, & daemon);
+    client_open(&victim, &daemon);
+    request.session = victim.session;
+    client_send(&operator, CGM_MSG_SESSION_KILL, &request.base, NULL, 0);
+    client_close(&victim);
+    wait_for_status(&operator, "sessions", 1);
+    daemon_stop(&daemon);
+    client_close(&operator);
+    service_stop(&service);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_both_sides_are_told),
+        cmocka_unit_test(test_the_cpu_backend_is_not_concerned),
+        cmocka_unit_test(test_single_user_of_our_uid),
+        cmocka_unit_test(test_single_user_of_another_uid),
+        cmocka_unit_test(test_kill_without_mps),
+        cmocka_unit_test(test_kill_under_mps),
+        cmocka_unit_test(test_kill_when_mps_fails),
+        cmocka_unit_test(test_kill_without_the_control_program),
+        cmocka_unit_test(test_end_while_the_control_program_hangs),
+    };
+    if (argc > 2 && strcmp(argv[1], CONTROL_WORD) == 0)
+        return be_control(argv + 2);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

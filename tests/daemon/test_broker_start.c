@@ -1,0 +1,123 @@
+/* Executors that cannot start: everybody is told why, and backend = auto goes on with the next. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NO_DRIVER "there is no CUDA driver on this machine"
+
+/* A folder with both executors, where the daemon will look. */
+static void install_executors(const struct daemon *daemon)
+{
+    static const char *const names[] = {"cuda", "cpu"};
+    char path[256];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/commgemm-executor-%s", daemon->folder, names[i]);
+        assert_int_equal(symlink(CGM_BIN_DIR "/fake_executor", path), 0);
+    }
+    setenv("COMMGEMM_LIBEXEC", daemon->folder, 1);
+}
+
+static bool log_has(const struct daemon *daemon, const char *level, const char *text)
+{
+    char path[128], line[1024];
+    bool found = false;
+    snprintf(path, sizeof(path), "%s/log", daemon->folder);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (!found && fgets(line, sizeof(line), file))
+        found = strstr(line, level) && strstr(line, text);
+    fclose(file);
+    return found;
+}
+
+static void expect_words(struct client *client, uint32_t what, const char *match, const char *key,
+                         const char *words)
+{
+    char value[2048];
+    query_value(client, what, match ? "check" : NULL, match, key, value, sizeof(value));
+    if (!strstr(value, words))
+        fail_msg("%s: %s lacks: %s", key, value, words);
+}
+
+static void test_auto_goes_on_with_the_cpu_and_says_so(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    install_executors(&daemon);
+    fake_fault(&daemon, "refuse", "ExecutorSetup", NO_DRIVER);
+    daemon_start(&daemon, "executor=", "backend=auto", NULL);
+    client_open(&client, &daemon);
+    buffer_create(&client, "works", 1, 0, NULL);
+    assert_true(log_has(&daemon, "warning", NO_DRIVER));
+    expect_words(&client, CGM_QUERY_DOCTOR, "\"backend\"", "result", "warning");
+    expect_words(&client, CGM_QUERY_DOCTOR, "\"backend\"", "text", NO_DRIVER);
+    expect_words(&client, CGM_QUERY_STATUS, NULL, "warnings", NO_DRIVER);
+    client_close(&client);
+    daemon_stop(&daemon);
+    unsetenv("COMMGEMM_LIBEXEC");
+}
+
+static void test_cuda_alone_says_why_it_does_not_start(void **state)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    struct daemon daemon;
+    struct client client;
+    char number[16];
+    (void)state;
+    daemon_init(&daemon);
+    install_executors(&daemon);
+    snprintf(number, sizeof(number), "%d", CGM_NOT_SUPPORTED);
+    fake_fault(&daemon, "error", "ExecutorSetup", number);
+    daemon_start(&daemon, "executor=", "backend=cuda", NULL);
+    client_open(&client, &daemon);
+    /* Also after the process has ended, which says less. */
+    for (int i = 0; i < 20; i++) {
+        expect_words(&client, CGM_QUERY_DOCTOR, "\"executor\"", "result", "failure");
+        expect_words(&client, CGM_QUERY_DOCTOR, "\"executor\"", "text", "the test wants it");
+        expect_words(&client, CGM_QUERY_STATUS, NULL, "executor_missing", "the test wants it");
+        expect_words(&client, CGM_QUERY_STATUS, NULL, "warnings", "the test wants it");
+        usleep(20000);
+    }
+    create.bytes = 1;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_NO_EXECUTOR,
+                 "the test wants it");
+    setup.entries = 4;
+    client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_NO_EXECUTOR,
+                 "the test wants it");
+    fake_heal(&daemon, "error", "ExecutorSetup");
+    wait_for_executor(&client);
+    expect_words(&client, CGM_QUERY_DOCTOR, "\"executor\"", "result", "ok");
+    client_close(&client);
+    daemon_stop(&daemon);
+    unsetenv("COMMGEMM_LIBEXEC");
+}
+
+/* One that ends without a word is named. */
+static void test_silent_end_is_named(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "executor=/bin/false", NULL);
+    client_open(&client, &daemon);
+    expect_words(&client, CGM_QUERY_DOCTOR, "\"executor\"", "text", "false, process ");
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_auto_goes_on_with_the_cpu_and_says_so),
+        cmocka_unit_test(test_cuda_alone_says_why_it_does_not_start),
+        cmocka_unit_test(test_silent_end_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
