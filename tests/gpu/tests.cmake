@@ -27,3 +27,10 @@ if(COMMGEMM_WITH_CUDA)
   target_link_libraries(test_gpu_time PRIVATE cgm_executor cgm_backend_cuda cgm_kernels)
   target_include_directories(test_gpu_time SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 endif()
+
+# The same on the CPU backend, where every machine runs it.
+add_executable(many_sessions gpu/many_sessions.c)
+target_link_libraries(many_sessions PRIVATE commgemm_client_static cgm_options)
+add_test(NAME daemon.leaks COMMAND sh ${PROJECT_SOURCE_DIR}/tests/gpu/leaks.sh
+         ${CMAKE_BINARY_DIR}/bin 200 cpu)
+set_tests_properties(daemon.leaks PROPERTIES LABELS daemon TIMEOUT 300)
