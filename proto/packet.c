@@ -93,11 +93,19 @@ static void collect_fds(struct msghdr *msg, struct cgm_packet *packet)
     }
 }
 
-static int packet_is_right(const struct msghdr *msg, const struct cgm_packet *packet, size_t size)
+static int packet_is_right(int flags, const struct cgm_packet *packet, unsigned n_fds, size_t size)
 {
-    return !(msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && size >= sizeof(packet->header) &&
-           packet->header.magic == CGM_PACKET_MAGIC && packet->header.n_fds == packet->n_fds &&
+    return !(flags & (MSG_TRUNC | MSG_CTRUNC)) && size >= sizeof(packet->header) &&
+           packet->header.magic == CGM_PACKET_MAGIC && packet->header.n_fds == n_fds &&
            packet->header.body_bytes == size - sizeof(packet->header);
+}
+
+/* This process has no room for all the fds of a packet that is right otherwise. */
+static int fds_were_cut(int flags, const struct cgm_packet *packet, size_t size)
+{
+    unsigned sent = packet->header.n_fds;
+    return flags & MSG_CTRUNC && packet->n_fds < sent && sent <= CGM_PACKET_FDS_MAX &&
+           packet_is_right(flags & ~MSG_CTRUNC, packet, sent, size);
 }
 
 int cgm_packet_recv(int socket, int flags, struct cgm_packet *ret_packet)
@@ -121,10 +129,11 @@ int cgm_packet_recv(int socket, int flags, struct cgm_packet *ret_packet)
     collect_fds(&msg, ret_packet);
     if (n == 0 && ret_packet->n_fds == 0)
         return CGM_DAEMON_LOST;
-    if (packet_is_right(&msg, ret_packet, (size_t)n))
+    if (packet_is_right(msg.msg_flags, ret_packet, ret_packet->n_fds, (size_t)n))
         return CGM_OK;
+    int cut = fds_were_cut(msg.msg_flags, ret_packet, (size_t)n);
     cgm_packet_close_fds(ret_packet);
-    return CGM_BAD_MESSAGE;
+    return cut ? CGM_NO_MEMORY : CGM_BAD_MESSAGE;
 }
 
 void cgm_packet_close_fds(struct cgm_packet *packet)

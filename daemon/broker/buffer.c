@@ -270,6 +270,10 @@ int cgm_buffer_tell(struct cgm_broker *broker, struct cgm_buffer *buffer,
 void cgm_buffer_on_adopted(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
 {
     struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, id);
+    Cgm__BufferRemove remove = CGM__BUFFER_REMOVE__INIT;
+    remove.id = id;
+    if (!buffer && result->status == CGM_OK) /* freed meanwhile, perhaps before it was there */
+        cgm_tell_executor(broker, CGM_MSG_BUFFER_REMOVE, &remove.base);
     if (!buffer)
         return;
     if (result->status != CGM_OK)

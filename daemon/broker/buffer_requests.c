@@ -150,6 +150,9 @@ static void on_allocated(struct cgm_broker *broker, const struct cgm_call *call,
     snprintf(detail, sizeof(detail), "%s", result->detail);
     if (status == CGM_OK)
         status = charge_rounding(broker, buffer, memory->bytes, detail, sizeof(detail));
+    if (status == CGM_OK && result->packet->n_fds > 0 &&
+        !cgm_quota_spares_fd(result->packet->fds[0], detail, sizeof(detail)))
+        status = CGM_NO_MEMORY;
     if (status == CGM_OK && session) {
         struct cgm_call next = *call;
         cgm_buffer_take_memory(buffer, result);

@@ -415,6 +415,14 @@ int cgm_comm_tell(struct cgm_broker *broker, struct cgm_comm *comm, const struct
     return cgm_call_executor(broker, CGM_MSG_COMM_ADD, &add.base, NULL, 0, call);
 }
 
+static void tell_removed(struct cgm_broker *broker, uint64_t id)
+{
+    Cgm__CommRemove remove = CGM__COMM_REMOVE__INIT;
+    remove.comm = id;
+    remove.status = CGM_PEER_LOST;
+    cgm_tell_executor(broker, CGM_MSG_COMM_REMOVE, &remove.base);
+}
+
 static void answer_join(struct cgm_broker *broker, const struct cgm_comm *comm,
                         const struct cgm_join *join)
 {
@@ -431,6 +439,8 @@ static void answer_join(struct cgm_broker *broker, const struct cgm_comm *comm,
 void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
 {
     struct cgm_comm *comm = cgm_registry_find(&broker->comms, id);
+    if (!comm && result->status == CGM_OK)
+        tell_removed(broker, id); /* it may not have been there when it was told before */
     if (!comm || result->status == CGM_EXECUTOR_LOST)
         return; /* the next executor gets it */
     if (result->status != CGM_OK) {

@@ -9,6 +9,8 @@
 #include "proto/status.h"
 
 #define PACKETS_PER_TURN 32
+/* What a queued fd counts in the limit of queued bytes: fds are scarcer than memory. */
+#define FD_WEIGHT_BYTES 4096u
 
 /* What waits for room in the socket. The fds are duplicates of its own. */
 struct cgm_outgoing {
@@ -18,6 +20,11 @@ struct cgm_outgoing {
     int *fds; /* behind the bytes' struct, in the same allocation */
     uint8_t bytes[];
 };
+
+static size_t weight(size_t size, unsigned n_fds)
+{
+    return size + (size_t)n_fds * FD_WEIGHT_BYTES;
+}
 
 static void outgoing_free(struct cgm_outgoing *outgoing)
 {
@@ -77,7 +84,7 @@ static void flush_queue(struct cgm_connection *connection)
         connection->first = outgoing->next;
         if (!connection->first)
             connection->last = &connection->first;
-        connection->queued_bytes -= outgoing->size;
+        connection->queued_bytes -= weight(outgoing->size, outgoing->n_fds);
         outgoing_free(outgoing);
         if (status != CGM_OK)
             cut_off(connection, "sending failed");
@@ -95,7 +102,7 @@ static void receive(struct cgm_connection *connection)
             return;
         if (status == CGM_OK)
             connection->events->on_packet(connection->owner, packet);
-        else if (status == CGM_BAD_MESSAGE)
+        else if (status == CGM_BAD_MESSAGE || status == CGM_NO_MEMORY)
             connection->events->on_garbage(
                 connection->owner,
                 packet->header.magic == CGM_PACKET_MAGIC ? packet->header.serial : 0);
@@ -143,7 +150,7 @@ int cgm_connection_open(struct cgm_connection *connection, uv_loop_t *loop, stru
 static void enqueue(struct cgm_connection *connection, size_t size, const int *fds, unsigned n_fds)
 {
     struct cgm_outgoing *outgoing;
-    if (connection->queued_bytes + size > connection->queued_bytes_max) {
+    if (connection->queued_bytes + weight(size, n_fds) > connection->queued_bytes_max) {
         cut_off(connection, "does not read its messages");
         return;
     }
@@ -154,7 +161,7 @@ static void enqueue(struct cgm_connection *connection, size_t size, const int *f
     }
     *connection->last = outgoing;
     connection->last = &outgoing->next;
-    connection->queued_bytes += size;
+    connection->queued_bytes += weight(size, n_fds);
     update_events(connection);
 }
 

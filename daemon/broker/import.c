@@ -64,6 +64,7 @@ static int check_segment(struct cgm_request *request, const Cgm__ImportCreate *c
 {
     uint64_t align = create->kind[i] == KIND_FD ? SEGMENT_ALIGN : 1;
     size_t handle = create->n_handle ? create->handle[i].len : 0;
+    size_t handle_bytes = create->kind[i] == KIND_CUDA_IPC ? HANDLE_BYTES : 0;
     if (create->kind[i] != KIND_FD && create->kind[i] != KIND_CUDA_IPC)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT,
                           "kind of segment %zu is %u; it must be 1 (fd) or 2 (cudaIpc)", i,
@@ -80,10 +81,10 @@ static int check_segment(struct cgm_request *request, const Cgm__ImportCreate *c
                           "segment %zu has offset %ju and length %ju; they must be multiples of %u",
                           i, (uintmax_t)create->offset[i], (uintmax_t)create->length[i],
                           SEGMENT_ALIGN);
-    if (create->kind[i] == KIND_CUDA_IPC && handle != HANDLE_BYTES)
+    if (handle != handle_bytes)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT,
-                          "handle of segment %zu has %zu bytes; it must have %u", i, handle,
-                          HANDLE_BYTES);
+                          "handle of segment %zu has %zu bytes; it must have %zu", i, handle,
+                          handle_bytes);
     return CGM_OK;
 }
 
@@ -210,12 +211,21 @@ int cgm_import_tell(struct cgm_broker *broker, const struct cgm_import *import,
                              import->n_fds, call);
 }
 
+void cgm_import_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
+{
+    Cgm__ImportRemove remove = CGM__IMPORT_REMOVE__INIT;
+    remove.id = id;
+    if (result->status == CGM_OK && !cgm_registry_find(&broker->imports, id))
+        cgm_tell_executor(broker, CGM_MSG_IMPORT_REMOVE, &remove.base);
+}
+
 static void on_imported(struct cgm_broker *broker, const struct cgm_call *call,
                         const struct cgm_result *result)
 {
     struct cgm_session *session = cgm_registry_find(&broker->sessions, call->session);
     struct cgm_import *import = session ? cgm_registry_find(&session->imports, call->object) : NULL;
     Cgm__ImportReply reply = CGM__IMPORT_REPLY__INIT;
+    cgm_import_on_added(broker, call->object, result);
     if (result->status != CGM_OK) {
         cgm_answer_error(broker, call->session, call->serial, result->status, "%s", result->detail);
         if (import)
@@ -232,6 +242,9 @@ int cgm_import_on_create(struct cgm_request *request)
     const Cgm__ImportCreate *create = (const Cgm__ImportCreate *)request->message;
     struct cgm_session *session = request->session;
     int status = check_create(request, create);
+    for (unsigned i = 0; status == CGM_OK && i < request->packet->n_fds; i++)
+        if (!cgm_quota_spares_fd(request->packet->fds[i], request->detail, sizeof(request->detail)))
+            status = CGM_NO_MEMORY;
     if (status == CGM_OK)
         status = cgm_quota_take(request->broker, session->uid, CGM_QUOTA_IMPORTS, 1,
                                 request->detail, sizeof(request->detail));

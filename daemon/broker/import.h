@@ -28,4 +28,7 @@ void cgm_import_drop_all(struct cgm_session *session);
 int cgm_import_tell(struct cgm_broker *broker, const struct cgm_import *import,
                     const struct cgm_call *call);
 
+/* The executor has it. If it was released meanwhile, the ImportRemove may have come too early. */
+void cgm_import_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result);
+
 #endif

@@ -12,6 +12,8 @@
 #include "daemon/broker/session.h"
 #include "proto/types.h"
 
+#define BUFFER_SHAPE_MAX 8u /* dimensions; what the executor is told must fit into a packet */
+
 /* ---- objects ----------------------------------------------------------------------------------
  */
 
@@ -260,6 +262,9 @@ static int store_answer(struct cgm_broker *broker, struct cgm_plan *plan,
 {
     const Cgm__PlanAdded *added = (const Cgm__PlanAdded *)result->message;
     uint64_t bytes = added->workspace_bytes * plan->world;
+    for (unsigned i = 0; i < result->packet->n_fds; i++)
+        if (!cgm_quota_spares_fd(result->packet->fds[i], ret_detail, size))
+            return CGM_NO_MEMORY;
     if (bytes > plan->charged) {
         int status = cgm_quota_take(broker, plan->owner.uid, CGM_QUOTA_BYTES, bytes - plan->charged,
                                     ret_detail, size);
@@ -348,7 +353,12 @@ int cgm_plan_on_create(struct cgm_request *request)
     struct cgm_plan *plan;
     uint8_t *packed;
     size_t bytes;
-    int status = pack_request((const Cgm__PlanCreate *)request->message, &packed, &bytes);
+    const Cgm__PlanCreate *create = (const Cgm__PlanCreate *)request->message;
+    if (create->n_buffer_shape > BUFFER_SHAPE_MAX)
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT,
+                          "buffer_shape has %zu dimensions; it must have at most %u",
+                          create->n_buffer_shape, BUFFER_SHAPE_MAX);
+    int status = pack_request(create, &packed, &bytes);
     if (status != CGM_OK)
         return status;
     uint64_t id = hash(packed, bytes);
@@ -451,7 +461,11 @@ void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, const struct cg
 {
     char detail[256];
     struct cgm_plan *plan = cgm_registry_find(&broker->plans, id);
+    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
     int status = result->status;
+    remove.id = id;
+    if (!plan && status == CGM_OK) /* freed meanwhile, before it was there */
+        cgm_tell_executor(broker, CGM_MSG_PLAN_REMOVE, &remove.base);
     if (!plan || status == CGM_EXECUTOR_LOST)
         return;
     snprintf(detail, sizeof(detail), "%s", result->detail);

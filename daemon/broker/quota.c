@@ -3,10 +3,14 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "daemon/broker/broker.h"
 #include "proto/messages.h"
 #include "proto/status.h"
+
+/* One packet of 64 and the start of an executor need fewer. */
+#define FDS_RESERVED 128u
 
 struct user {
     uint64_t used[CGM_QUOTA_COUNT];
@@ -80,6 +84,17 @@ void cgm_quota_give(struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind ki
     assert(user && user->used[kind] >= amount);
     user->used[kind] -= amount;
     forget_idle(broker, uid, user);
+}
+
+bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)
+{
+    struct rlimit limit;
+    if (fd < 0 || getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
+        (rlim_t)fd + FDS_RESERVED < limit.rlim_cur)
+        return true;
+    cgm_detail(ret_detail, size, 0, "the daemon has no file descriptors left; its limit is %ju",
+               (uintmax_t)limit.rlim_cur);
+    return false;
 }
 
 uint64_t cgm_quota_used(const struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kind)

@@ -2,6 +2,7 @@
 #ifndef CGM_QUOTA_H
 #define CGM_QUOTA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -22,6 +23,10 @@ int cgm_quota_take(struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kin
                    char *ret_detail, size_t size);
 void cgm_quota_give(struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kind,
                     uint64_t amount);
+
+/* False when only the fds are left that the daemon keeps for the packets and processes of
+ * everybody: who brought this one must be refused. The lowest free number is given out first. */
+bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size);
 uint64_t cgm_quota_used(const struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kind);
 
 #endif

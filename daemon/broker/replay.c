@@ -108,12 +108,19 @@ static int step_plan_grants(struct cgm_broker *broker, struct cgm_replay *replay
     return step_grants(broker, replay, true);
 }
 
+static void on_import(struct cgm_broker *broker, const struct cgm_call *call,
+                      const struct cgm_result *result)
+{
+    cgm_import_on_added(broker, call->object, result);
+    on_anything(broker, call, result);
+}
+
 static int step_imports(struct cgm_broker *broker, struct cgm_replay *replay)
 {
     struct cgm_import *import = cgm_registry_next(&broker->imports, &replay->cursor);
     if (!import)
         return CGM_NOT_FOUND;
-    struct cgm_call call = {.done = on_anything, .object = import->id, .other = import->session};
+    struct cgm_call call = {.done = on_import, .object = import->id, .other = import->session};
     return cgm_import_tell(broker, import, &call);
 }
 

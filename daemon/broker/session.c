@@ -97,10 +97,12 @@ void cgm_session_accept(void *owner, int fd)
 {
     struct cgm_broker *broker = owner;
     struct cgm_session *session = NULL;
-    if (broker->sessions.count < broker->config.max_sessions + REFUSED_MAX)
+    char detail[128];
+    if (broker->sessions.count < broker->config.max_sessions + REFUSED_MAX &&
+        cgm_quota_spares_fd(fd, detail, sizeof(detail)))
         session = session_new(broker, fd);
     if (!session) {
-        cgm_log_warning("socket %s: a client was refused: too many sessions or no memory",
+        cgm_log_warning("socket %s: a client was refused: too many sessions or fds, or no memory",
                         broker->listener.path);
         close(fd);
         return;

@@ -59,11 +59,29 @@ static void dispatch(struct cgm_request *request)
     cgm_request_fail(request, CGM_BAD_MESSAGE, "message %d is not for an executor", request->type);
 }
 
+/* Its fds did not fit into this process: the broker is told, and everything else goes on. */
+static void refuse(const struct cgm_executor *executor, const struct cgm_packet *packet)
+{
+    Cgm__Error error = CGM__ERROR__INIT;
+    error.status = CGM_NO_MEMORY;
+    error.detail = (char *)(uintptr_t) "the executor has no file descriptors left";
+    if (packet->header.serial != 0)
+        cgm_packet_send(executor->link, CGM_MSG_ERROR, packet->header.serial, &error.base, NULL, 0);
+}
+
+static int receive(struct cgm_executor *executor, struct cgm_packet *packet)
+{
+    int status;
+    while ((status = cgm_packet_recv(executor->link, 0, packet)) == CGM_NO_MEMORY)
+        refuse(executor, packet);
+    return status;
+}
+
 void cgm_control_run(struct cgm_executor *executor)
 {
     struct cgm_packet *packet = malloc(sizeof(*packet));
     int status = packet ? CGM_OK : CGM_NO_MEMORY;
-    while (status == CGM_OK && (status = cgm_packet_recv(executor->link, 0, packet)) == CGM_OK) {
+    while (status == CGM_OK && (status = receive(executor, packet)) == CGM_OK) {
         struct cgm_request *request = cgm_request_new(executor, packet);
         if (request)
             dispatch(request);

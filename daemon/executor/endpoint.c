@@ -311,9 +311,11 @@ void cgm_endpoint_on_cancel(struct cgm_request *request)
     struct cgm_poller *poller = &request->executor->poller;
     struct cgm_endpoint *endpoint = cgm_map_get(&poller->endpoints, m->session);
     char detail[CGM_CQE_DETAIL];
-    if (endpoint && endpoint->ring.header)
-        while (cgm_endpoint_drain(endpoint, cgm_now_ns()))
-            continue; /* the entry to cancel may still lie in the ring */
+    /* The entry to cancel may still lie in the ring, but not behind as many as it holds. */
+    for (uint32_t seen = 0; endpoint && endpoint->ring.header && seen < endpoint->entries;
+         seen += DRAIN_BATCH)
+        if (!cgm_endpoint_drain(endpoint, cgm_now_ns()))
+            break;
     cgm_detail(detail, sizeof(detail), 0, "session %llu cancelled its ticket %llu",
                (unsigned long long)m->session, (unsigned long long)m->ticket);
     if (endpoint && !cancel_noop(endpoint, m->ticket, detail))

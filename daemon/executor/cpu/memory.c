@@ -126,6 +126,18 @@ static int segments_check(const struct cgm_memory_segment *segments, uint32_t n_
     return CGM_OK;
 }
 
+/* Sparse memory could use up the addresses of this process. */
+static int bytes_check(uint64_t bytes, char *ret_detail, size_t detail_bytes)
+{
+    uint64_t total = 0, available;
+    int status = cgm_system_memory(&total, &available);
+    if (status == CGM_OK && bytes <= total)
+        return CGM_OK;
+    return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY,
+                      "the segments have %llu bytes together; this node has %llu",
+                      (unsigned long long)bytes, (unsigned long long)total);
+}
+
 /* One reserved range of addresses, and the segments mapped over it one behind the other. */
 static char *segments_map(const struct cgm_memory_segment *segments, uint32_t n_segments,
                           bool read_only, uint64_t bytes)
@@ -156,6 +168,9 @@ int cgm_cpu_mem_import(struct cgm_backend *backend, uint32_t device,
         return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
                           "device is %u; there are 0 to %u", device, backend->devices - 1);
     int status = segments_check(segments, n_segments, read_only, ret_detail, detail_bytes, &bytes);
+    if (status != CGM_OK)
+        return status;
+    status = bytes_check(bytes, ret_detail, detail_bytes);
     if (status != CGM_OK)
         return status;
     struct cgm_mem *mem = calloc(1, sizeof(*mem));
