@@ -38,5 +38,5 @@ logs 'backend cpu, 4 devices' auto
 if grep ' error ' "$work/log"; then
     exit 1
 fi
-grep -q ' info .*trying the next backend' "$work/log"
+grep -q ' warning .*trying the next backend' "$work/log"
 logs ' error *executor: ' cuda

@@ -157,7 +157,7 @@ static void test_printed_file_is_accepted(void **state)
     }
     fclose(in);
     free(text);
-    assert_int_equal(keys, 18);
+    assert_int_equal(keys, 19);
     assert_memory_equal(&config, &defaults, sizeof(config));
 }
 
