@@ -1,5 +1,6 @@
 #include "client/bench/worker.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,35 @@ static void fail(const struct cgm_worker *worker, int status, const char *what, 
 
 /* ---- set-up ---- */
 
+/* Why the daemon has no executor, as its status says it; "" when it has one or does not say. */
+static void ask_why(commgemm_client *client, char *ret_why, size_t size)
+{
+    char *text;
+    const char *why = NULL;
+    ret_why[0] = '\0';
+    if (commgemm_query(client, "status", &text))
+        return;
+    json_t *root = json_loads(text, 0, NULL);
+    free(text);
+    why = json_string_value(
+        json_object_get(json_array_get(json_object_get(root, "status"), 0), "executor_missing"));
+    if (why)
+        snprintf(ret_why, size, "; the daemon says: %s", why);
+    json_decref(root);
+}
+
+static void wait_for_executor(struct cgm_worker *worker)
+{
+    char why[320], detail[512];
+    int status = commgemm_wait_executor(worker->client, EXECUTOR_MS);
+    if (!status)
+        return;
+    snprintf(detail, sizeof(detail), "%s", commgemm_last_error());
+    ask_why(worker->client, why, sizeof(why));
+    strncat(detail, why, sizeof(detail) - strlen(detail) - 1);
+    fail(worker, status, "executor", detail);
+}
+
 static void connect_to(struct cgm_worker *worker)
 {
     const struct cgm_bench *bench = worker->bench;
@@ -34,9 +64,8 @@ static void connect_to(struct cgm_worker *worker)
     int status = commgemm_connect(&options, &worker->client);
     if (status)
         fail(worker, status, "connect", commgemm_last_error());
-    status = commgemm_wait_executor(worker->client, EXECUTOR_MS);
-    if (!status)
-        status = commgemm_get_info(worker->client, &info);
+    wait_for_executor(worker);
+    status = commgemm_get_info(worker->client, &info);
     if (status)
         fail(worker, status, "executor", commgemm_last_error());
     if (worker->seat->worker == 0) {

@@ -179,7 +179,7 @@ static int check_hello(struct cgm_request *request, const Cgm__Hello *hello, uin
     if (session->refusal != CGM_OK)
         return cgm_refuse(
             request, session->refusal,
-            "sessions of uid %u: used %ju, allowed %ju; of all users: allowed %ju",
+            "sessions: uid %u has %ju; quota_sessions is %ju (0: no limit), max_sessions %ju",
             (unsigned)session->uid,
             (uintmax_t)cgm_quota_used(request->broker, session->uid, CGM_QUOTA_SESSIONS),
             (uintmax_t)config->quota_sessions, (uintmax_t)config->max_sessions);

@@ -230,7 +230,7 @@ static void test_session_limits(void **state)
     client_open(&two, &daemon);
     client_connect(&three, &daemon);
     hello.min_version = hello.max_version = 1;
-    client_error(&three, CGM_MSG_HELLO, &hello.base, NULL, 0, CGM_QUOTA, "used 2, allowed 2");
+    client_error(&three, CGM_MSG_HELLO, &hello.base, NULL, 0, CGM_QUOTA, "quota_sessions is 2");
     client_close(&three);
     client_close(&two);
     wait_for_status(&one, "sessions", 1);
