@@ -334,7 +334,7 @@ struct commgemm_plan_options {
     uint64_t comm;
     int op;             /* enum commgemm_op */
     int method;         /* default AUTO */
-    int algorithm;      /* default AUTO; naming one overrides the method */
+    int algorithm;      /* default AUTO; of the method, where that is not AUTO too */
     uint64_t m, n, k;   /* capacity: a job may have fewer rows than m */
     int dtype;          /* of lhs and rhs */
     int out_dtype;      /* default -1: dtype */
