@@ -101,6 +101,11 @@ struct cgm_backend_options {
     void *wake_context;
 };
 
+/* One finding of a backend about its devices; the texts are copied. */
+enum cgm_doctor_result { CGM_DOCTOR_OK, CGM_DOCTOR_WARNING, CGM_DOCTOR_FAILURE };
+typedef void cgm_doctor_add(void *context, const char *check, enum cgm_doctor_result result,
+                            const char *text, const char *fix);
+
 enum cgm_memory_flags { CGM_MEMORY_IPC = 1u << 0 };
 enum cgm_flag_kind { CGM_FLAG_DEVICE, CGM_FLAG_HOST };
 
@@ -174,6 +179,8 @@ struct cgm_backend_ops {
     /* Called every millisecond or so while a run is under way: ends the process, with a line in the
      * log, when a device is lost. The poller. */
     void (*check)(struct cgm_backend *backend);
+    /* Looks at the devices, for less than a second. Mapping thread, while nothing is launched. */
+    void (*doctor)(struct cgm_backend *backend, cgm_doctor_add *add, void *context);
 };
 
 extern const struct cgm_backend_ops cgm_backend_cpu;

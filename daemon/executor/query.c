@@ -9,6 +9,7 @@
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/gang.h"
 #include "daemon/executor/plan.h"
+#include "daemon/executor/quiet.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
@@ -16,7 +17,8 @@ typedef unsigned long long ull;
 
 #define ROWS_MAX 100u
 #define FIELDS_MAX 24u
-#define VALUE_BYTES 160u
+#define VALUE_BYTES 320u
+#define DOCTOR_KEPT_NS 60000000000ull
 
 /* One page of rows under construction; strings live in it. */
 struct page {
@@ -56,6 +58,17 @@ static void row_add(struct page *page, Cgm__Row *row, const char *key, const cha
     page->keys[i][field] = (char *)(uintptr_t)key;
     page->values[i][field] = page->text[i][field];
     row->n_key = row->n_value = field + 1;
+}
+
+/* Text of any length and from anywhere: cut off, and what JSON would have to escape replaced. */
+static void row_add_text(struct page *page, Cgm__Row *row, const char *key, const char *text)
+{
+    char plain[VALUE_BYTES - 2];
+    snprintf(plain, sizeof(plain), "%s", text);
+    for (char *c = plain; *c; c++)
+        if (*c == '"' || *c == '\\' || (unsigned char)*c < 0x20)
+            *c = '\'';
+    row_add(page, row, key, "\"%s\"", plain);
 }
 
 static void query_status(struct page *page, struct cgm_poller *poller)
@@ -131,20 +144,29 @@ static void query_algorithms(struct page *page, struct cgm_poller *poller)
     }
 }
 
-static void query_doctor(struct page *page, struct cgm_poller *poller)
+static void doctor_row(struct page *page, const char *check, enum cgm_doctor_result result,
+                       const char *text, const char *fix)
+{
+    static const char *const results[] = {"ok", "warning", "failure"};
+    Cgm__Row *row = page_row(page);
+    if (!row)
+        return;
+    row_add_text(page, row, "check", check);
+    row_add_text(page, row, "result", results[result]);
+    row_add_text(page, row, "text", text);
+    row_add_text(page, row, "fix", fix);
+}
+
+static void query_devices(struct page *page, struct cgm_poller *poller)
 {
     struct cgm_executor *executor = poller->executor;
     struct cgm_device_info info;
+    char check[32];
     for (uint32_t device = 0; device < executor->n_devices; device++) {
-        Cgm__Row *row = page_row(page);
-        if (!row)
-            return;
         int status = executor->ops->device_info(executor->backend, device, &info);
-        row_add(page, row, "check", "\"device %u\"", device);
-        row_add(page, row, "result", "\"%s\"", status == CGM_OK ? "ok" : "failure");
-        row_add(page, row, "text", "\"%s\"",
-                status == CGM_OK ? info.name : cgm_status_text(status));
-        row_add(page, row, "fix", "\"\"");
+        snprintf(check, sizeof(check), "device %u", device);
+        doctor_row(page, check, status == CGM_OK ? CGM_DOCTOR_OK : CGM_DOCTOR_FAILURE,
+                   status == CGM_OK ? info.name : cgm_status_text(status), "");
     }
 }
 
@@ -155,21 +177,99 @@ static const struct {
     {CGM_QUERY_STATUS, query_status},
     {CGM_QUERY_JOBS, query_jobs},
     {CGM_QUERY_ALGORITHMS, query_algorithms},
-    {CGM_QUERY_DOCTOR, query_doctor},
+    {CGM_QUERY_DOCTOR, query_devices},
 };
+
+static struct page *page_new(void)
+{
+    struct page *page = calloc(1, sizeof(*page));
+    if (page)
+        cgm__query_reply__init(&page->reply);
+    return page;
+}
+
+static void answer(struct cgm_request *request, const struct page *page)
+{
+    cgm_request_answer(request, CGM_MSG_QUERY_REPLY, &page->reply.base, NULL, 0);
+}
+
+/* ---- a doctor that measures -----------------------------------------------------------------
+ *
+ * It holds up launches, so its findings are kept for a while and whoever asks in the meantime gets
+ * the same. */
+
+/* The poller's; the mapper fills the page while `runs`. */
+static struct {
+    struct cgm_quiet quiet;
+    struct page *page;
+    uint64_t measured_ns;
+    bool runs;
+    struct cgm_request *waiting; /* linked by their tasks */
+} doctor;
+
+static void doctor_add(void *context, const char *check, enum cgm_doctor_result result,
+                       const char *text, const char *fix)
+{
+    doctor_row(context, check, result, text, fix);
+}
+
+static void doctor_run(struct cgm_quiet *quiet)
+{
+    struct cgm_executor *executor = quiet->poller->executor;
+    query_devices(doctor.page, quiet->poller);
+    executor->ops->doctor(executor->backend, doctor_add, doctor.page);
+}
+
+static void doctor_done(struct cgm_quiet *quiet)
+{
+    (void)quiet;
+    doctor.runs = false;
+    doctor.measured_ns = cgm_now_ns();
+    while (doctor.waiting) {
+        struct cgm_request *request = doctor.waiting;
+        doctor.waiting = (struct cgm_request *)request->task.next;
+        answer(request, doctor.page);
+    }
+}
+
+static void doctor_ask(struct cgm_request *request)
+{
+    struct page *page = NULL;
+    if (!doctor.runs && doctor.page && cgm_now_ns() - doctor.measured_ns < DOCTOR_KEPT_NS) {
+        answer(request, doctor.page);
+        return;
+    }
+    if (!doctor.runs && !(page = page_new())) {
+        cgm_request_fail(request, CGM_NO_MEMORY, "query: out of host memory");
+        return;
+    }
+    request->task.next = (struct cgm_task *)doctor.waiting;
+    doctor.waiting = request;
+    if (doctor.runs)
+        return;
+    free(doctor.page);
+    doctor.page = page;
+    doctor.runs = true;
+    doctor.quiet.run = doctor_run;
+    doctor.quiet.done = doctor_done;
+    cgm_quiet_post(&request->executor->poller, &doctor.quiet);
+}
 
 void cgm_query_on_query(struct cgm_request *request)
 {
     const Cgm__Query *m = (const Cgm__Query *)request->message;
-    struct page *page = calloc(1, sizeof(*page));
+    if (m->what == CGM_QUERY_DOCTOR && request->executor->ops->doctor) {
+        doctor_ask(request);
+        return;
+    }
+    struct page *page = page_new();
     if (!page) {
         cgm_request_fail(request, CGM_NO_MEMORY, "query: out of host memory");
         return;
     }
-    cgm__query_reply__init(&page->reply);
     for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++)
         if (queries[i].what == m->what)
             queries[i].rows(page, &request->executor->poller);
-    cgm_request_answer(request, CGM_MSG_QUERY_REPLY, &page->reply.base, NULL, 0);
+    answer(request, page);
     free(page);
 }

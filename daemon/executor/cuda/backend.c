@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "daemon/executor/cuda/cuda.h"
+#include "daemon/executor/cuda/doctor.h"
 #include "proto/status.h"
 
 struct opening {
@@ -153,4 +154,5 @@ const struct cgm_backend_ops cgm_backend_cuda = {
     .release_waits = cgm_cuda_release_waits,
     .finish_phases = cgm_cuda_finish_phases,
     .check = cgm_cuda_health,
+    .doctor = cgm_cuda_doctor,
 };
