@@ -1,6 +1,7 @@
 #include "tests/unit/fake_broker.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,8 @@ struct fake_broker {
     bool has_executor, hung_up;
     struct cgm_entry last_entry;
     char name[64], complaint[128];
+    char imports[1024], uuid[64]; /* what fake_imports and fake_import_uuid give */
+    bool refuse_cancel;
 };
 
 /* ---- replies ----------------------------------------------------------------------------------
@@ -140,6 +143,33 @@ static void reply_buffer(struct fake_session *session, uint32_t serial, const ch
     close(fd);
 }
 
+static void note_import(struct fake_broker *fake, const char *format, ...)
+{
+    va_list arguments;
+    size_t used = strlen(fake->imports);
+    va_start(arguments, format);
+    vsnprintf(fake->imports + used, sizeof(fake->imports) - used, format, arguments);
+    va_end(arguments);
+}
+
+/* Answered when the job has ended, or there is none of that ticket. */
+static void on_cancel(struct fake_session *session, uint32_t serial, const Cgm__Cancel *cancel)
+{
+    static const uint64_t one = 1;
+    struct fake_poller *poller = session->poller;
+    if (session->fake->refuse_cancel) {
+        reply_error(session, serial, CGM_INTERNAL, "no");
+        return;
+    }
+    if (poller) {
+        atomic_store(&poller->cancel, cancel->ticket);
+        must(write(poller->wake_fd, &one, sizeof(one)) == sizeof(one));
+        while (atomic_load(&poller->cancel))
+            usleep(100);
+    }
+    reply_ok(session, serial);
+}
+
 static void on_import(struct fake_session *session, uint32_t serial,
                       const Cgm__ImportCreate *import, unsigned n_fds)
 {
@@ -153,6 +183,9 @@ static void on_import(struct fake_session *session, uint32_t serial,
     }
     answer.id = ++session->fake->next_id;
     answer.generation = (uint32_t)import->n_kind;
+    note_import(session->fake, "+%u:%zu ", (unsigned)answer.id, import->n_kind);
+    if (import->device_uuid)
+        snprintf(session->fake->uuid, sizeof(session->fake->uuid), "%s", import->device_uuid);
     reply(session, serial, CGM_MSG_IMPORT_REPLY, &answer.base, NULL, 0);
 }
 
@@ -279,6 +312,13 @@ static void answer_packet(struct fake_session *session, struct cgm_packet *packe
         break;
     case CGM_MSG_IMPORT_CREATE:
         on_import(session, serial, (const Cgm__ImportCreate *)message, packet->n_fds);
+        break;
+    case CGM_MSG_IMPORT_RELEASE:
+        note_import(session->fake, "-%u ", (unsigned)((const Cgm__ImportRelease *)message)->id);
+        reply_ok(session, serial);
+        break;
+    case CGM_MSG_CANCEL:
+        on_cancel(session, serial, (const Cgm__Cancel *)message);
         break;
     case CGM_MSG_PLAN_CREATE:
         on_plan_create(session, serial, (const Cgm__PlanCreate *)message);
@@ -477,6 +517,27 @@ uint64_t fake_requests(struct fake_broker *fake)
     uint64_t requests = fake->requests;
     pthread_mutex_unlock(&fake->lock);
     return requests;
+}
+
+void fake_imports(struct fake_broker *fake, char *ret_text, unsigned size)
+{
+    pthread_mutex_lock(&fake->lock);
+    snprintf(ret_text, size, "%s", fake->imports);
+    pthread_mutex_unlock(&fake->lock);
+}
+
+void fake_import_uuid(struct fake_broker *fake, char *ret_text, unsigned size)
+{
+    pthread_mutex_lock(&fake->lock);
+    snprintf(ret_text, size, "%s", fake->uuid);
+    pthread_mutex_unlock(&fake->lock);
+}
+
+void fake_refuse_cancel(struct fake_broker *fake, bool refuse)
+{
+    pthread_mutex_lock(&fake->lock);
+    fake->refuse_cancel = refuse;
+    pthread_mutex_unlock(&fake->lock);
 }
 
 void fake_client_name(struct fake_broker *fake, char *ret_name, unsigned size)

@@ -52,6 +52,13 @@ void fake_client_name(struct fake_broker *fake, char *ret_name, unsigned size);
 /* What broke the protocol, or "". */
 const char *fake_complaint(struct fake_broker *fake);
 
+/* The imports so far, "+ID:SEGMENTS -ID ", and the device UUID that came with the last. */
+void fake_imports(struct fake_broker *fake, char *ret_text, unsigned size);
+void fake_import_uuid(struct fake_broker *fake, char *ret_text, unsigned size);
+
+/* Cancel is answered with INTERNAL and does nothing. */
+void fake_refuse_cancel(struct fake_broker *fake, bool refuse);
+
 /* Puts a record into the cq of the first ring that no submission asked for. */
 void fake_forge_cqe(struct fake_broker *fake, uint32_t slot, uint64_t ticket);
 

@@ -58,11 +58,12 @@ static void push_cqe(struct fake_poller *poller, const struct cgm_cqe *cqe)
     send_byte(poller);
 }
 
-static void end_job(struct fake_poller *poller, uint32_t slot)
+static void end_job(struct fake_poller *poller, uint32_t slot, int status)
 {
     struct cgm_entry entry;
     cgm_ring_load_entry(&poller->ring, slot, 0, &entry);
     struct cgm_cqe cqe = {.ticket = entry.ticket, .slot = slot, .comm_number = entry.comm_number};
+    cqe.status = status;
     if (entry.flags & CGM_ENTRY_WANT_PHASES) {
         fill_phases(poller, slot);
         cqe.n_phases = FAKE_PHASES;
@@ -85,6 +86,14 @@ static void keep(struct fake_poller *poller, const struct cgm_entry *entry, uint
     pthread_mutex_unlock(&poller->lock);
 }
 
+static bool is_ready(struct fake_poller *poller, const struct cgm_entry *entry, uint32_t slot)
+{
+    uint64_t ready = atomic_load_explicit(&poller->ring.ready[slot], memory_order_acquire);
+    if (ready > entry->ticket)
+        complain(poller, "ready is ahead of the ticket");
+    return ready == entry->ticket;
+}
+
 /* A noop is the fast path: nothing is kept of it. */
 static void accept_entry(struct fake_poller *poller, uint32_t slot)
 {
@@ -96,15 +105,14 @@ static void accept_entry(struct fake_poller *poller, uint32_t slot)
     cgm_ring_load_entry(&poller->ring, slot, 0, &entry);
     if (entry.ticket != poller->last_ticket + 1)
         complain(poller, "ticket is not the last one plus 1");
-    if (atomic_load_explicit(&poller->ring.ready[slot], memory_order_acquire) != entry.ticket)
-        complain(poller, "ready is not the ticket");
     poller->last_ticket = entry.ticket;
     if (entry.opcode != CGM_OPCODE_NOOP)
         keep(poller, &entry, slot);
-    if (entry.deadline_ms == FAKE_HOLD_MS || (poller->shuffle && rand_r(&poller->seed) % 2))
+    if (!is_ready(poller, &entry, slot) || entry.deadline_ms == FAKE_HOLD_MS ||
+        (poller->shuffle && rand_r(&poller->seed) % 2))
         poller->held[poller->n_held++] = slot;
     else
-        end_job(poller, slot);
+        end_job(poller, slot, CGM_OK);
 }
 
 static bool accept_all(struct fake_poller *poller)
@@ -125,20 +133,34 @@ static bool accept_all(struct fake_poller *poller)
     return any;
 }
 
-static void end_held(struct fake_poller *poller, uint32_t i)
+static void end_held(struct fake_poller *poller, uint32_t i, int status)
 {
     uint32_t slot = poller->held[i];
     poller->held[i] = poller->held[--poller->n_held];
-    end_job(poller, slot);
+    end_job(poller, slot, status);
 }
 
-static void end_some(struct fake_poller *poller)
+/* Ends what the test holds when it lets go, what a stream was awaited for when that has come, and
+ * what is cancelled. Returns how many still wait for their streams. */
+static uint32_t end_some(struct fake_poller *poller)
 {
-    if (atomic_exchange(&poller->release, false))
-        while (poller->n_held)
-            end_held(poller, 0);
-    if (poller->shuffle && poller->n_held)
-        end_held(poller, (unsigned)rand_r(&poller->seed) % poller->n_held);
+    bool release = atomic_exchange(&poller->release, false);
+    uint64_t cancel = atomic_load(&poller->cancel);
+    uint32_t waiting = 0;
+    for (uint32_t i = poller->n_held; i-- > 0;) {
+        struct cgm_entry entry;
+        cgm_ring_load_entry(&poller->ring, poller->held[i], 0, &entry);
+        if (entry.ticket == cancel)
+            end_held(poller, i, CGM_CANCELLED);
+        else if (!is_ready(poller, &entry, poller->held[i]))
+            waiting++;
+        else if (release || (entry.deadline_ms != FAKE_HOLD_MS &&
+                             (!poller->shuffle || rand_r(&poller->seed) % 2)))
+            end_held(poller, i, CGM_OK);
+    }
+    if (cancel)
+        atomic_store(&poller->cancel, 0);
+    return waiting;
 }
 
 static void sleep_until_woken(struct fake_poller *poller)
@@ -149,8 +171,9 @@ static void sleep_until_woken(struct fake_poller *poller)
     atomic_store_explicit(&header->sq_need_wakeup, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&header->sq_tail, memory_order_relaxed) == poller->sq_head &&
-        !poller->stop && !poller->release && !(poller->shuffle && poller->n_held) &&
-        poll(&wake, 1, 1000) == 1 && read(poller->wake_fd, &count, sizeof(count)) < 0)
+        !poller->stop && !poller->release && !poller->cancel &&
+        !(poller->shuffle && poller->n_held) && poll(&wake, 1, 1000) == 1 &&
+        read(poller->wake_fd, &count, sizeof(count)) < 0)
         complain(poller, "wake eventfd");
     atomic_store(&header->sq_need_wakeup, 0);
 }
@@ -161,8 +184,7 @@ static void *poller_main(void *argument)
     uint64_t idle_since = now_ns();
     while (!atomic_load_explicit(&poller->stop, memory_order_relaxed)) {
         bool any = accept_all(poller);
-        end_some(poller);
-        if (any)
+        if (end_some(poller) > 0 || any)
             idle_since = now_ns();
         else if (now_ns() - idle_since > poller->spin_ns)
             sleep_until_woken(poller);

@@ -22,6 +22,7 @@ struct fake_poller {
     bool shuffle;
     pthread_t thread;
     atomic_bool stop, release;
+    _Atomic uint64_t cancel; /* a ticket: that job ends with CANCELLED; 0 then */
     unsigned seed;
     uint32_t sq_head;
     _Atomic uint32_t cq_tail; /* also fake_forge_cqe's, while the thread is idle */
