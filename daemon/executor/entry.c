@@ -101,6 +101,8 @@ static int check_range(const char *name, const struct cgm_operand *o, const stru
                           "outside the object's %llu bytes",
                           name, (ull)shape->rows, (ull)shape->cols, (ull)element,
                           (ull)o->offset_bytes, (ull)stride, (ull)memory->mem_bytes);
+    if (shape->rows == 1) /* no second row lies a stride away, however large it is */
+        stride = row;
     *ret_view = (struct cgm_view){.mem = memory->mem,
                                   .offset_bytes = o->offset_bytes,
                                   .rows = shape->rows,

@@ -294,6 +294,43 @@ static void test_fds_run_out(void **state)
     expect_service(scene);
 }
 
+/* ---- entries -----------------------------------------------------------------------------------
+ */
+
+/* A stride that overflows everything, but that no second row uses. */
+static void test_huge_stride_of_one_row(void **state)
+{
+    struct scene *scene = *state;
+    struct client *attacker = &scene->attacker;
+    struct cgm_entry entry = {.ticket = 1, .opcode = CGM_OPCODE_RUN};
+    struct cgm_cqe done;
+    static const int operands[] = {CGM_OPERAND_LHS, CGM_OPERAND_RHS, CGM_OPERAND_OUT};
+    Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
+    Cgm__Submit submit = CGM__SUBMIT__INIT;
+    create.comm = comm_join_all(attacker, "stride", 1);
+    create.op = CGM_OP_GEMM;
+    create.m = create.k = 1;
+    create.n = 4;
+    struct message *reply =
+        client_call(attacker, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, CGM_MSG_PLAN_REPLY);
+    entry.plan = ((Cgm__PlanReply *)reply->body)->id;
+    message_free(reply);
+    for (int i = 0; i < 3; i++) {
+        int fd;
+        uint64_t id = buffer_create(attacker, NULL, PAGE, 0, &fd);
+        entry.operand[operands[i]] =
+            (struct cgm_operand){.id = id, .generation = 1, .row_stride_bytes = 1ull << 62};
+        close(fd);
+    }
+    submit.entry = (ProtobufCBinaryData){sizeof(entry), (uint8_t *)&entry};
+    client_ok(attacker, CGM_MSG_SUBMIT, &submit.base);
+    reply = client_event(attacker, CGM_MSG_COMPLETION);
+    memcpy(&done, ((Cgm__Completion *)reply->body)->cqe.data, sizeof(done));
+    message_free(reply);
+    assert_int_equal(done.status, CGM_OK);
+    expect_service(scene);
+}
+
 /* ---- the executor's one poller -----------------------------------------------------------------
  */
 
@@ -366,6 +403,7 @@ int main(void)
         HOSTILE(test_reader_that_reads_no_fds),
         HOSTILE(test_import_of_a_sparse_giant),
         HOSTILE(test_fds_run_out),
+        HOSTILE(test_huge_stride_of_one_row),
         HOSTILE(test_cancel_of_a_ring_that_never_empties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 #include "daemon/executor/cpu/queue.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -93,6 +94,8 @@ static int thread_start(struct cgm_queue *queue)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&queue->thread, NULL, queue_main, queue);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == EAGAIN) /* the limit of threads */
+        return CGM_NO_MEMORY;
     if (error)
         return cgm_status_of_errno(error);
     snprintf(name, sizeof(name), "cgm-queue-%u", queue->device);
