@@ -1,0 +1,446 @@
+#!/usr/bin/env python3
+"""Times what else there is on the same shapes: the product alone, NCCL alone, one after the other,
+and PyTorch's symmetric-memory operators. One process a GPU, started by this program itself unless
+torch.distributed.run started it.
+
+Every figure is the median of event times, the largest of all ranks; the variants of a shape take
+turns, because a GPU's clock drifts; the data is random, because products of zeros run faster; a
+result that differs from the sequential one is reported as wrong instead of timed."""
+
+import argparse
+import collections
+import datetime
+import json
+import os
+import statistics
+import sys
+
+# Multicast is off on the machines that this is compared on.
+SETTINGS = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+NATIVE = "TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP"  # read by PyTorch at every call
+FLUSH_BYTES = 256 << 20
+HEAD_START_CYCLES = 200000  # the CPU enqueues while the GPU sleeps
+
+# Of the whole product; a rank has N / world for ag and as, K / world for rs and ar.
+Shape = collections.namedtuple("Shape", "name op m n k dtype what")
+SHAPES = [
+    Shape("ag-qkv", "ag_gemm", 8192, 10240, 8192, "bfloat16", "Llama-70B qkv"),
+    Shape("ag-up", "ag_gemm", 8192, 57344, 8192, "bfloat16", "Llama-70B gate and up"),
+    Shape("ag-up-2048", "ag_gemm", 2048, 57344, 8192, "bfloat16", "the same, 2048 rows"),
+    Shape("ag-up-512", "ag_gemm", 512, 57344, 8192, "bfloat16", "the same, 512 rows"),
+    Shape("ag-fc1", "ag_gemm", 4096, 49152, 12288, "bfloat16", "GPT-3 fc1"),
+    Shape("rs-down", "gemm_rs", 8192, 8192, 28672, "bfloat16", "Llama-70B down"),
+    Shape("rs-out", "gemm_rs", 8192, 8192, 8192, "bfloat16", "Llama-70B attention out"),
+    Shape("rs-down-2048", "gemm_rs", 2048, 8192, 28672, "bfloat16", "Llama-70B down, 2048 rows"),
+    Shape("rs-down-512", "gemm_rs", 512, 8192, 28672, "bfloat16", "the same, 512 rows"),
+    Shape("rs-fc2", "gemm_rs", 4096, 12288, 49152, "bfloat16", "GPT-3 fc2"),
+    Shape("ar-4864", "gemm_ar", 4864, 4096, 8256, "float16", "the benchmark's default"),
+    Shape("as-4864", "gemm_as", 4864, 4096, 8256, "float16", "the benchmark's default"),
+    Shape("ar-16K", "ar", 1, 8192, 0, "bfloat16", "16 KiB"),
+    Shape("ar-128K", "ar", 8, 8192, 0, "bfloat16", "128 KiB"),
+    Shape("ar-1M", "ar", 64, 8192, 0, "bfloat16", "1 MiB"),
+    Shape("ar-8M", "ar", 512, 8192, 0, "bfloat16", "8 MiB"),
+]
+
+
+class Ranks:
+    """This process among the others."""
+
+    def __init__(self, torch):
+        import torch.distributed as dist
+        import torch.distributed._symmetric_memory as symmetric
+
+        self.torch, self.dist, self.symmetric = torch, dist, symmetric
+        self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", self.rank)))
+        torch.cuda.set_device(self.device)
+        dist.init_process_group(
+            "nccl", device_id=self.device, timeout=datetime.timedelta(seconds=300)
+        )
+        self.group = dist.group.WORLD.group_name
+        self.flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=self.device)
+        torch.manual_seed(int.from_bytes(os.urandom(4), "little"))
+
+    def random(self, rows, columns, dtype):
+        return self.torch.randn(rows, columns, device=self.device, dtype=getattr(self.torch, dtype))
+
+    def empty(self, rows, columns, dtype):
+        return self.torch.empty(rows, columns, device=self.device, dtype=getattr(self.torch, dtype))
+
+    def largest(self, value):
+        """The largest of all ranks' values."""
+        cell = self.torch.tensor(float(value), device=self.device, dtype=self.torch.float64)
+        self.dist.all_reduce(cell, op=self.dist.ReduceOp.MAX)
+        return cell.item()
+
+
+# ---- variants: name -> a function that does it once and returns the result, or None -------------
+
+
+def native(function):
+    """The same with PyTorch's own kernels, where it has some for the shape."""
+
+    def run():
+        os.environ[NATIVE] = "1"
+        try:
+            return function()
+        finally:
+            del os.environ[NATIVE]
+
+    return run
+
+
+def both(variants, name, function):
+    variants[name] = function
+    variants[name + "_native"] = native(function)
+
+
+def ag_gemm(ranks, shape):
+    torch, dist = ranks.torch, ranks.dist
+    columns = shape.n // ranks.world
+    lhs = ranks.random(shape.m // ranks.world, shape.k, shape.dtype)
+    rhs = ranks.random(shape.k, columns, shape.dtype)
+    gathered = ranks.empty(shape.m, shape.k, shape.dtype)
+    out = ranks.empty(shape.m, columns, shape.dtype)
+
+    def gather():
+        dist.all_gather_into_tensor(gathered, lhs)
+
+    def sequence():
+        gather()
+        return torch.mm(gathered, rhs, out=out)
+
+    def fused():
+        return torch.ops.symm_mem.fused_all_gather_matmul(lhs, [rhs], 0, ranks.group)[1][0]
+
+    variants = {"sequence": sequence, "gemm": lambda: drop(torch.mm(gathered, rhs, out=out))}
+    variants["nccl"] = gather
+    both(variants, "async_tp", fused)
+    return variants
+
+
+def gemm_rs(ranks, shape):
+    torch, dist = ranks.torch, ranks.dist
+    lhs = ranks.random(shape.m, shape.k // ranks.world, shape.dtype)
+    rhs = ranks.random(shape.k // ranks.world, shape.n, shape.dtype)
+    partial = ranks.random(shape.m, shape.n, shape.dtype)
+    out = ranks.empty(shape.m // ranks.world, shape.n, shape.dtype)
+
+    def scatter():
+        dist.reduce_scatter_tensor(out, partial)
+
+    def sequence():
+        torch.mm(lhs, rhs, out=partial)
+        scatter()
+        return out
+
+    def fused():
+        return torch.ops.symm_mem.fused_matmul_reduce_scatter(lhs, rhs, "sum", 0, ranks.group)
+
+    variants = {"sequence": sequence, "gemm": lambda: drop(torch.mm(lhs, rhs, out=partial))}
+    variants["nccl"] = scatter
+    both(variants, "async_tp", fused)
+    return variants
+
+
+def gemm_ar(ranks, shape):
+    torch, dist = ranks.torch, ranks.dist
+    lhs = ranks.random(shape.m, shape.k // ranks.world, shape.dtype)
+    rhs = ranks.random(shape.k // ranks.world, shape.n, shape.dtype)
+    out = ranks.empty(shape.m, shape.n, shape.dtype)
+    other = ranks.random(shape.m, shape.n, shape.dtype)
+
+    def sequence():
+        torch.mm(lhs, rhs, out=out)
+        dist.all_reduce(out)
+        return out
+
+    return {
+        "sequence": sequence,
+        "gemm": lambda: drop(torch.mm(lhs, rhs, out=out)),
+        "nccl": lambda: drop(dist.all_reduce(other, op=dist.ReduceOp.AVG)),
+    }
+
+
+def gemm_as(ranks, shape):
+    torch, dist = ranks.torch, ranks.dist
+    columns = shape.n // ranks.world
+    lhs = ranks.random(shape.m, shape.k, shape.dtype)
+    rhs = ranks.random(shape.k, columns, shape.dtype)
+    own = ranks.random(shape.m, columns, shape.dtype)
+    out = ranks.empty(shape.m * ranks.world, columns, shape.dtype)
+
+    def gather():
+        dist.all_gather_into_tensor(out, own)
+
+    def sequence():
+        torch.mm(lhs, rhs, out=own)
+        gather()
+        return out
+
+    return {
+        "sequence": sequence,
+        "gemm": lambda: drop(torch.mm(lhs, rhs, out=own)),
+        "nccl": gather,
+    }
+
+
+def all_reduce(ranks, shape):
+    dist, operators = ranks.dist, ranks.torch.ops.symm_mem
+    kept = ranks.random(shape.m, shape.n, shape.dtype)
+    data = kept.clone()
+    shared = ranks.symmetric.empty(
+        shape.m, shape.n, device=ranks.device, dtype=getattr(ranks.torch, shape.dtype)
+    )
+    ranks.symmetric.rendezvous(shared, ranks.group)
+
+    # All begin with the same data, or what is summed in place again and again would overflow.
+    def renewed(target, function):
+        function.prepare = lambda: target.copy_(kept)
+        return function
+
+    def nccl():
+        dist.all_reduce(data)
+        return data
+
+    return {
+        "sequence": renewed(data, nccl),
+        "one_shot": renewed(
+            shared, lambda: operators.one_shot_all_reduce(shared, "sum", ranks.group)
+        ),
+        "two_shot": renewed(
+            shared, lambda: operators.two_shot_all_reduce_(shared, "sum", ranks.group)
+        ),
+    }
+
+
+OPERATIONS = {
+    "ag_gemm": ag_gemm,
+    "gemm_rs": gemm_rs,
+    "gemm_ar": gemm_ar,
+    "gemm_as": gemm_as,
+    "ar": all_reduce,
+}
+
+
+def drop(_):
+    """Of a variant whose result is none of the whole operation."""
+    return None
+
+
+# ---- measuring ----------------------------------------------------------------------------------
+
+
+def differs(result, expected):
+    """True when it is not the same up to what another order of additions does."""
+    if result is None or expected is None:
+        return False
+    if result.shape != expected.shape:
+        return True
+    left, right = result.float(), expected.float()
+    scale = right.abs().max().clamp(min=1e-6)
+    return not bool(((left - right).abs().max() / scale <= 0.02).item())
+
+
+def try_variants(ranks, variants):
+    """Runs each once; those that work on all ranks, and why the others do not."""
+    works, refused = {}, {}
+    expected = None
+    for name, function in variants.items():
+        why = ""
+        try:
+            prepare(function)
+            result = function()
+            ranks.torch.cuda.synchronize()
+            if name == "sequence":
+                expected = None if result is None else result.clone()
+            elif differs(result, expected):
+                why = "its result is wrong"
+        except Exception as error:  # whatever a version of PyTorch does not have
+            why = repr(error)[:300]
+        if ranks.largest(bool(why)):
+            refused[name] = why or "it fails on another rank"
+        else:
+            works[name] = function
+    return works, refused
+
+
+def prepare(function):
+    """What belongs to a turn and is not timed."""
+    if hasattr(function, "prepare"):
+        function.prepare()
+
+
+def time_once(ranks, function):
+    """Microseconds on this rank, all ranks begin together and find no data in the cache."""
+    torch = ranks.torch
+    begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+    prepare(function)
+    ranks.flush.zero_()
+    ranks.dist.barrier()
+    torch.cuda.synchronize()
+    torch.cuda._sleep(HEAD_START_CYCLES)
+    begin.record()
+    function()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3
+
+
+def measure(ranks, variants, iters, warmup):
+    times = {name: [] for name in variants}
+    for turn in range(warmup + iters):
+        for name, function in variants.items():
+            micros = time_once(ranks, function)
+            if turn >= warmup:
+                times[name].append(micros)
+    return {name: round(ranks.largest(statistics.median(t)), 1) for name, t in times.items()}
+
+
+def run_shape(ranks, shape, options):
+    row = {**shape._asdict(), "us": {}, "refused": {}}
+    ranks.torch.cuda.empty_cache()
+    try:
+        variants = OPERATIONS[shape.op](ranks, shape)
+    except Exception as error:
+        row["refused"]["all"] = repr(error)[:300]
+        return row
+    works, row["refused"] = try_variants(ranks, variants)
+    row["us"] = measure(ranks, works, options.iters, options.warmup)
+    parts = {"gemm", "nccl"} if shape.op != "ar" else set()
+    whole = {name: us for name, us in row["us"].items() if name not in parts}
+    row["best"] = min(whole, key=whole.get) if whole else None
+    return row
+
+
+# ---- what it ran on, and the report -------------------------------------------------------------
+
+
+def driver_release():
+    try:
+        with open("/proc/driver/nvidia/version", encoding="ascii", errors="replace") as file:
+            words = file.readline().split()
+    except OSError:
+        return None
+    return next((word for word in words if word[0].isdigit() and "." in word), None)
+
+
+def describe(torch, world):
+    return {
+        "version": 1,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+        "driver": driver_release(),
+        "gpu": torch.cuda.get_device_name(),
+        "world_size": world,
+        "environment": {name: os.environ[name] for name in SETTINGS},
+    }
+
+
+def print_row(row, file):
+    times = "  ".join(f"{name} {us:.1f}" for name, us in row["us"].items())
+    print(f"{row['name']:13} {row['op']:8} {times}  best {row.get('best')}", file=file,
+          flush=True)
+    for name, why in row["refused"].items():
+        print(f"{'':13} {name}: {why}", file=file, flush=True)
+
+
+def write(path, report):
+    text = json.dumps(report, indent=1) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def run(options):
+    import torch
+
+    ranks = Ranks(torch)
+    report = {**describe(torch, ranks.world), "iters": options.iters, "rows": []}
+    table = sys.stderr if options.output_file == "-" else sys.stdout
+    if ranks.rank == 0:
+        print("  ".join(f"{key} {report[key]}" for key in
+                        ("date", "torch", "cuda", "nccl", "driver", "gpu", "world_size")),
+              file=table)
+        print("medians in us, the largest of all ranks", file=table, flush=True)
+    for shape in options.shapes:
+        row = run_shape(ranks, shape, options)
+        report["rows"].append(row)
+        if ranks.rank == 0:
+            print_row(row, table)
+    if ranks.rank == 0 and options.output_file:
+        write(options.output_file, report)
+    ranks.dist.destroy_process_group()
+
+
+# ---- command line -------------------------------------------------------------------------------
+
+
+def find_shapes(text):
+    known = {shape.name: shape for shape in SHAPES}
+    names = list(known) if text == "all" else text.split(",")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(unknown)}: no such shape; there are: all, {', '.join(known)}"
+        )
+    return [known[name] for name in names]
+
+
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: it must be at least 1")
+    return number
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shapes", type=find_shapes, default=SHAPES, metavar="NAME,...",
+                        help="which rows of the table; default all; see --list")
+    parser.add_argument("--iters", type=positive, default=20, help="timed turns; default 20")
+    parser.add_argument("--warmup", type=positive, default=5, help="turns before; default 5")
+    parser.add_argument("--world", type=positive, help="processes to start; default: the GPUs")
+    parser.add_argument("--output-file", metavar="FILE", help="write JSON; - for standard output")
+    parser.add_argument("--list", action="store_true", help="print the table of shapes and end")
+    return parser.parse_args(arguments)
+
+
+def start_ranks(options, arguments):
+    try:
+        import torch
+    except ImportError:
+        sys.exit("peers.py: PyTorch is not installed; try: pip install torch")
+    world = options.world or torch.cuda.device_count()
+    if world < 1 or world > torch.cuda.device_count():
+        sys.exit(f"peers.py: {options.world or 'one or more'} GPUs are needed, "
+                 f"{torch.cuda.device_count()} are here")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+               f"--nproc-per-node={world}", os.path.abspath(__file__), *arguments]
+    os.execv(sys.executable, command)
+
+
+def main(arguments):
+    options = parse(arguments)
+    if options.list:
+        for shape in SHAPES:
+            print(f"{shape.name:13} {shape.op:8} M {shape.m:5} N {shape.n:6} K {shape.k:6} "
+                  f"{shape.dtype:9} {shape.what}")
+        return
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    os.environ.pop(NATIVE, None)
+    if "RANK" in os.environ:
+        run(options)
+    else:
+        start_ranks(options, arguments)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
