@@ -458,6 +458,20 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
 int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job *job, void *stream,
                               uint64_t *ret_ticket);
 
+#define COMMGEMM_STREAM_JOBS_MAX 64
+struct commgemm_stream_job {
+    commgemm_client *client;
+    const struct commgemm_job *job;
+    void *stream;
+    uint64_t ticket; /* set on success */
+};
+/* Several jobs, of one client or of several, all or none: for a process that holds several ranks of
+ * a comm on one GPU, on a stream each. Every stream says that it has come before the first one
+ * waits, so that it does not matter whether the streams share a hardware queue, as they do with
+ * CUDA_DEVICE_MAX_CONNECTIONS=1. Submitted one by one, the first rank's wait may then hold up the
+ * streams of the others, and READY_TIMEOUT names them. 1 to COMMGEMM_STREAM_JOBS_MAX jobs. */
+int commgemm_submit_on_streams(struct commgemm_stream_job *jobs, uint32_t n_jobs);
+
 struct commgemm_phase {
     uint64_t begin_ns, end_ns; /* since the launch */
     int kind;                  /* commgemm_phase_name() */

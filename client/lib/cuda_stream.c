@@ -4,7 +4,8 @@
  * Order. The entry is pushed first, which changes nothing yet: nobody launches a job whose ready
  * word is behind its ticket. So tickets reach the ring in order without a lock held across calls
  * of the driver, which may block in a full launch queue until a job ends: the watcher thread, which
- * ends jobs, must get the lock of the jobs then.
+ * ends jobs, must get the lock of the jobs then. Of several jobs all ready words are written before
+ * the first wait: streams that share a hardware queue run in one order.
  *
  * No stream waits for ever. A ring that dies is scanned (cgm_ring_kill): the scan either finds the
  * pushed ticket, whether the wait is enqueued by then or not, or the push sees that the ring is
@@ -14,6 +15,7 @@
  * is for.
  */
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "client/lib/cuda_timeline.h"
 #include "client/lib/submit.h"
@@ -21,18 +23,23 @@
 /* cuda.h: CU_STREAM_WRITE_VALUE_DEFAULT orders the write behind all that the stream did before. */
 enum { WRITE_DEFAULT = 0, WAIT_GEQ = 0, CAPTURE_NONE = 0 };
 
-/* What the stream must know of a job; the slot itself may be another's by then. */
-struct pushed {
-    struct cgm_slot *slot;
+/* One job on its way. The stream's part needs no slot, which may be another's by then. */
+struct part {
+    commgemm_client *client;
+    void *stream;
+    struct cgm_cuda_context context;
+    bool is_pushed, is_written;
+    struct cgm_slot *slot; /* held from push to let_go or end_job */
     uint64_t ticket, entry_ticket;
     uint64_t ready, done; /* device addresses */
 };
 
-static int check_stream(const commgemm_client *client, void *stream,
-                        const struct cgm_cuda_driver *driver)
+static int check_stream(const struct part *part)
 {
+    const struct cgm_cuda_driver *driver = part->context.driver;
+    void *stream = part->stream;
     int state = CAPTURE_NONE;
-    if (client->no_ring)
+    if (part->client->no_ring)
         return cgm_fail(CGM_NOT_SUPPORTED,
                         "no_ring is 1; a stream needs the ring: connect with no_ring 0");
     int result = driver->stream_capturing(stream, &state);
@@ -47,25 +54,22 @@ static int check_stream(const commgemm_client *client, void *stream,
     return CGM_OK;
 }
 
-/* The slot is held, so that nobody else reaps it before the stream has its part. */
-static int push(commgemm_client *client, const struct commgemm_job *job,
-                const struct cgm_cuda_context *context, struct pushed *ret_pushed)
+static int push(struct part *part, const struct commgemm_job *job)
 {
-    struct cgm_jobs *jobs = &client->jobs;
+    struct cgm_jobs *jobs = &part->client->jobs;
     struct cgm_slot *slot;
     cgm_jobs_lock(jobs);
-    int status = cgm_cuda_timelines_open(&client->timelines, jobs, context);
+    int status = cgm_cuda_timelines_open(&part->client->timelines, jobs, &part->context);
     if (status == CGM_OK)
         status = cgm_submit_take(jobs, job, &slot);
     if (status == CGM_OK) {
         const struct cgm_cuda_timeline *timeline = slot->lane->timeline;
-        *ret_pushed = (struct pushed){
-            .slot = slot,
-            .ticket = slot->ticket,
-            .entry_ticket = slot->entry_ticket,
-            .ready = timeline->ready + slot->index * sizeof(uint64_t),
-            .done = timeline->done + slot->index * sizeof(struct cgm_done),
-        };
+        part->slot = slot;
+        part->ticket = slot->ticket;
+        part->entry_ticket = slot->entry_ticket;
+        part->ready = timeline->ready + slot->index * sizeof(uint64_t);
+        part->done = timeline->done + slot->index * sizeof(struct cgm_done);
+        part->is_pushed = true;
         slot->on_stream = true;
         cgm_jobs_hold(slot);
         cgm_submit_push(jobs, slot, job);
@@ -76,12 +80,12 @@ static int push(commgemm_client *client, const struct commgemm_job *job,
 _Static_assert(offsetof(struct cgm_done, ticket) == 0, "streams wait for the ticket");
 
 /* Lets go of the slot, unless a thread that guessed the ticket has taken it. */
-static void let_go(struct cgm_jobs *jobs, const struct pushed *pushed, bool is_written)
+static void let_go(const struct part *part)
 {
-    struct cgm_slot *slot = pushed->slot;
+    struct cgm_jobs *jobs = &part->client->jobs;
+    struct cgm_slot *slot = part->slot;
     cgm_jobs_lock(jobs);
-    if (cgm_jobs_find(jobs, pushed->ticket) == slot) {
-        slot->on_stream = is_written;
+    if (cgm_jobs_find(jobs, part->ticket) == slot) {
         cgm_jobs_unhold(jobs, slot);
         cgm_jobs_settle(jobs, slot);
     }
@@ -91,19 +95,19 @@ static void let_go(struct cgm_jobs *jobs, const struct pushed *pushed, bool is_w
 /* The stream did not take its part, and the caller gets no ticket: the job must be over when this
  * returns. It is cancelled on all ranks; one that was launched meanwhile ends by itself. Where not
  * even that can be said, the deadlines of the daemon end it. */
-static void end_job(commgemm_client *client, const struct pushed *pushed, bool is_written)
+static void end_job(const struct part *part)
 {
-    struct cgm_jobs *jobs = &client->jobs;
+    struct cgm_jobs *jobs = &part->client->jobs;
     struct cgm_slot *slot;
     cgm_jobs_lock(jobs);
-    if (cgm_jobs_find(jobs, pushed->ticket) == pushed->slot)
-        pushed->slot->on_stream = is_written;
+    if (cgm_jobs_find(jobs, part->ticket) == part->slot)
+        part->slot->on_stream = part->is_written;
     cgm_jobs_unlock(jobs);
-    bool ends = commgemm_cancel(client, pushed->ticket) == CGM_OK;
+    bool ends = commgemm_cancel(part->client, part->ticket) == CGM_OK;
     cgm_jobs_lock(jobs);
-    if (cgm_jobs_wait(jobs, pushed->ticket, ends ? -1 : 0, &slot) == CGM_OK) {
+    if (cgm_jobs_wait(jobs, part->ticket, ends ? -1 : 0, &slot) == CGM_OK) {
         cgm_jobs_release(jobs, slot);
-    } else if ((slot = cgm_jobs_find(jobs, pushed->ticket))) {
+    } else if ((slot = cgm_jobs_find(jobs, part->ticket))) {
         if (!slot->detached)
             cgm_jobs_detach(jobs, slot);
         cgm_jobs_unhold(jobs, slot);
@@ -111,55 +115,118 @@ static void end_job(commgemm_client *client, const struct pushed *pushed, bool i
     cgm_jobs_unlock(jobs);
 }
 
-static int fail_stream(const struct cgm_cuda_driver *driver, const char *call, int result,
-                       void *stream, const struct pushed *pushed)
-{
-    return cgm_fail(cgm_cuda_status(result), "stream is %p; %s: %s; job %llu was cancelled", stream,
-                    call, cgm_cuda_error_name(driver, result), (unsigned long long)pushed->ticket);
-}
+/* ---- the three steps, each of all jobs before the next -----------------------------------------
+ */
 
-static int enqueue(commgemm_client *client, const struct cgm_cuda_driver *driver, void *stream,
-                   const struct pushed *pushed)
+static int step_push(struct part *part, const struct commgemm_job *job)
 {
-    int result = driver->stream_write(stream, pushed->ready, pushed->entry_ticket, WRITE_DEFAULT);
-    if (result != CGM_CUDA_SUCCESS) {
-        end_job(client, pushed, false);
-        return fail_stream(driver, "cuStreamWriteValue64", result, stream, pushed);
-    }
-    result = driver->stream_wait(stream, pushed->done, pushed->entry_ticket, WAIT_GEQ);
-    if (result != CGM_CUDA_SUCCESS) {
-        end_job(client, pushed, true);
-        return fail_stream(driver, "cuStreamWaitValue64", result, stream, pushed);
-    }
-    let_go(&client->jobs, pushed, true);
-    return CGM_OK;
-}
-
-static int submit(commgemm_client *client, const struct commgemm_job *job, void *stream,
-                  const struct cgm_cuda_context *context, uint64_t *ret_ticket)
-{
-    struct pushed pushed;
-    int status = check_stream(client, stream, context->driver);
+    int status = cgm_cuda_context_of_stream(part->stream, &part->context);
+    if (status != CGM_OK)
+        return status;
+    status = check_stream(part);
     if (status == CGM_OK)
-        status = push(client, job, context, &pushed);
-    if (status == CGM_OK)
-        status = enqueue(client, context->driver, stream, &pushed);
-    if (status == CGM_OK)
-        *ret_ticket = pushed.ticket;
+        status = push(part, job);
+    cgm_cuda_context_leave(&part->context);
     return status;
+}
+
+/* A stream's call in the stream's context. */
+static int call(struct part *part, const char *name,
+                int (*enqueue)(void *stream, uint64_t address, uint64_t value, unsigned flags),
+                uint64_t address, unsigned flags)
+{
+    struct cgm_cuda_context entered;
+    int status = cgm_cuda_context_enter(part->context.context, &entered);
+    if (status != CGM_OK)
+        return status;
+    int result = enqueue(part->stream, address, part->entry_ticket, flags);
+    cgm_cuda_context_leave(&entered);
+    if (result == CGM_CUDA_SUCCESS)
+        return CGM_OK;
+    return cgm_fail(cgm_cuda_status(result), "stream is %p; %s: %s; job %llu was cancelled",
+                    part->stream, name, cgm_cuda_error_name(entered.driver, result),
+                    (unsigned long long)part->ticket);
+}
+
+static int step_write(struct part *part)
+{
+    int status = call(part, "cuStreamWriteValue64", part->context.driver->stream_write, part->ready,
+                      WRITE_DEFAULT);
+    part->is_written = status == CGM_OK;
+    return status;
+}
+
+static int step_wait(struct part *part)
+{
+    return call(part, "cuStreamWaitValue64", part->context.driver->stream_wait, part->done,
+                WAIT_GEQ);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------
+ */
+
+/* Ends what was pushed; keeps the detail of the failure. */
+static int fail_all(const struct part *parts, uint32_t n, int status)
+{
+    char detail[CGM_ERROR_BYTES];
+    snprintf(detail, sizeof(detail), "%s", commgemm_last_error());
+    for (uint32_t i = 0; i < n; i++)
+        if (parts[i].is_pushed)
+            end_job(&parts[i]);
+    return cgm_fail(status, "%s", detail);
+}
+
+static int submit_all(struct part *parts, const struct commgemm_stream_job *jobs, uint32_t n)
+{
+    struct commgemm_job copy;
+    const struct commgemm_job *job;
+    int status = CGM_OK;
+    for (uint32_t i = 0; i < n && status == CGM_OK; i++) {
+        parts[i] = (struct part){.client = jobs[i].client, .stream = jobs[i].stream};
+        status = cgm_submit_check(jobs[i].client, jobs[i].job, &jobs[i].ticket, &copy, &job);
+        if (status == CGM_OK)
+            status = step_push(&parts[i], job);
+    }
+    for (uint32_t i = 0; i < n && status == CGM_OK; i++)
+        status = step_write(&parts[i]);
+    for (uint32_t i = 0; i < n && status == CGM_OK; i++)
+        status = step_wait(&parts[i]);
+    return status;
+}
+
+int commgemm_submit_on_streams(struct commgemm_stream_job *jobs, uint32_t n_jobs)
+{
+    struct part parts[COMMGEMM_STREAM_JOBS_MAX] = {{.is_pushed = false}};
+    int status = cgm_check_pointer(jobs, "jobs");
+    if (status != CGM_OK)
+        return status;
+    if (n_jobs == 0 || n_jobs > COMMGEMM_STREAM_JOBS_MAX)
+        return cgm_fail(CGM_INVALID_ARGUMENT, "n_jobs is %u; it must be 1 to %d", n_jobs,
+                        COMMGEMM_STREAM_JOBS_MAX);
+    status = submit_all(parts, jobs, n_jobs);
+    if (status != CGM_OK)
+        return fail_all(parts, n_jobs, status);
+    for (uint32_t i = 0; i < n_jobs; i++) {
+        let_go(&parts[i]);
+        jobs[i].ticket = parts[i].ticket;
+    }
+    return CGM_OK;
 }
 
 int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job *job, void *stream,
                               uint64_t *ret_ticket)
 {
-    struct cgm_cuda_context context;
-    struct commgemm_job copy;
-    int status = cgm_submit_check(client, job, ret_ticket, &copy, &job);
+    struct commgemm_stream_job one = {.client = client, .job = job, .stream = stream};
+    struct part part = {.is_pushed = false};
+    int status = cgm_check_client(client);
     if (status == CGM_OK)
-        status = cgm_cuda_context_of_stream(stream, &context);
+        status = cgm_check_pointer(ret_ticket, "ret_ticket");
     if (status != CGM_OK)
         return status;
-    status = submit(client, job, stream, &context, ret_ticket);
-    cgm_cuda_context_leave(&context);
-    return status;
+    status = submit_all(&part, &one, 1);
+    if (status != CGM_OK)
+        return fail_all(&part, 1, status);
+    let_go(&part);
+    *ret_ticket = part.ticket;
+    return CGM_OK;
 }

@@ -163,6 +163,62 @@ static void test_streams_do_not_wait_for_each_other(void **state)
     fake_stream_free(other);
 }
 
+/* One queue for all streams: a wait holds up whatever was put in behind it. */
+static void test_streams_that_share_a_queue(void **state)
+{
+    struct streams s;
+    struct fixture other;
+    struct commgemm_job job = noop(0, 0);
+    (void)state;
+    streams_open(&s, NULL, 8, 0);
+    fixture_open(&other, NULL, 8, 0, 20000);
+    for (int i = 0; i < 50; i++) {
+        struct commgemm_stream_job jobs[] = {
+            {.client = s.f.client, .job = &job, .stream = s.stream},
+            {.client = other.client, .job = &job, .stream = s.stream},
+            {.client = s.f.client, .job = &job, .stream = s.stream},
+        };
+        job.deadline_ms = i % 2 ? FAKE_HOLD_MS : 0;
+        assert_ok(commgemm_submit_on_streams(jobs, 3));
+        while (!fake_stream_is_done(s.stream, 1)) {
+            fake_release(s.f.fake);
+            fake_release(other.fake);
+        }
+        assert_int_equal(jobs[2].ticket, jobs[0].ticket + 1);
+        assert_int_equal(status_of(&s, jobs[0].ticket), COMMGEMM_OK);
+        assert_int_equal(status_of(&s, jobs[2].ticket), COMMGEMM_OK);
+        assert_ok(commgemm_wait(other.client, jobs[1].ticket, BOUND_MS, NULL));
+    }
+    fixture_close(&other);
+    streams_close(&s);
+}
+
+/* All or none, whichever call fails. */
+static void test_several_jobs_fail_together(void **state)
+{
+    struct streams s;
+    struct commgemm_job job = noop(0, 0);
+    (void)state;
+    streams_open(&s, NULL, 4, 0);
+    for (int i = 0; i < 12; i++) {
+        struct commgemm_stream_job jobs[3];
+        for (int k = 0; k < 3; k++)
+            jobs[k] = (struct commgemm_stream_job){s.f.client, &job, s.stream, 99};
+        fake_cuda_fail(i % 2 ? FAKE_WAIT : FAKE_WRITE, 719, i / 2 % 3);
+        assert_refused(commgemm_submit_on_streams(jobs, 3), COMMGEMM_GPU_LOST, "cuStreamW");
+        assert_int_equal(jobs[0].ticket, 99);
+        assert_released(s.stream);
+        jobs[2].job = NULL;
+        assert_refused(commgemm_submit_on_streams(jobs, 3), COMMGEMM_INVALID_ARGUMENT, "job is");
+    }
+    assert_refused(commgemm_submit_on_streams(NULL, 1), COMMGEMM_INVALID_ARGUMENT, "jobs is NULL");
+    struct commgemm_stream_job none;
+    assert_refused(commgemm_submit_on_streams(&none, 0), COMMGEMM_INVALID_ARGUMENT, "n_jobs is 0");
+    for (int i = 0; i < 4; i++)
+        submit_ok(&s, s.stream, 0);
+    streams_close(&s);
+}
+
 /* ---- failures of the driver -------------------------------------------------------------------
  */
 
@@ -538,6 +594,8 @@ int main(void)
         cmocka_unit_test(test_wrong_streams),
         cmocka_unit_test(test_jobs_keep_the_stream_s_order),
         cmocka_unit_test(test_streams_do_not_wait_for_each_other),
+        cmocka_unit_test(test_streams_that_share_a_queue),
+        cmocka_unit_test(test_several_jobs_fail_together),
         cmocka_unit_test(test_a_failed_write_cancels_the_job),
         cmocka_unit_test(test_a_failed_wait_cancels_the_job),
         cmocka_unit_test(test_a_failed_write_without_a_cancel),
