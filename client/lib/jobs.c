@@ -375,8 +375,12 @@ int cgm_jobs_ready(struct cgm_jobs *jobs)
         return cgm_fail(CGM_DAEMON_LOST, "the daemon closed the connection");
     if (!jobs->lane)
         return cgm_fail(CGM_NO_EXECUTOR, "no executor has served this session yet");
-    if (cgm_lane_dead(jobs->lane))
+    int dead = cgm_lane_dead(jobs->lane);
+    if (dead)
         cgm_jobs_collect(jobs);
+    /* The ring may tell it before the socket hangs up. */
+    if (dead == CGM_DAEMON_LOST)
+        return cgm_fail(CGM_DAEMON_LOST, "the daemon closed the connection");
     if (jobs->lane->buried)
         return cgm_fail(CGM_EXECUTOR_LOST, "executor %llu has ended; there is no new one yet",
                         (unsigned long long)jobs->lane->life);
