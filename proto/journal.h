@@ -20,6 +20,16 @@ struct cgm_journal {
     _Atomic uint32_t writers[CGM_JOURNAL_BUFFERS];
     /* Highest number that any rank submitted in comm i. At death all numbers up to it are burnt. */
     _Atomic uint64_t comm_high[CGM_JOURNAL_COMMS];
+    /* Jobs of all executors so far. What was accepted and neither done nor failed at death is lost,
+     * and the broker counts it as failed. Launches count every rank. */
+    _Atomic uint64_t jobs_accepted, jobs_launched, jobs_done, jobs_failed;
 };
+
+/* For the one who writes a counter: cheaper than an atomic addition. */
+static inline void cgm_journal_count(_Atomic uint64_t *counter, uint64_t more)
+{
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, value + more, memory_order_relaxed);
+}
 
 #endif

@@ -140,6 +140,8 @@ static void journal_read_and_clear(struct cgm_broker *broker)
     struct cgm_journal *journal = broker->executor.journal;
     cgm_buffer_note_tainted(broker);
     cgm_comm_note_burnt(broker);
+    uint64_t ended = atomic_load(&journal->jobs_done) + atomic_load(&journal->jobs_failed);
+    cgm_journal_count(&journal->jobs_failed, atomic_load(&journal->jobs_accepted) - ended);
     memset((void *)journal->writers, 0, sizeof(journal->writers));
     memset((void *)journal->comm_high, 0, sizeof(journal->comm_high));
 }

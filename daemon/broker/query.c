@@ -177,8 +177,8 @@ static void import_row(const void *object, struct cgm_rows *rows)
 static void status_row(const struct cgm_broker *broker, struct cgm_rows *rows)
 {
     /* The executor's, when it answers. */
-    static const char *const counters[] = {"jobs_launched", "jobs_done", "jobs_failed",
-                                           "allocations",   "syscalls",  "poller_sleeps"};
+    static const char *const counters[] = {"allocations", "syscalls", "poller_sleeps"};
+    const struct cgm_journal *journal = broker->executor.journal;
     const struct cgm_executor *executor = &broker->executor;
     char *warnings = cgm_doctor_warnings(broker);
     bool ready = cgm_executor_is_ready(executor);
@@ -201,6 +201,9 @@ static void status_row(const struct cgm_broker *broker, struct cgm_rows *rows)
     cgm_rows_number(rows, "plans", broker->plans.count);
     cgm_rows_number(rows, "imports", broker->imports.count);
     cgm_rows_bool(rows, "draining", broker->draining);
+    cgm_rows_number(rows, "jobs_launched", atomic_load(&journal->jobs_launched));
+    cgm_rows_number(rows, "jobs_done", atomic_load(&journal->jobs_done));
+    cgm_rows_number(rows, "jobs_failed", atomic_load(&journal->jobs_failed));
     for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
         cgm_rows_number(rows, counters[i], 0);
     cgm_rows_json(rows, "warnings", warnings ? warnings : "[]");

@@ -69,9 +69,8 @@ static void complete_on_socket(struct cgm_endpoint *endpoint, uint64_t ticket, u
 static void complete(struct cgm_endpoint *endpoint, uint64_t ticket, uint32_t slot,
                      uint64_t comm_number, const struct cgm_outcome *outcome)
 {
-    struct cgm_poller_counters *counters = &endpoint->poller->counters;
-    counters->jobs_done += outcome->status == CGM_OK;
-    counters->jobs_failed += outcome->status != CGM_OK;
+    struct cgm_journal *journal = endpoint->poller->executor->journal;
+    cgm_journal_count(outcome->status == CGM_OK ? &journal->jobs_done : &journal->jobs_failed, 1);
     if (endpoint->ring.header)
         complete_on_ring(endpoint, ticket, slot, comm_number, outcome);
     else
@@ -204,6 +203,7 @@ static bool take_entry(struct cgm_endpoint *endpoint, uint32_t slot, uint64_t no
     }
     endpoint->last_ticket = entry.ticket;
     endpoint->accepted++;
+    cgm_journal_count(&endpoint->poller->executor->journal->jobs_accepted, 1);
     if (entry.opcode == CGM_OPCODE_NOOP) {
         accept_noop(endpoint, &entry, slot, now_ns);
         return true;
@@ -285,6 +285,7 @@ void cgm_endpoint_on_submit(struct cgm_request *request)
         return;
     }
     endpoint->last_ticket = entry.ticket;
+    cgm_journal_count(&endpoint->poller->executor->journal->jobs_accepted, 1);
     cgm_request_ok(request);
     if (entry.opcode == CGM_OPCODE_NOOP)
         accept_noop(endpoint, &entry, 0, cgm_now_ns());

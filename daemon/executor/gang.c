@@ -194,7 +194,7 @@ static void gang_launch(struct cgm_gang *gang, uint64_t now_ns)
     }
     gang->state = CGM_GANG_RUNNING;
     gang->launch_ns = now_ns;
-    gang->comm->poller->counters.jobs_launched += gang->n_expected;
+    cgm_journal_count(&gang->comm->poller->executor->journal->jobs_launched, gang->n_expected);
     each_written(gang, begin_write);
     gang_fly(gang, gang->opcode == CGM_OPCODE_COPY_IN ? CGM_FLIGHT_COPY_IN : CGM_FLIGHT_RUN,
              now_ns);

@@ -22,6 +22,10 @@
 /* Where a device's flags wake nobody, the end of a job is polled for this long before a sleep. */
 #define SPIN_WITH_FLIGHTS_NS 20000000ull
 
+/* Lists that only time or a stream's write moves on are looked through no more often than this for
+ * each of their members: whatever one client leaves lying, the others keep most of the poller. */
+#define LOOK_NS_PER_MEMBER 50u
+
 /* ---- being told ----------------------------------------------------------------------------- */
 
 void cgm_poller_wake(struct cgm_poller *poller)
@@ -110,12 +114,14 @@ static bool round_rings(struct cgm_poller *poller, uint64_t now_ns)
     return busy;
 }
 
-static bool round_noops(struct cgm_poller *poller)
+static bool round_noops(struct cgm_poller *poller, uint64_t now_ns)
 {
     bool busy = false;
     struct cgm_job **link = &poller->idle_noops;
+    poller->next_noops_look_ns = now_ns;
     while (*link) {
         struct cgm_job *job = *link;
+        poller->next_noops_look_ns += LOOK_NS_PER_MEMBER;
         if (!cgm_job_is_ready(job)) {
             link = &job->next;
             continue;
@@ -134,9 +140,11 @@ static bool round_gangs(struct cgm_poller *poller, uint64_t now_ns)
     struct cgm_gang *next;
     if (look)
         poller->next_deadline_look_ns = now_ns + DEADLINE_LOOK_NS;
+    poller->next_gangs_look_ns = now_ns;
     for (struct cgm_gang *gang = poller->gangs; gang; gang = next) {
         next = gang->next;
         busy |= cgm_gang_step(gang, now_ns, look);
+        poller->next_gangs_look_ns += LOOK_NS_PER_MEMBER;
     }
     return busy;
 }
@@ -146,9 +154,9 @@ static bool poller_round(struct cgm_poller *poller)
     uint64_t now_ns = cgm_now_ns();
     bool busy = cgm_task_list_run(&poller->inbox);
     busy |= round_rings(poller, now_ns);
-    if (poller->idle_noops)
-        busy |= round_noops(poller);
-    if (poller->gangs)
+    if (poller->idle_noops && now_ns >= poller->next_noops_look_ns)
+        busy |= round_noops(poller, now_ns);
+    if (poller->gangs && now_ns >= poller->next_gangs_look_ns)
         busy |= round_gangs(poller, now_ns);
     if (poller->warming)
         busy |= cgm_plan_step_warming(poller);

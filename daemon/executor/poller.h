@@ -21,7 +21,6 @@ struct cgm_request;
 struct cgm_quiet;
 
 struct cgm_poller_counters {
-    uint64_t jobs_launched, jobs_done, jobs_failed;
     uint64_t sleeps, syscalls; /* made by the poller; none while it is awake */
     uint64_t allocations;      /* on the way of jobs; none in a steady state */
 };
@@ -41,7 +40,7 @@ struct cgm_poller {
     struct cgm_quiet *quiet_first; /* see quiet.h; the first one runs when quiet_runs */
     bool quiet_runs;
     _Atomic uint32_t enqueuing; /* parts of launches that device threads still have to enqueue */
-    uint64_t next_deadline_look_ns;
+    uint64_t next_deadline_look_ns, next_noops_look_ns, next_gangs_look_ns;
     struct cgm_request *shutdown; /* answered when nothing runs any more */
     struct cgm_poller_counters counters;
 };

@@ -77,9 +77,6 @@ static void query_status(struct page *page, struct cgm_poller *poller)
     struct cgm_executor *executor = poller->executor;
     Cgm__Row *row = page_row(page);
     row_add(page, row, "devices", "%u", executor->n_devices);
-    row_add(page, row, "jobs_launched", "%llu", (ull)c->jobs_launched);
-    row_add(page, row, "jobs_done", "%llu", (ull)c->jobs_done);
-    row_add(page, row, "jobs_failed", "%llu", (ull)c->jobs_failed);
     row_add(page, row, "allocations", "%llu",
             (ull)(c->allocations + executor->ops->allocations(executor->backend)));
     row_add(page, row, "syscalls", "%llu", (ull)c->syscalls);

@@ -177,13 +177,18 @@ static void run_right(struct pair *pair)
     }
 }
 
-static pid_t executor_pid(const struct daemon *daemon)
+static uint64_t status_of(const struct daemon *daemon, const char *key)
 {
     struct client client;
     client_open(&client, daemon);
-    pid_t pid = (pid_t)status_number(&client, "executor_pid");
+    uint64_t number = status_number(&client, key);
     client_close(&client);
-    return pid;
+    return number;
+}
+
+static pid_t executor_pid(const struct daemon *daemon)
+{
+    return (pid_t)status_of(daemon, "executor_pid");
 }
 
 static void reopen(struct rank *r, const char *kind, struct commgemm_buffer *buffer)
@@ -224,6 +229,9 @@ static void test_executor_dies_in_a_job(void **state)
         assert_true(r->out.tainted);
     }
     run_right(&pair);
+    /* The counters outlive the executor, and know what was lost with it. */
+    assert_int_equal(status_of(&pair.daemon, "jobs_failed"), WORLD);
+    assert_int_equal(status_of(&pair.daemon, "jobs_done"), WORLD);
     for (uint32_t i = 0; i < WORLD; i++) {
         reopen(&pair.rank[i], "out", &pair.rank[i].out);
         assert_int_equal(pair.rank[i].out.generation, 2);

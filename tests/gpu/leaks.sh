@@ -23,8 +23,9 @@ executor() {
 measure() {
     memory=0
     [ "$backend" = cpu ] ||
-        memory=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | paste -sd+ | tr -d ' ')
-    echo "$(find "/proc/$daemon/fd" "/proc/$(executor)/fd" -type l | wc -l) fds, $((memory)) MiB on the GPUs"
+        memory=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits |
+            awk '{ sum += $1 } END { print sum }')
+    echo "$(find "/proc/$daemon/fd" "/proc/$(executor)/fd" -type l | wc -l) fds, $memory MiB on the GPUs"
 }
 
 "$bin/commgemmd" --socket "$COMMGEMM_SOCKET" --set "backend=$backend" --set devices=2 >"$work/log" 2>&1 &
