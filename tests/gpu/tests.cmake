@@ -20,6 +20,8 @@ if(COMMGEMM_WITH_CUDA)
   cgm_gpu_test(executor daemon/test_executor.c)
   cgm_gpu_test(backend gpu/test_backend.c cgm_kernels)
   add_dependencies(test_gpu_executor commgemm-executor-cuda)
+  cgm_gpu_test(stream gpu/test_stream.c commgemm_client_static broker_fixture)
+  add_dependencies(test_gpu_stream commgemmd commgemm-executor-cuda)
 endif()
 
 if(COMMGEMM_WITH_CUDA)
