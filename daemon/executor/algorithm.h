@@ -14,6 +14,7 @@ struct cgm_plan_rank {
     struct cgm_mem *user;    /* the user buffer (cgm_operation_user_buffer) */
     struct cgm_mem *scratch; /* algorithm->scratch_bytes; NULL when 0 */
     struct cgm_flag **flags; /* algorithm->flags */
+    struct cgm_group *group; /* the comm's; NULL: collectives are made of copies */
 };
 
 /* One launch, the same object for all ranks. Of a local operation only the enqueued rank's row of
@@ -37,6 +38,7 @@ struct cgm_algorithm {
     int method;          /* enum cgm_method that selects it */
     bool atomic;         /* selected together with atomic_gemm */
     const char *summary; /* one line for listings and the manual */
+    bool uses_group;     /* has collectives that a device library could do */
 
     /* OK, or NOT_SUPPORTED with a sentence that says what would work. NULL: nothing to add to what
      * cgm_spec_init and `ops` say. */

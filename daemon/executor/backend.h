@@ -30,6 +30,7 @@ struct cgm_backend; /* the backend's own */
 struct cgm_mem;
 struct cgm_queue;
 struct cgm_flag;
+struct cgm_group;
 
 /* One launched job of all its ranks, as its operations see it. Lives until every queue is through.
  */
@@ -68,6 +69,7 @@ struct cgm_gemm {
     struct cgm_label label;
     struct cgm_view a, b, out, bias;
     bool transa, transb, accumulate;
+    bool tf32; /* fp32 inputs may be rounded to TF32 (10 bits); a backend without it does not */
 };
 
 /* dst = src[0] + src[1] + ... in this order in fp32 [+ dst] [+ bias], rounded once. All sources
@@ -78,6 +80,21 @@ struct cgm_reduce {
     struct cgm_view src[CGM_REDUCE_SOURCES_MAX];
     uint32_t n_src;
     bool accumulate;
+};
+
+/* What a device library does at once over all ranks of a group. It adds in the views' own type and
+ * rounds at every step. */
+enum cgm_collective_kind {
+    CGM_COLLECTIVE_GATHER,  /* dst: every rank's src, one behind the other; src may lie in dst */
+    CGM_COLLECTIVE_SCATTER, /* dst: this rank's part of the sum of every rank's src */
+    CGM_COLLECTIVE_REDUCE,  /* dst: the sum of every rank's src; dst may be src */
+};
+
+/* One rank's part. Both views are dense: their rows lie next to each other. */
+struct cgm_collective {
+    struct cgm_label label;
+    enum cgm_collective_kind kind;
+    struct cgm_view dst, src;
 };
 
 struct cgm_device_info {
@@ -171,6 +188,17 @@ struct cgm_backend_ops {
     /* Chooses and loads what a product of these shapes and types needs; mapping thread. Only the
      * shapes, the types and the alignment of the views count. */
     int (*prepare_gemm)(struct cgm_queue *queue, const struct cgm_gemm *gemm);
+    /* A group of ranks, no two of them on one device, for collectives of a device library. Mapping
+     * thread, while launches are held (quiet.h). ret_text: the library and its version; when there
+     * is no group, a sentence that says why. */
+    int (*group_new)(struct cgm_backend *backend, const uint32_t *devices, uint32_t size,
+                     char *ret_text, size_t text_bytes, struct cgm_group **ret_group);
+    void (*group_free)(struct cgm_group *group); /* its queues are through */
+    /* One rank's part. Every rank enqueues its own, in the same order of collectives, also in a
+     * run that has failed: the others' parts wait for it. Those that wait in vain are aborted by
+     * release_waits, and the group fails from then on. */
+    int (*collective)(struct cgm_queue *queue, struct cgm_group *group, uint32_t rank,
+                      const struct cgm_collective *collective);
     /* The run has failed, and everything of it that will ever be enqueued is: lets go of its waits
      * whose signal will never come. Called until the run is through. The poller. */
     void (*release_waits)(struct cgm_backend *backend, const struct cgm_run *run);

@@ -1,5 +1,6 @@
 #include "daemon/executor/comm.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,13 +176,36 @@ static void comm_free_step(struct cgm_request *request)
     cgm_request_ok(request);
 }
 
+static struct cgm_comm *comm_of_parting(struct cgm_quiet *quiet)
+{
+    return (struct cgm_comm *)(void *)((char *)quiet - offsetof(struct cgm_comm, parting));
+}
+
+static void parting_run(struct cgm_quiet *quiet)
+{
+    struct cgm_comm *comm = comm_of_parting(quiet);
+    comm->removal->executor->ops->group_free(comm->group);
+}
+
+static void parting_done(struct cgm_quiet *quiet)
+{
+    struct cgm_comm *comm = comm_of_parting(quiet);
+    comm->removal->object = comm;
+    cgm_request_to_mapper(comm->removal, comm_free_step);
+}
+
+/* A group is freed while launches are held, as it is made. Without users nobody else looks at the
+ * comm any more, and the mapper is through with its plans. */
 static void comm_free_if_unused(struct cgm_comm *comm)
 {
     if (comm->users > 0 || !comm->removal)
         return;
-    struct cgm_request *removal = comm->removal;
-    removal->object = comm;
-    cgm_request_to_mapper(removal, comm_free_step);
+    comm->parting.run = parting_run;
+    comm->parting.done = parting_done;
+    if (comm->group)
+        cgm_quiet_post(comm->poller, &comm->parting);
+    else
+        parting_done(&comm->parting);
 }
 
 void cgm_comm_unref(struct cgm_comm *comm)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "daemon/executor/backend.h"
+#include "daemon/executor/quiet.h"
 #include "daemon/executor/request.h"
 #include "proto/messages.h"
 #include "proto/ring.h"
@@ -20,6 +21,10 @@ struct cgm_comm {
     uint64_t sessions[CGM_COMM_SIZE_MAX]; /* by rank */
     uint32_t devices[CGM_COMM_SIZE_MAX];
     struct cgm_queue *compute[CGM_COMM_SIZE_MAX], *comm[CGM_COMM_SIZE_MAX];
+    /* The mapper's: made by the first plan that wants it. */
+    struct cgm_group *group;
+    bool group_tried;
+    char group_text[96]; /* the library, or why there is none */
     uint64_t join_timeout_ms;
     uint64_t last_number[CGM_COMM_SIZE_MAX]; /* of each rank; 0: none yet */
     uint64_t retired;  /* every number up to it has ended and every rank has come */
@@ -34,6 +39,7 @@ struct cgm_comm {
     struct cgm_flight *free_flights;
     uint32_t users; /* plans and unfinished gangs */
     struct cgm_request *removal;
+    struct cgm_quiet parting; /* frees the group */
 };
 
 /* The broker's requests; on the poller. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/executor/collectives.h"
 #include "daemon/executor/memory.h"
 #include "daemon/executor/rehearse.h"
 #include "proto/messages.h"
@@ -210,6 +211,7 @@ static struct cgm_plan *plan_of_rehearsal(struct cgm_quiet *quiet)
 static void rehearsal_run(struct cgm_quiet *quiet)
 {
     struct cgm_request *request = plan_of_rehearsal(quiet)->creation;
+    cgm_collectives_choose(request->object, request->executor);
     request->status = rehearse(request->object, request->executor);
 }
 

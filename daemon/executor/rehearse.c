@@ -34,6 +34,16 @@ static int skip_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t va
     return CGM_OK;
 }
 
+static int skip_collective(struct cgm_queue *queue, struct cgm_group *group, uint32_t rank,
+                           const struct cgm_collective *collective)
+{
+    (void)queue;
+    (void)group;
+    (void)rank;
+    (void)collective;
+    return CGM_OK;
+}
+
 int cgm_rehearse(const struct cgm_algorithm *algorithm, const struct cgm_launch *launch,
                  uint32_t rank)
 {
@@ -44,6 +54,7 @@ int cgm_rehearse(const struct cgm_algorithm *algorithm, const struct cgm_launch 
     ops.reduce = skip_reduce;
     ops.signal = skip_signal;
     ops.wait = skip_wait;
+    ops.collective = skip_collective;
     ops.gemm = launch->ops->prepare_gemm;
     struct cgm_launch rehearsal = *launch;
     rehearsal.ops = &ops;

@@ -66,6 +66,7 @@ struct rig {
     struct cgm_flag *done[RIG_RANKS];
     struct arena user[RIG_RANKS], scratch[RIG_RANKS];
     struct arena operands[RIG_LAUNCHES][RIG_RANKS];
+    struct cgm_group *groups[RIG_RANKS + 1]; /* by world; NULL: there is none */
     uint64_t epoch;
     bool keep; /* arenas stay as they are when a rank is done */
     sem_t wake;
@@ -121,9 +122,22 @@ static inline void rig_open_rank(struct rig *rig, uint32_t rank)
         rig->operands[i][rank] = arena_new(rig, self->device);
 }
 
-/* Gives every rank the plan's user buffer and scratch, with guards behind them. */
+/* Groups of the first ranks, as far as each has a device of its own. */
+static inline void rig_open_groups(struct rig *rig)
+{
+    uint32_t devices[RIG_RANKS];
+    char text[CGM_CQE_DETAIL];
+    for (uint32_t rank = 0; rank < RIG_RANKS; rank++)
+        devices[rank] = rig->ranks[rank].device;
+    for (uint32_t world = 2; ops->group_new && world <= rig->devices && world <= RIG_RANKS; world++)
+        if (ops->group_new(rig->backend, devices, world, text, sizeof text, &rig->groups[world]) !=
+            CGM_OK)
+            print_message("no group of %u ranks: %s\n", world, text);
+}
+
+/* Gives every rank the plan's user buffer and scratch, with guards behind them, and its group. */
 static inline void rig_set_plan(struct rig *rig, const struct cgm_spec *spec,
-                                const struct cgm_algorithm *algorithm)
+                                const struct cgm_algorithm *algorithm, bool by_library)
 {
     struct cgm_shape shape = cgm_operation_user_buffer(spec);
     size_t scratch = algorithm->scratch_bytes ? (size_t)algorithm->scratch_bytes(spec) : 0;
@@ -137,6 +151,7 @@ static inline void rig_set_plan(struct rig *rig, const struct cgm_spec *spec,
         arena_poison(&rig->scratch[rank]);
         rig->ranks[rank].user = rig->user[rank].mem;
         rig->ranks[rank].scratch = scratch ? rig->scratch[rank].mem : NULL;
+        rig->ranks[rank].group = by_library ? rig->groups[spec->world] : NULL;
     }
 }
 
@@ -287,6 +302,7 @@ static inline struct rig *rig_open(uint32_t devices, uint32_t delay_us)
     rig->devices = ops->device_count(rig->backend);
     for (uint32_t rank = 0; rank < RIG_RANKS; rank++)
         rig_open_rank(rig, rank);
+    rig_open_groups(rig);
     for (uint32_t i = 0; i < rig->devices; i++) {
         struct rig_device *device = &rig->threads[i];
         device->rig = rig;
@@ -306,6 +322,9 @@ static inline void rig_close(struct rig *rig)
         sem_destroy(&rig->threads[i].begin);
         sem_destroy(&rig->threads[i].end);
     }
+    for (uint32_t world = 0; world <= RIG_RANKS; world++)
+        if (rig->groups[world])
+            ops->group_free(rig->groups[world]);
     for (uint32_t rank = 0; rank < RIG_RANKS; rank++) {
         ops->queue_free(rig->ranks[rank].compute);
         ops->queue_free(rig->ranks[rank].comm);

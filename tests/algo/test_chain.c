@@ -31,7 +31,7 @@ static void link_jobs(struct trial *trial)
 
 static void fill_arenas(struct trial *trial)
 {
-    rig_set_plan(trial->rig, &trial->spec, trial->config->algorithm);
+    rig_set_plan(trial->rig, &trial->spec, trial->config->algorithm, false);
     for (uint32_t i = 0; i < trial->count; i++)
         for (uint32_t rank = 0; rank < trial->spec.world; rank++) {
             struct job *job = &trial->jobs[i];

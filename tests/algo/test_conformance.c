@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#include "daemon/executor/algo/library.h"
+
 /* ThreadSanitizer makes a switch of threads so slow that a part has to do. */
 #ifdef __SANITIZE_THREAD__
 #define THINNING 12u
@@ -19,7 +21,7 @@
 #endif
 
 static double worst_ratio;
-static uint64_t trials, launches_run, elements;
+static uint64_t trials, launches_run, by_library, elements;
 
 static void keep_first_run(struct trial *trial)
 {
@@ -90,6 +92,26 @@ static bool rounds_before_addends(const struct trial *trial)
            (trial->config->bias || trial->config->accumulate);
 }
 
+/* Whether a library adds the partial results, in their own type. */
+static bool library_sums(const struct trial *trial, uint32_t index)
+{
+    const struct cgm_spec *spec = &trial->spec;
+    return spec->op != CGM_OP_AG && spec->op != CGM_OP_AG_GEMM &&
+           trial->config->algorithm->uses_group && trial->config->by_library &&
+           cgm_library_takes(&trial->launches[index].launch);
+}
+
+/* A library rounds at every step: the last one is that of out, unless addends follow. */
+static void allow_library_rounding(const struct trial *trial, const struct job *job,
+                                   struct cgm_reference *reference)
+{
+    bool addends = trial->config->bias || trial->config->accumulate;
+    reference->partial_rounding = trial->spec.world - 1.0 + addends;
+    for (uint32_t r = 0; !is_product(trial) && r < trial->spec.world; r++)
+        for (uint64_t i = 0; i < job->rows * trial->spec.n; i++)
+            reference->partials[i] += fabs((double)job->lhs.values[r][i]);
+}
+
 /* The whole result of a job; for matrices that each rank has of its own, that of `rank`. */
 static void reference_of(const struct trial *trial, const struct job *job, uint32_t rank,
                          struct cgm_reference *ret_reference)
@@ -97,7 +119,9 @@ static void reference_of(const struct trial *trial, const struct job *job, uint3
     const struct cgm_spec *spec = &trial->spec;
     uint32_t w = spec->world;
     enum sharing lhs = job->lhs.sharing;
-    bool partials = rounds_partials(trial) || rounds_before_addends(trial);
+    bool library =
+        library_sums(trial, (uint32_t)(job - trial->jobs)) && spec->buffer_dtype != CGM_DTYPE_FP32;
+    bool partials = library || rounds_partials(trial) || rounds_before_addends(trial);
     assert_int_equal(cgm_reference_init(ret_reference, job->rows, spec->n, partials), 0);
     bool each = spec->op != CGM_OP_GEMM && (lhs == BY_COLS || lhs == OWN);
     struct matrix whole_lhs = job->lhs, whole_rhs = job->rhs;
@@ -115,6 +139,8 @@ static void reference_of(const struct trial *trial, const struct job *job, uint3
         cgm_reference_add_matrix(ret_reference, job->out.values[own], spec->n);
     if (trial->config->bias)
         cgm_reference_add_bias(ret_reference, job->bias.values[own]);
+    if (library)
+        allow_library_rounding(trial, job, ret_reference);
     if (rounds_before_addends(trial) && trial->config->accumulate && trial->config->bias) {
         ret_reference->partial_rounding = 2;
         for (uint64_t i = 0; i < job->rows * spec->n; i++)
@@ -201,7 +227,8 @@ static void judge_job(const struct trial *trial, uint32_t index)
             fail_msg("ag is not exact");
         cgm_reference_fini(&reference);
         judge_rest(trial, index, rank);
-        if (trial->spec.op == CGM_OP_RS || trial->spec.op == CGM_OP_AR)
+        if ((trial->spec.op == CGM_OP_RS || trial->spec.op == CGM_OP_AR) &&
+            !library_sums(trial, index))
             judge_order(trial, index, rank);
         if (trial->config->aux)
             judge_aux(trial, index, rank);
@@ -255,8 +282,10 @@ static void try_config(struct rig *rig, const struct config *config)
         job_init(&trial, i);
     trial_run(&trial, &trial.spec, config->algorithm);
     keep_first_run(&trial);
-    for (uint32_t i = 0; i < trial.count; i++)
+    for (uint32_t i = 0; i < trial.count; i++) {
         judge_job(&trial, i);
+        by_library += cgm_library_takes(&trial.launches[i].launch);
+    }
     trial_run(&trial, &trial.spec, config->algorithm);
     for (uint32_t i = 0; i < trial.count; i++)
         judge_repeat(&trial, i);
@@ -312,6 +341,8 @@ static void try_bits(struct rig *rig, struct config *config, uint32_t one_in)
         config->aux = bits & AUX;
         config->aggregate = bits & AGGREGATE;
         config->by_plan = pick(2);
+        config->by_library = ops->group_new && config->algorithm->uses_group && pick(2);
+        config->dense = config->by_library && pick(4);
         config->in_place = config->op == CGM_OP_AG_GEMM && pick(4) == 0;
         try_config(rig, config);
     }
@@ -336,15 +367,16 @@ static void try_all(struct rig *rig, uint32_t one_in)
 
 static void run_sweep(uint32_t devices, uint32_t delay_us, uint32_t one_in)
 {
-    trials = launches_run = elements = 0;
+    trials = launches_run = by_library = elements = 0;
     worst_ratio = 0;
     struct rig *rig = rig_open(devices, delay_us);
     const char *thin = getenv("CGM_TEST_THIN"); /* runs one in so many */
     try_all(rig, one_in * (thin ? (uint32_t)atoi(thin) : THINNING));
     rig_close(rig);
-    print_message("%llu trials, %llu launches, %llu elements, worst ratio %.3f\n",
+    print_message("%llu trials, %llu launches, %llu of them by a library, %llu elements, worst "
+                  "ratio %.3f\n",
                   (unsigned long long)trials, (unsigned long long)launches_run,
-                  (unsigned long long)elements, worst_ratio);
+                  (unsigned long long)by_library, (unsigned long long)elements, worst_ratio);
 }
 
 static void test_every_configuration(void **state)

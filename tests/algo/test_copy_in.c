@@ -35,7 +35,7 @@ static void copy_in_place(struct trial *trial, uint32_t rank, const struct cgm_s
     struct part part = matrix_part(&values, 1, 0);
     struct cgm_view *lhs = &trial->launches[0].operands[rank][CGM_OPERAND_LHS];
     arena->used = 0;
-    *lhs = place(arena, shape);
+    *lhs = place(arena, shape, false);
     part_store(&part, false, lhs, arena->base);
     host_view_push(&arena->view, 0, arena->used);
     job->used[rank] = arena->used;
@@ -60,7 +60,7 @@ static void try_copy_in(struct rig *rig, const struct config *config)
     copy_in_chunk = chunk;
     assert_true(
         cgm_operation_chunk(&trial.spec, trial.jobs[0].rows, chunk, &offset, &stride, &shape));
-    rig_set_plan(rig, &trial.spec, &copy_in);
+    rig_set_plan(rig, &trial.spec, &copy_in, false);
     for (uint32_t rank = 0; rank < config->world; rank++)
         copy_in_place(&trial, rank, &shape);
     assert_int_equal(rig_run(rig, &trial.spec, &copy_in, trial.launches, 1), CGM_OK);

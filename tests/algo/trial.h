@@ -11,8 +11,10 @@ struct config {
     bool aggregate;
     int dtype, out_dtype, buffer_dtype; /* buffer_dtype -1: default */
     bool transa, transb, bias, accumulate, aux, in_place;
-    bool by_plan;   /* the plan says accumulate, not the launch */
-    bool full_rows; /* every launch has the plan's m */
+    bool by_plan;    /* the plan says accumulate, not the launch */
+    bool full_rows;  /* every launch has the plan's m */
+    bool by_library; /* collectives by the device's library, where there is one */
+    bool dense;      /* the rows of every operand lie next to each other */
     uint32_t world;
 };
 
@@ -102,14 +104,14 @@ static inline bool is_product(const struct trial *trial)
 
 static inline void describe(const struct config *c, const struct cgm_spec *spec)
 {
-    print_error("%s%s %s %s->%s buffer %d %c%c%s%s%s%s world %u, m %llu n %llu k %llu: ",
-                c->algorithm->name, c->aggregate ? "+aggregate" : "",
-                cgm_type_name(CGM_TABLE_OP, c->op), cgm_type_name(CGM_TABLE_DTYPE, c->dtype),
-                cgm_type_name(CGM_TABLE_DTYPE, c->out_dtype), c->buffer_dtype,
-                c->transa ? 'T' : 'N', c->transb ? 'T' : 'N', c->bias ? " bias" : "",
-                c->accumulate ? " accumulate" : "", c->aux ? " aux" : "",
-                c->in_place ? " in place" : "", c->world, (unsigned long long)spec->m,
-                (unsigned long long)spec->n, (unsigned long long)spec->k);
+    print_error(
+        "%s%s %s %s->%s buffer %d %c%c%s%s%s%s%s world %u, m %llu n %llu k %llu: ",
+        c->algorithm->name, c->aggregate ? "+aggregate" : "", cgm_type_name(CGM_TABLE_OP, c->op),
+        cgm_type_name(CGM_TABLE_DTYPE, c->dtype), cgm_type_name(CGM_TABLE_DTYPE, c->out_dtype),
+        c->buffer_dtype, c->transa ? 'T' : 'N', c->transb ? 'T' : 'N', c->bias ? " bias" : "",
+        c->accumulate ? " accumulate" : "", c->aux ? " aux" : "", c->in_place ? " in place" : "",
+        c->by_library ? " by library" : "", c->world, (unsigned long long)spec->m,
+        (unsigned long long)spec->n, (unsigned long long)spec->k);
 }
 
 static inline uint64_t pick_dim(bool sharded, uint32_t world, bool large)
@@ -170,10 +172,10 @@ static inline void trial_plan(struct trial *trial)
  */
 
 /* A view of an operand's shape somewhere in the arena, with gaps before it and between its rows. */
-static inline struct cgm_view place(struct arena *arena, const struct cgm_shape *shape)
+static inline struct cgm_view place(struct arena *arena, const struct cgm_shape *shape, bool dense)
 {
     size_t bytes = cgm_dtype_bytes(shape->dtype);
-    uint64_t stride = shape->cols + pick(4);
+    uint64_t stride = shape->cols + (dense ? 0 : pick(4));
     size_t begin = (arena->used + bytes - 1) / bytes * bytes + pick(3) * bytes;
     arena->used = begin + ((shape->rows - 1) * stride + shape->cols) * bytes;
     assert_true(arena->used + GUARD_BYTES <= ARENA_BYTES);
@@ -209,7 +211,7 @@ static inline void place_operand(struct trial *trial, uint32_t index, uint32_t r
     struct cgm_view *view = &trial->launches[index].operands[rank][operand];
     *view = operand == CGM_OPERAND_LHS && trial->config->in_place
                 ? view_in_chunk(trial, job->rows, rank)
-                : place(&trial->rig->operands[index][rank], &shape);
+                : place(&trial->rig->operands[index][rank], &shape, trial->config->dense);
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
         if (sources[i].operand != operand || !sources[i].filled)
             continue;
@@ -296,7 +298,7 @@ static inline void trial_run(struct trial *trial, const struct cgm_spec *spec,
                              const struct cgm_algorithm *algorithm)
 {
     struct rig *rig = trial->rig;
-    rig_set_plan(rig, spec, algorithm);
+    rig_set_plan(rig, spec, algorithm, trial->config->by_library && algorithm->uses_group);
     for (uint32_t rank = 0; rank < spec->world; rank++) {
         for (uint32_t i = 0; i < trial->count; i++) {
             struct job *job = &trial->jobs[i];

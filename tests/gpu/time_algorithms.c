@@ -1,7 +1,7 @@
 /* How long algorithms take inside the executor, without its poller: launches behind each other on
  * every device, variants in turn, median of rounds. Nothing is checked here.
  *
- *     test_gpu_time [ranks]
+ *     test_gpu_time [ranks [phases]]
  *
  * floor: the longer of the product alone and the bytes that a rank sends at LINK_GBS. */
 #include <pthread.h>
@@ -23,6 +23,7 @@
 #define ROUNDS 7u
 #define LINK_GBS 365.0
 #define ALIGN 256u
+#define PHASES_MAX 400u
 #define BLOCK (8u << 20) /* elements */
 
 static const struct cgm_backend_ops *const ops = &cgm_backend_cuda;
@@ -45,7 +46,13 @@ struct plan {
 
 static struct cgm_backend *backend;
 static uint32_t world;
+static bool want_phases;
 static struct cgm_queue *compute[RANKS_MAX], *comm[RANKS_MAX];
+static struct cgm_group *group; /* NULL: there is none */
+
+/* What is timed: the product alone; collective and product one after the other, with copies and
+ * with the device's library; and overlapped. */
+enum variant { PRODUCT, COPIES, LIBRARY, OVERLAPPED, VARIANTS };
 
 static void must(int status, const char *what)
 {
@@ -101,15 +108,18 @@ static void lay_out(struct plan *plan, uint32_t rank)
             plan->views[rank][i].mem = plan->operands[rank];
 }
 
-static void make_rank(struct plan *plan, uint32_t rank)
+static void make_rank(struct plan *plan, uint32_t rank, bool by_library)
 {
     struct cgm_plan_rank *r = &plan->ranks[rank];
     struct cgm_shape user = cgm_operation_user_buffer(&plan->spec);
     uint64_t scratch =
         plan->algorithm->scratch_bytes ? plan->algorithm->scratch_bytes(&plan->spec) : 0;
     uint32_t flags = plan->algorithm->flags ? plan->algorithm->flags(&plan->spec) : 0;
-    *r = (struct cgm_plan_rank){
-        .device = rank, .compute = compute[rank], .comm = comm[rank], .flags = plan->flags[rank]};
+    *r = (struct cgm_plan_rank){.device = rank,
+                                .compute = compute[rank],
+                                .comm = comm[rank],
+                                .flags = plan->flags[rank],
+                                .group = by_library ? group : NULL};
     must(ops->mem_alloc(backend, rank, user.rows * user.cols * cgm_dtype_bytes(user.dtype), 0,
                         &r->user),
          "user buffer");
@@ -121,7 +131,7 @@ static void make_rank(struct plan *plan, uint32_t rank)
     lay_out(plan, rank);
 }
 
-static void make(struct plan *plan, const struct shape *shape, int algorithm)
+static void make(struct plan *plan, const struct shape *shape, int algorithm, bool by_library)
 {
     Cgm__PlanCreate ask = CGM__PLAN_CREATE__INIT;
     char detail[256];
@@ -141,7 +151,7 @@ static void make(struct plan *plan, const struct shape *shape, int algorithm)
         exit(1);
     }
     for (uint32_t rank = 0; rank < world; rank++)
-        make_rank(plan, rank);
+        make_rank(plan, rank, by_library);
 }
 
 static void unmake(struct plan *plan)
@@ -193,10 +203,26 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-static double run_round(struct plan *plan)
+/* Of one rank, without the first launches. */
+static void print_phases(struct cgm_run *run)
+{
+    ops->finish_phases(backend, run);
+    for (uint32_t i = 0; i < run->n_phases && i < run->phases_max; i++) {
+        const struct cgm_phase *p = &run->phases[i];
+        if (p->rank == 1)
+            printf("    %s %-7s chunk %u peer %u: %8.1f to %8.1f, %.1f us\n",
+                   p->queue ? "comm   " : "compute", cgm_type_name(CGM_TABLE_PHASE, p->kind),
+                   p->chunk, p->peer_or_zero, (double)p->begin_ns / 1e3, (double)p->end_ns / 1e3,
+                   (double)(p->end_ns - p->begin_ns) / 1e3);
+    }
+}
+
+static double run_round(struct plan *plan, struct cgm_phase *phases)
 {
     struct worker workers[RANKS_MAX];
-    struct cgm_run run = {0};
+    struct cgm_run run = {.begin_ns = (uint64_t)(now_us() * 1e3),
+                          .phases = phases,
+                          .phases_max = phases ? PHASES_MAX : 0};
     pthread_barrier_t start;
     pthread_barrier_init(&start, NULL, world + 1);
     for (uint32_t r = 0; r < world; r++) {
@@ -211,6 +237,8 @@ static double run_round(struct plan *plan)
         while (ops->flag_read(plan->done[r]) < plan->epoch + LAUNCHES)
             ;
     double us = (now_us() - begin) / LAUNCHES;
+    if (phases)
+        print_phases(&run);
     plan->epoch += LAUNCHES;
     pthread_barrier_destroy(&start);
     return us;
@@ -229,33 +257,54 @@ static double median(double *values)
 
 static void time_shape(const struct shape *shape, int overlapping)
 {
-    static struct plan plans[3];
+    static struct plan plans[VARIANTS];
     const struct shape alone = {CGM_OP_GEMM, shape->m, shape->n, shape->k};
     bool ag = shape->op == CGM_OP_AG_GEMM;
+    double us[VARIANTS];
     memset(plans, 0, sizeof(plans));
-    make(&plans[0], &alone, CGM_ALGO_NO_OVERLAP);
-    make(&plans[1], shape, CGM_ALGO_NO_OVERLAP);
-    make(&plans[2], shape, overlapping);
-    for (int v = 0; v < 3; v++)
+    make(&plans[PRODUCT], &alone, CGM_ALGO_NO_OVERLAP, false);
+    make(&plans[COPIES], shape, CGM_ALGO_NO_OVERLAP, false);
+    make(&plans[LIBRARY], shape, CGM_ALGO_NO_OVERLAP, true);
+    make(&plans[OVERLAPPED], shape, overlapping, false);
+    for (int v = 0; v < VARIANTS; v++)
         for (uint32_t r = 0; r < world; r++) {
             struct cgm_launch launch = launch_of(&plans[v], NULL, 1);
             must(cgm_rehearse(plans[v].algorithm, &launch, r), "preparation");
         }
     for (uint32_t round = 0; round < ROUNDS; round++)
-        for (int v = 0; v < 3; v++)
-            plans[v].us[round] = run_round(&plans[v]);
-    double gemm = median(plans[0].us), serial = median(plans[1].us), split = median(plans[2].us);
+        for (int v = 0; v < VARIANTS; v++)
+            plans[v].us[round] = run_round(&plans[v], NULL);
+    for (int v = 0; v < VARIANTS; v++)
+        us[v] = median(plans[v].us);
     double sent =
         (double)(world - 1) / world * (double)shape->m * 2 * (double)(ag ? shape->k : shape->n);
-    double link = sent / LINK_GBS / 1e3, floor = gemm > link ? gemm : link;
+    double link = sent / LINK_GBS / 1e3, floor = us[PRODUCT] > link ? us[PRODUCT] : link;
     printf("%-7s M %5llu N %5llu K %5llu: product %.0f us (%.0f TFLOP/s), link %.0f, no_overlap "
-           "%.0f, %s %.0f, floor fraction %.2f\n",
+           "%.0f, with %s %.0f, %s %.0f, floor fraction %.2f\n",
            ag ? "ag_gemm" : "gemm_rs", (unsigned long long)shape->m, (unsigned long long)shape->n,
-           (unsigned long long)shape->k, gemm,
-           2.0 * (double)shape->m * (double)shape->n * (double)shape->k / gemm / 1e6, link, serial,
-           plans[2].algorithm->name, split, floor / split);
-    for (int v = 0; v < 3; v++)
+           (unsigned long long)shape->k, us[PRODUCT],
+           2.0 * (double)shape->m * (double)shape->n * (double)shape->k / us[PRODUCT] / 1e6, link,
+           us[COPIES], group ? "the library" : "copies again", us[LIBRARY],
+           plans[OVERLAPPED].algorithm->name, us[OVERLAPPED], floor / us[OVERLAPPED]);
+    if (want_phases) {
+        static struct cgm_phase phases[PHASES_MAX];
+        run_round(&plans[OVERLAPPED], phases);
+    }
+    for (int v = 0; v < VARIANTS; v++)
         unmake(&plans[v]);
+}
+
+static void make_group(void)
+{
+    uint32_t devices[RANKS_MAX];
+    char text[256];
+    for (uint32_t r = 0; r < world; r++)
+        devices[r] = r;
+    double begin = now_us();
+    if (world > 1)
+        ops->group_new(backend, devices, world, text, sizeof(text), &group);
+    if (world > 1)
+        printf("%s (%.1f s)\n", text, (now_us() - begin) / 1e6);
 }
 
 int main(int argc, char **argv)
@@ -268,6 +317,7 @@ int main(int argc, char **argv)
     };
     const struct cgm_backend_options options = {.devices = argc > 1 ? (uint32_t)atoi(argv[1]) : 0};
     char detail[256] = "";
+    want_phases = argc > 2;
     if (ops->open(&options, detail, sizeof(detail), &backend) != CGM_OK) {
         fprintf(stderr, "%s\n", detail);
         return 77;
@@ -278,6 +328,7 @@ int main(int argc, char **argv)
         must(ops->queue_new(backend, r, 0, &compute[r]), "queue");
         must(ops->queue_new(backend, r, 0, &comm[r]), "queue");
     }
+    make_group();
     printf("%u ranks, bf16, %u launches a round, median of %u\n", world, LAUNCHES, ROUNDS);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         time_shape(&shapes[i], shapes[i].op == CGM_OP_AG_GEMM ? CGM_ALGO_SPLIT_PIPELINED_AG_P2P

@@ -40,6 +40,7 @@ static void signal_flag(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32
 static void await_flag(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32_t owner,
                        uint32_t flag, uint32_t step, uint32_t chunk, uint32_t peer)
 {
+    emit->uses_comm |= queue == CGM_EMIT_COMM;
     struct cgm_label label = label_of(emit, queue, chunk, peer);
     if (emit->status == CGM_OK)
         emit->status =
@@ -51,6 +52,7 @@ static void copy_on(struct cgm_emit *emit, enum cgm_emit_queue queue, const stru
                     const struct cgm_view *dst, uint32_t chunk, uint32_t peer)
 {
     struct cgm_copy copy = {label_of(emit, queue, chunk, peer), *dst, *src};
+    emit->uses_comm |= queue == CGM_EMIT_COMM;
     if (emit->status == CGM_OK && src->rows > 0)
         emit->status = emit->launch->ops->copy(queue_of(emit, queue), &copy);
 }
@@ -67,6 +69,8 @@ int cgm_emit_end(struct cgm_emit *emit)
 {
     /* Whatever failed: what was pushed before is joined, so that no push outlives the job. */
     int failure = emit->status;
+    if (!emit->uses_comm)
+        return failure;
     emit->status = CGM_OK;
     signal_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_SENT, 1);
     await_flag(emit, CGM_EMIT_COMPUTE, emit->rank, CGM_EMIT_SENT, 1, 0, emit->rank);
@@ -124,6 +128,16 @@ void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t 
     labelled.label = label_of(emit, CGM_EMIT_COMPUTE, chunk, emit->rank);
     if (emit->status == CGM_OK)
         emit->status = emit->launch->ops->gemm(emit->self->compute, &labelled);
+}
+
+void cgm_emit_collective(struct cgm_emit *emit, const struct cgm_collective *collective)
+{
+    struct cgm_collective labelled = *collective;
+    labelled.label = label_of(emit, CGM_EMIT_COMPUTE, emit->rank, emit->rank);
+    int status = emit->launch->ops->collective(emit->self->compute, emit->self->group, emit->rank,
+                                               &labelled);
+    if (emit->status == CGM_OK)
+        emit->status = status;
 }
 
 void cgm_emit_reduce(struct cgm_emit *emit, const struct cgm_reduce *reduce, uint32_t chunk)

@@ -33,14 +33,15 @@ struct cgm_emit {
     const struct cgm_launch *launch;
     const struct cgm_plan_rank *self;
     uint32_t rank, world;
-    int status; /* the first failure; what comes after it is left out */
+    int status;     /* the first failure; what comes after it is left out */
+    bool uses_comm; /* something is on the communication queue */
 };
 
 /* cgm_algorithm.flags of every algorithm that pushes. */
 uint32_t cgm_emit_flags(const struct cgm_spec *spec);
 
 struct cgm_emit cgm_emit_begin(const struct cgm_launch *launch, uint32_t rank);
-/* Joins the communication queue; returns the status. */
+/* Joins the communication queue where it was used; returns the status. */
 int cgm_emit_end(struct cgm_emit *emit);
 
 /* The distance-th peer in this rank's own order: staggered, so that no two ranks push to the same
@@ -65,6 +66,9 @@ void cgm_emit_copy(struct cgm_emit *emit, enum cgm_emit_queue queue, const struc
 /* On the compute queue. */
 void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t chunk);
 void cgm_emit_reduce(struct cgm_emit *emit, const struct cgm_reduce *reduce, uint32_t chunk);
+
+/* On the compute queue; also after a failure, since the other ranks' parts wait for this one. */
+void cgm_emit_collective(struct cgm_emit *emit, const struct cgm_collective *collective);
 
 /* ---- what a launch works on -------------------------------------------------------------------
  */

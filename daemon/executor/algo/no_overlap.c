@@ -2,6 +2,7 @@
  * the operations that have nothing to overlap. */
 #include "daemon/executor/algo/collective.h"
 #include "daemon/executor/algo/cost.h"
+#include "daemon/executor/algo/library.h"
 #include "daemon/executor/algo/table.h"
 #include "daemon/executor/algo/product.h"
 #include "proto/status.h"
@@ -15,8 +16,14 @@ static int gemm(const struct cgm_launch *launch, uint32_t rank)
     return emit.status;
 }
 
+/* By the device's library where the launch allows it: one call instead of flags and copies, and
+ * everything on the compute queue. */
 static void gather(struct cgm_emit *emit)
 {
+    if (cgm_library_takes(emit->launch)) {
+        cgm_library_gather(emit);
+        return;
+    }
     cgm_gather_push(emit, emit->rank);
     cgm_gather_own(emit, CGM_EMIT_COMPUTE);
     for (uint32_t distance = 1; distance < emit->world; distance++)
@@ -42,6 +49,10 @@ static int ag_gemm(const struct cgm_launch *launch, uint32_t rank)
 
 static void scatter(struct cgm_emit *emit, const struct cgm_view *dst)
 {
+    if (cgm_library_takes(emit->launch)) {
+        cgm_library_scatter(emit, dst);
+        return;
+    }
     cgm_emit_publish(emit, 1);
     cgm_emit_await_source(emit, 1);
     for (uint32_t distance = 1; distance < emit->world; distance++)
@@ -58,6 +69,10 @@ static int rs(const struct cgm_launch *launch, uint32_t rank)
 
 static void reduce_all(struct cgm_emit *emit)
 {
+    if (cgm_library_takes(emit->launch)) {
+        cgm_library_reduce(emit);
+        return;
+    }
     struct cgm_view block = cgm_scatter_block(
         emit->launch, cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_OUT), emit->rank);
     scatter(emit, &block);
@@ -143,6 +158,7 @@ const struct cgm_algorithm cgm_no_overlap = {
     .method = CGM_METHOD_NONE,
     .summary = "the collective, then the GEMM, or the reverse",
     .check = check,
+    .uses_group = true,
     .estimate = estimate,
     .scratch_bytes = scratch_bytes,
     .flags = cgm_emit_flags,

@@ -35,6 +35,7 @@ struct cgm_flag_slab;
 
 struct cgm_device {
     uint32_t index;
+    int kind[3]; /* compute capability, multiprocessors: code that suits it */
     bool reaches[CGM_CUDA_DEVICES_MAX]; /* whose memory it can access; itself too */
     cudaStream_t service;               /* the mapping thread's: zeroing */
     cudaStream_t rescue;                /* the poller's: waits that are let go, reference times */
@@ -54,8 +55,9 @@ struct cgm_backend {
     struct cgm_device devices[CGM_CUDA_DEVICES_MAX];
     struct cgm_flag_slab *host_slabs;         /* mapping thread */
     _Atomic uint64_t allocations, unprepared; /* unprepared: products on the slow way */
-    pthread_mutex_t lock;                     /* of the list of queues */
+    pthread_mutex_t lock;                     /* of the lists of queues and groups */
     struct cgm_queue *queues;                 /* by next */
+    struct cgm_group *groups;                 /* by next; under the lock */
 };
 
 enum cgm_mem_kind {
@@ -126,6 +128,16 @@ int cgm_cuda_poison(struct cgm_queue *queue, const struct cgm_view *view);
 int cgm_cuda_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value);
 int cgm_cuda_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,
                   const struct cgm_label *label);
+
+int cgm_cuda_group_new(struct cgm_backend *backend, const uint32_t *devices, uint32_t size,
+                       char *ret_text, size_t text_bytes, struct cgm_group **ret_group);
+void cgm_cuda_group_free(struct cgm_group *group);
+int cgm_cuda_collective(struct cgm_queue *queue, struct cgm_group *group, uint32_t rank,
+                        const struct cgm_collective *collective);
+/* On the poller: ends the process when a communicator reports an error; aborts those groups that
+ * hold up a run that has failed. */
+void cgm_groups_check(struct cgm_backend *backend);
+void cgm_groups_release(struct cgm_backend *backend, const struct cgm_run *run);
 
 void cgm_cuda_release_waits(struct cgm_backend *backend, const struct cgm_run *run);
 void cgm_cuda_finish_phases(struct cgm_backend *backend, struct cgm_run *run);

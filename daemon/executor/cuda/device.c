@@ -81,11 +81,25 @@ static int check_device(int device, char *ret_detail, size_t detail_bytes)
     return CGM_OK;
 }
 
-/* Read by the driver when it starts, which is in the first call. Our kernels are loaded at once:
- * one that is loaded later starts only when every stream of the device is idle, and some may be
- * waiting for it. cuBLASLt loads on demand all the same: hence cgm_cuda_prepare_gemm. */
+/* Read by NCCL when it is loaded, and by the driver when it starts, which is in the first call. Our
+ * kernels are loaded at once: one that is loaded later starts only when every stream of the device
+ * is idle, and some may be waiting for it. cuBLASLt loads on demand all the same: hence
+ * cgm_cuda_prepare_gemm. */
 static void set_environment(void)
 {
+    static const struct {
+        const char *name, *value;
+        bool ours; /* not to be configured */
+    } of_nccl[] = {
+        /* Connections are made with the communicator, not on the way of a job. */
+        {"NCCL_RUNTIME_CONNECT", "0", true},
+        {"NCCL_LAUNCH_ORDER_IMPLICIT", "1", true},
+        /* An operand may have another address on each device. */
+        {"NCCL_P2P_DIRECT_DISABLE", "1", true},
+        {"NCCL_NVLS_ENABLE", "0", false},
+    };
+    for (size_t i = 0; i < sizeof(of_nccl) / sizeof(of_nccl[0]); i++)
+        setenv(of_nccl[i].name, of_nccl[i].value, of_nccl[i].ours);
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", TEXT(32), 1);
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
@@ -120,12 +134,27 @@ int cgm_devices_find(const struct cgm_backend_options *options, char *ret_detail
 
 /* ---- one device ----------------------------------------------------------------------------- */
 
+static int find_kind(struct cgm_device *device)
+{
+    static const enum cudaDeviceAttr attributes[] = {cudaDevAttrComputeCapabilityMajor,
+                                                     cudaDevAttrComputeCapabilityMinor,
+                                                     cudaDevAttrMultiProcessorCount};
+    int status = CGM_OK;
+    for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]) && status == CGM_OK; i++)
+        status = cgm_cuda_check(
+            cudaDeviceGetAttribute(&device->kind[i], attributes[i], (int)device->index),
+            "cudaDeviceGetAttribute", device->index);
+    return status;
+}
+
 int cgm_device_open(struct cgm_device *device)
 {
     uint32_t d = device->index;
     int least, greatest;
     cgm_device_use(d);
-    int status = cgm_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+    int status = find_kind(device);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                                 "cudaDeviceGetStreamPriorityRange", d);
     if (status == CGM_OK)
         status = cgm_cuda_check(cudaStreamCreateWithFlags(&device->service, cudaStreamNonBlocking),

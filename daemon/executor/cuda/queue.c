@@ -128,6 +128,7 @@ static void log_doings(struct cgm_backend *backend)
 /* A query of an idle stream succeeds as long as the context lives. */
 void cgm_cuda_health(struct cgm_backend *backend)
 {
+    cgm_groups_check(backend);
     for (uint32_t i = 0; i < backend->n_devices; i++) {
         cgm_device_use(i);
         cudaError_t error = cudaStreamQuery(backend->devices[i].rescue);

@@ -98,4 +98,5 @@ void cgm_cuda_release_waits(struct cgm_backend *backend, const struct cgm_run *r
     pthread_mutex_unlock(&backend->lock);
     for (uint32_t i = 0; i < backend->n_devices; i++)
         raises_launch(&backend->devices[i], &raises[i]);
+    cgm_groups_release(backend, run);
 }
