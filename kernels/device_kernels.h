@@ -46,6 +46,8 @@ cudaError_t cgm_kernel_reduce_launch(const struct cgm_kernel_reduce *reduce, cud
 cudaError_t cgm_kernel_gemm_launch(const struct cgm_kernel_gemm *gemm, cudaStream_t stream);
 /* Every element NaN. */
 cudaError_t cgm_kernel_poison_launch(const struct cgm_kernel_matrix *matrix, cudaStream_t stream);
+/* Numbers that look random, for the times of products: zeros would be faster. */
+cudaError_t cgm_kernel_noise_launch(const struct cgm_kernel_matrix *matrix, cudaStream_t stream);
 cudaError_t cgm_kernel_raise_launch(const struct cgm_kernel_raises *raises, cudaStream_t stream);
 /* Holds the stream for about this long. */
 cudaError_t cgm_kernel_delay_launch(uint64_t ns, cudaStream_t stream);

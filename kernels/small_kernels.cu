@@ -1,4 +1,4 @@
-// Poison, counters and delays.
+// Poison, noise, counters and delays.
 #include "kernels/device_numbers.cuh"
 
 namespace
@@ -15,6 +15,21 @@ __global__ void __launch_bounds__(threads)
     for (uint64_t item = static_cast<uint64_t>(blockIdx.x) * threads + threadIdx.x; item < items;
          item += step)
         data[item / cols * stride + item % cols] = static_cast<Word>(~static_cast<Word>(0));
+}
+
+// Numbers in [-1, 1) that look random: the same ones for the same matrix.
+__global__ void __launch_bounds__(threads) noise(const __grid_constant__ cgm_kernel_matrix matrix)
+{
+    const uint64_t items = matrix.rows * matrix.cols;
+    const uint64_t step = static_cast<uint64_t>(gridDim.x) * threads;
+    for (uint64_t item = static_cast<uint64_t>(blockIdx.x) * threads + threadIdx.x; item < items;
+         item += step) {
+        uint64_t bits = (item + 1) * 0x9e3779b97f4a7c15ull;
+        bits = (bits ^ bits >> 32) * 0xd6e8feb86659fd93ull;
+        const float value = static_cast<float>(static_cast<int32_t>(bits >> 32)) * 0x1p-31f;
+        cgm::store_element(matrix.data, item / matrix.cols * matrix.stride + item % matrix.cols,
+                           matrix.format, value);
+    }
 }
 
 __global__ void raise(const __grid_constant__ cgm_kernel_raises raises)
@@ -50,6 +65,12 @@ extern "C" cudaError_t cgm_kernel_poison_launch(const cgm_kernel_matrix *matrix,
     else
         poison<<<blocks, threads, 0, stream>>>(static_cast<uint16_t *>(matrix->data), matrix->rows,
                                                matrix->cols, matrix->stride);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t cgm_kernel_noise_launch(const cgm_kernel_matrix *matrix, cudaStream_t stream)
+{
+    noise<<<cgm::blocks_for(matrix->rows * matrix->cols, threads), threads, 0, stream>>>(*matrix);
     return cudaGetLastError();
 }
 

@@ -1,21 +1,18 @@
+#include "daemon/executor/cuda/gemm.h"
+
 #include <string.h>
 
-#include "daemon/executor/cuda/gemm_table.h"
 #include "daemon/executor/cuda/queue.h"
 #include "daemon/executor/cuda/view.h"
 #include "proto/status.h"
 #include "proto/types.h"
-
-#define ALIGN_MAX 16u
-/* Behind cuBLASLt's workspace: a bias that is not aligned as it wants is copied there. */
-#define BIAS_BYTES (1ull << 20)
 
 static uint64_t depth_of(const struct cgm_kernel_gemm *g)
 {
     return g->transa ? g->a.rows : g->a.cols;
 }
 
-static bool shapes_fit(const struct cgm_kernel_gemm *g)
+bool cgm_gemm_shapes_fit(const struct cgm_kernel_gemm *g)
 {
     uint64_t a_rows = g->transa ? g->a.cols : g->a.rows;
     uint64_t b_rows = g->transb ? g->b.cols : g->b.rows;
@@ -35,22 +32,22 @@ static int resolve(const struct cgm_gemm *gemm, uint32_t device, struct cgm_kern
         status = cgm_view_resolve(&gemm->out, device, true, &ret_gemm->out);
     if (status == CGM_OK)
         status = cgm_view_resolve_optional(&gemm->bias, device, &ret_gemm->bias);
-    if (status == CGM_OK && !shapes_fit(ret_gemm))
+    if (status == CGM_OK && !cgm_gemm_shapes_fit(ret_gemm))
         status = CGM_INVALID_ARGUMENT;
     return status;
 }
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
-/* The largest power of two up to ALIGN_MAX that divides address and row distance. */
+/* The largest power of two up to CGM_GEMM_ALIGN_MAX that divides address and row distance. */
 static uint8_t align_of(const struct cgm_kernel_matrix *matrix)
 {
     uint64_t row_bytes = matrix->rows > 1 ? matrix->stride * cgm_dtype_bytes(matrix->format) : 0;
-    uint64_t bits = (uint64_t)(uintptr_t)matrix->data | row_bytes | ALIGN_MAX;
+    uint64_t bits = (uint64_t)(uintptr_t)matrix->data | row_bytes | CGM_GEMM_ALIGN_MAX;
     return (uint8_t)(bits & -bits);
 }
 
-static struct cgm_gemm_key key_of(const struct cgm_kernel_gemm *g)
+struct cgm_gemm_key cgm_gemm_key_of(const struct cgm_kernel_gemm *g, bool tf32)
 {
     struct cgm_gemm_key key;
     memset(&key, 0, sizeof(key));
@@ -66,31 +63,33 @@ static struct cgm_gemm_key key_of(const struct cgm_kernel_gemm *g)
     key.transb = g->transb;
     key.accumulate = g->accumulate;
     key.bias = g->bias.data != NULL;
+    key.tf32 = tf32 && g->a.format == CGM_DTYPE_FP32;
     key.a_align = align_of(&g->a);
     key.b_align = align_of(&g->b);
     key.out_align = align_of(&g->out);
     return key;
 }
 
-/* What cuBLASLt cannot do whatever the shape. */
-static bool is_odd(const struct cgm_kernel_gemm *g)
+bool cgm_gemm_is_odd(const struct cgm_kernel_gemm *g)
 {
     return g->a.format != g->b.format ||
-           (g->bias.data && (g->bias.format != g->out.format ||
-                             g->bias.cols * cgm_dtype_bytes(g->bias.format) > BIAS_BYTES)) ||
+           (g->bias.data &&
+            (g->bias.format != g->out.format ||
+             g->bias.cols * cgm_dtype_bytes(g->bias.format) > CGM_GEMM_BIAS_BYTES)) ||
            (g->out.format != g->a.format && g->out.format != CGM_DTYPE_FP32);
 }
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-static int need_workspace(struct cgm_queue *queue)
+int cgm_gemm_need_workspace(struct cgm_queue *queue)
 {
     struct cgm_stream *stream = queue->stream;
     if (stream->workspace)
         return CGM_OK;
     atomic_fetch_add_explicit(&queue->backend->allocations, 1, memory_order_relaxed);
-    return cgm_cuda_check(cudaMalloc(&stream->workspace, CGM_GEMM_WORKSPACE_BYTES + BIAS_BYTES),
-                          "cudaMalloc of a workspace", queue->device->index);
+    return cgm_cuda_check(
+        cudaMalloc(&stream->workspace, CGM_GEMM_WORKSPACE_BYTES + CGM_GEMM_BIAS_BYTES),
+        "cudaMalloc of a workspace", queue->device->index);
 }
 
 static int set_bias(const struct cgm_device *device, const struct cgm_stream *stream,
@@ -100,7 +99,7 @@ static int set_bias(const struct cgm_device *device, const struct cgm_stream *st
     int status = CGM_OK;
     if (!at)
         return CGM_OK;
-    if ((uintptr_t)at % ALIGN_MAX) {
+    if ((uintptr_t)at % CGM_GEMM_ALIGN_MAX) {
         void *aligned = (char *)stream->workspace + CGM_GEMM_WORKSPACE_BYTES;
         status =
             cgm_cuda_check(cudaMemcpyAsync(aligned, at, bias->cols * cgm_dtype_bytes(bias->format),
@@ -115,8 +114,8 @@ static int set_bias(const struct cgm_device *device, const struct cgm_stream *st
     return status;
 }
 
-static int multiply(const struct cgm_device *device, const struct cgm_stream *stream,
-                    const struct cgm_kernel_gemm *g, const struct cgm_gemm_entry *entry)
+int cgm_gemm_multiply(const struct cgm_device *device, const struct cgm_stream *stream,
+                      const struct cgm_kernel_gemm *g, const struct cgm_gemm_entry *entry)
 {
     const float one = 1, zero = 0;
     int status = set_bias(device, stream, &g->bias, entry);
@@ -143,13 +142,13 @@ static int multiply_plain(struct cgm_queue *queue, const struct cgm_kernel_gemm 
 
 /* A product that was not prepared must not make cuBLASLt load code here: it would wait for streams
  * that may be waiting for what this thread enqueues next. */
-static int multiply_fast(struct cgm_queue *queue, const struct cgm_kernel_gemm *g)
+static int multiply_fast(struct cgm_queue *queue, const struct cgm_kernel_gemm *g, bool tf32)
 {
     struct cgm_gemm_table *table = queue->device->gemms;
-    const struct cgm_gemm_key key = key_of(g);
+    const struct cgm_gemm_key key = cgm_gemm_key_of(g, tf32);
     const struct cgm_gemm_entry *entry = cgm_gemm_table_lock(table, &key);
     bool known = entry != NULL;
-    int status = entry && !entry->plain ? multiply(queue->device, queue->stream, g, entry)
+    int status = entry && !entry->plain ? cgm_gemm_multiply(queue->device, queue->stream, g, entry)
                                         : multiply_plain(queue, g);
     cgm_gemm_table_unlock(table);
     if (!known)
@@ -163,100 +162,11 @@ int cgm_cuda_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
     int status = resolve(gemm, queue->device->index, &g);
     if (status != CGM_OK || !cgm_queue_begin(queue, "a product"))
         return status;
-    status = need_workspace(queue);
+    status = cgm_gemm_need_workspace(queue);
     if (status != CGM_OK)
         return status;
     struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_GEMM, &gemm->label);
-    status = is_odd(&g) ? multiply_plain(queue, &g) : multiply_fast(queue, &g);
+    status = cgm_gemm_is_odd(&g) ? multiply_plain(queue, &g) : multiply_fast(queue, &g, gemm->tf32);
     cgm_span_end(span);
-    return status;
-}
-
-/* ---- preparing ------------------------------------------------------------------------------ */
-
-/* A view without its memory, which may be gone: the offset tells the alignment, for memory begins
- * at multiples of more than ALIGN_MAX. */
-static struct cgm_kernel_matrix outline(const struct cgm_view *view)
-{
-    if (!view->mem)
-        return (struct cgm_kernel_matrix){0};
-    return (struct cgm_kernel_matrix){
-        .data = (void *)(uintptr_t)(ALIGN_MAX + view->offset_bytes),
-        .rows = view->rows,
-        .cols = view->cols,
-        .stride = view->stride,
-        .format = view->dtype,
-    };
-}
-
-static uint64_t bytes_of(const struct cgm_kernel_matrix *matrix)
-{
-    uint64_t bytes = matrix->rows * matrix->stride * cgm_dtype_bytes(matrix->format);
-    return (bytes + 255) / 256 * 256;
-}
-
-/* Runs it once, on nothing, so that its code is loaded: out behind whichever operand is longer, and
- * the workspace behind that. Inside its 256 bytes each begins as far off as the real one. */
-static int run_once(struct cgm_queue *queue, struct cgm_gemm_entry *entry,
-                    const struct cgm_kernel_gemm *g)
-{
-    struct cgm_device *device = queue->device;
-    uint64_t a = bytes_of(&g->a) + 256, b = bytes_of(&g->b) + 256, inputs = a > b ? a : b;
-    uint64_t out = bytes_of(&g->out) + 256, bias = BIAS_BYTES;
-    char *memory = NULL;
-    int status =
-        cgm_cuda_check(cudaMalloc((void **)&memory, inputs + out + bias + CGM_GEMM_WORKSPACE_BYTES),
-                       "cudaMalloc for the first run of a product", device->index);
-    if (status != CGM_OK)
-        return status;
-    const struct cgm_stream stream = {.handle = device->service,
-                                      .workspace = memory + inputs + out};
-    struct cgm_kernel_gemm dummy = *g;
-    dummy.a.data = memory + (uintptr_t)g->a.data % ALIGN_MAX;
-    dummy.b.data = memory + (uintptr_t)g->b.data % ALIGN_MAX;
-    dummy.out.data = memory + inputs + (uintptr_t)g->out.data % ALIGN_MAX;
-    if (g->bias.data)
-        dummy.bias.data = memory + inputs + out + CGM_GEMM_WORKSPACE_BYTES;
-    status = multiply(device, &stream, &dummy, entry);
-    if (status == CGM_OK)
-        status = cgm_cuda_check(cudaStreamSynchronize(device->service),
-                                "the first run of a product", device->index);
-    int freed = cgm_cuda_check(cudaFree(memory), "cudaFree", device->index);
-    return status == CGM_OK ? freed : status;
-}
-
-static bool is_prepared(struct cgm_gemm_table *table, const struct cgm_gemm_key *key)
-{
-    bool known = cgm_gemm_table_lock(table, key) != NULL;
-    cgm_gemm_table_unlock(table);
-    return known;
-}
-
-int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
-{
-    const struct cgm_kernel_gemm g = {.a = outline(&gemm->a),
-                                      .b = outline(&gemm->b),
-                                      .out = outline(&gemm->out),
-                                      .bias = outline(&gemm->bias),
-                                      .transa = gemm->transa,
-                                      .transb = gemm->transb,
-                                      .accumulate = gemm->accumulate};
-    struct cgm_gemm_entry entry;
-    if (!g.a.data || !g.b.data || !g.out.data || !shapes_fit(&g))
-        return CGM_INVALID_ARGUMENT;
-    cgm_device_use(queue->device->index);
-    int status = need_workspace(queue);
-    if (status != CGM_OK || is_odd(&g))
-        return status;
-    const struct cgm_gemm_key key = key_of(&g);
-    if (is_prepared(queue->device->gemms, &key))
-        return CGM_OK;
-    cgm_gemm_entry_init(&entry, queue->device->blas, &key);
-    if (!entry.plain)
-        status = run_once(queue, &entry, &g);
-    if (status == CGM_OK)
-        cgm_gemm_table_add(queue->device->gemms, &entry);
-    else
-        cgm_gemm_entry_fini(&entry);
     return status;
 }

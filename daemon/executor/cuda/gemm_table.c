@@ -64,8 +64,8 @@ static bool describe_product(struct cgm_gemm_entry *entry)
         {CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)},
         {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof(bias)},
     };
-    if (cgm_blas.MatmulDescCreate(&entry->product, CUBLAS_COMPUTE_32F, CUDA_R_32F) !=
-        CUBLAS_STATUS_SUCCESS)
+    cublasComputeType_t compute = key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    if (cgm_blas.MatmulDescCreate(&entry->product, compute, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS)
         return false;
     for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++)
         if (cgm_blas.MatmulDescSetAttribute(entry->product, attributes[i].attribute,
@@ -120,29 +120,35 @@ static bool prefer(cublasLtMatmulPreference_t preference, const struct cgm_gemm_
     return true;
 }
 
-static bool choose(struct cgm_gemm_entry *entry, cublasLtHandle_t handle)
+static uint32_t find(const struct cgm_gemm_entry *entry, cublasLtHandle_t handle,
+                     cublasLtMatmulHeuristicResult_t *ret_results)
 {
     cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t result;
     int found = 0;
     if (cgm_blas.MatmulPreferenceCreate(&preference) != CUBLAS_STATUS_SUCCESS)
-        return false;
-    bool chosen = prefer(preference, &entry->key) &&
-                  cgm_blas.MatmulAlgoGetHeuristic(handle, entry->product, entry->b, entry->a,
-                                                  entry->out, entry->out, preference, 1, &result,
-                                                  &found) == CUBLAS_STATUS_SUCCESS &&
-                  found > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+        return 0;
+    if (!prefer(preference, &entry->key) ||
+        cgm_blas.MatmulAlgoGetHeuristic(handle, entry->product, entry->b, entry->a, entry->out,
+                                        entry->out, preference, CGM_GEMM_CANDIDATES, ret_results,
+                                        &found) != CUBLAS_STATUS_SUCCESS)
+        found = 0;
     cgm_blas.MatmulPreferenceDestroy(preference);
-    if (chosen)
-        entry->algorithm = result.algo;
-    return chosen;
+    return (uint32_t)found;
 }
 
 void cgm_gemm_entry_init(struct cgm_gemm_entry *entry, cublasLtHandle_t handle,
-                         const struct cgm_gemm_key *key)
+                         const struct cgm_gemm_key *key, struct cgm_gemm_candidates *ret_candidates)
 {
+    cublasLtMatmulHeuristicResult_t results[CGM_GEMM_CANDIDATES];
     *entry = (struct cgm_gemm_entry){.key = *key};
-    entry->plain = !describe(entry) || !choose(entry, handle);
+    ret_candidates->count = 0;
+    uint32_t found = describe(entry) ? find(entry, handle, results) : 0;
+    for (uint32_t i = 0; i < found; i++)
+        if (results[i].state == CUBLAS_STATUS_SUCCESS)
+            ret_candidates->algorithm[ret_candidates->count++] = results[i].algo;
+    entry->plain = ret_candidates->count == 0;
+    if (!entry->plain)
+        entry->algorithm = ret_candidates->algorithm[0];
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */

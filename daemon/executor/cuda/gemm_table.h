@@ -6,6 +6,7 @@
 #include "daemon/executor/cuda/cuda.h"
 
 #define CGM_GEMM_WORKSPACE_BYTES (32ull << 20)
+#define CGM_GEMM_CANDIDATES 6
 
 /* Compared byte by byte: every byte is set. Row-major, as the operation has it. */
 struct cgm_gemm_key {
@@ -13,7 +14,8 @@ struct cgm_gemm_key {
     uint8_t dtype, out_dtype; /* of a and b; of out and bias */
     uint8_t transa, transb, accumulate, bias;
     uint8_t a_align, b_align, out_align; /* 1 to 16: what divides address and row distance */
-    uint8_t padding[7];
+    uint8_t tf32;
+    uint8_t padding[6];
 };
 
 struct cgm_gemm_entry {
@@ -24,9 +26,16 @@ struct cgm_gemm_entry {
     cublasLtMatmulAlgo_t algorithm;
 };
 
-/* Chooses; neither runs nor loads anything. */
+/* What cuBLASLt would take, the one that it holds to be the fastest first. */
+struct cgm_gemm_candidates {
+    cublasLtMatmulAlgo_t algorithm[CGM_GEMM_CANDIDATES];
+    uint32_t count;
+};
+
+/* Describes the product and takes the first candidate; neither runs nor loads anything. */
 void cgm_gemm_entry_init(struct cgm_gemm_entry *entry, cublasLtHandle_t handle,
-                         const struct cgm_gemm_key *key);
+                         const struct cgm_gemm_key *key,
+                         struct cgm_gemm_candidates *ret_candidates);
 void cgm_gemm_entry_fini(struct cgm_gemm_entry *entry);
 
 struct cgm_gemm_table;

@@ -1,0 +1,22 @@
+/* Products: what running them (gemm.c) and choosing their code (gemm_prepare.c) share. */
+#ifndef CGM_CUDA_GEMM_H
+#define CGM_CUDA_GEMM_H
+
+#include "daemon/executor/cuda/gemm_table.h"
+#include "kernels/device_kernels.h"
+
+#define CGM_GEMM_ALIGN_MAX 16u
+/* Behind cuBLASLt's workspace: a bias that is not aligned as it wants is copied there. */
+#define CGM_GEMM_BIAS_BYTES (1ull << 20)
+
+bool cgm_gemm_shapes_fit(const struct cgm_kernel_gemm *g);
+/* What cuBLASLt cannot do whatever the shape. */
+bool cgm_gemm_is_odd(const struct cgm_kernel_gemm *g);
+struct cgm_gemm_key cgm_gemm_key_of(const struct cgm_kernel_gemm *g, bool tf32);
+/* Allocates the stream's workspace unless it is there. */
+int cgm_gemm_need_workspace(struct cgm_queue *queue);
+/* Enqueues it with the entry's algorithm. */
+int cgm_gemm_multiply(const struct cgm_device *device, const struct cgm_stream *stream,
+                      const struct cgm_kernel_gemm *g, const struct cgm_gemm_entry *entry);
+
+#endif

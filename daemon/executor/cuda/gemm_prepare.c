@@ -1,0 +1,281 @@
+/* Choosing and loading a product's code, with launches held: a product is run by each of the
+ * candidates that cuBLASLt names, and the fastest one is kept. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/executor/cuda/gemm.h"
+#include "daemon/executor/cuda/queue.h"
+#include "daemon/executor/cuda/view.h"
+#include "proto/status.h"
+#include "proto/types.h"
+
+/* No candidate is begun after this long. */
+#define TRIAL_NS 50000000ull
+#define RUNS 3
+/* Less work than this is not worth a choice. */
+#define FLOPS_MIN 2e9
+/* Written between two runs, so that inputs come from memory: more than an L2 cache holds. */
+#define FLUSH_BYTES (96ull << 20)
+/* cuBLASLt's own first candidate stays unless another one is faster by this factor. */
+#define GAIN_MIN 1.03f
+
+/* A view without its memory, which may be gone: the offset tells the alignment, for memory begins
+ * at multiples of more than CGM_GEMM_ALIGN_MAX. */
+static struct cgm_kernel_matrix outline(const struct cgm_view *view)
+{
+    if (!view->mem)
+        return (struct cgm_kernel_matrix){0};
+    return (struct cgm_kernel_matrix){
+        .data = (void *)(uintptr_t)(CGM_GEMM_ALIGN_MAX + view->offset_bytes),
+        .rows = view->rows,
+        .cols = view->cols,
+        .stride = view->stride,
+        .format = view->dtype,
+    };
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+/* ---- memory to run it on -------------------------------------------------------------------- */
+
+struct stage {
+    struct cgm_device *device;
+    struct cgm_kernel_gemm g; /* placed in memory */
+    struct cgm_stream stream;
+    char *memory, *flush; /* flush NULL: no room for trials */
+    cudaEvent_t begin, end;
+};
+
+static uint64_t bytes_of(const struct cgm_kernel_matrix *matrix)
+{
+    uint64_t bytes = matrix->rows * matrix->stride * cgm_dtype_bytes(matrix->format);
+    return (bytes + 255) / 256 * 256 + 256;
+}
+
+/* Inside its 256 bytes it begins as far off as the real one. */
+static char *place(struct cgm_kernel_matrix *matrix, char *at)
+{
+    uint64_t bytes = bytes_of(matrix);
+    matrix->data = at + (uintptr_t)matrix->data % CGM_GEMM_ALIGN_MAX;
+    return at + bytes;
+}
+
+/* Without trials, a and b share what the longer of them needs. From the stream's pool: cudaMalloc
+ * would map it for every peer, which takes longer than all trials. */
+static int stage_open(struct stage *stage, struct cgm_device *device,
+                      const struct cgm_kernel_gemm *g, bool trials)
+{
+    uint64_t a = bytes_of(&g->a), b = bytes_of(&g->b), inputs = a > b ? a : b;
+    uint64_t rest = bytes_of(&g->out) + CGM_GEMM_WORKSPACE_BYTES + CGM_GEMM_BIAS_BYTES;
+    uint64_t bytes = trials ? a + b + rest + FLUSH_BYTES : inputs + rest;
+    *stage = (struct stage){.device = device, .g = *g, .stream = {.handle = device->service}};
+    int status = cgm_cuda_try(cudaMallocAsync((void **)&stage->memory, bytes, device->service),
+                              "cudaMallocAsync for the first run of a product", device->index);
+    if (status != CGM_OK)
+        return status;
+    char *at = place(&stage->g.a, stage->memory);
+    at = place(&stage->g.b, trials ? at : stage->memory);
+    at = place(&stage->g.out, trials ? at : stage->memory + inputs);
+    stage->stream.workspace = at;
+    if (g->bias.data)
+        stage->g.bias.data = at + CGM_GEMM_WORKSPACE_BYTES;
+    if (trials)
+        stage->flush = at + CGM_GEMM_WORKSPACE_BYTES + CGM_GEMM_BIAS_BYTES;
+    return CGM_OK;
+}
+
+static int stage_close(struct stage *stage)
+{
+    uint32_t device = stage->device->index;
+    int status =
+        cgm_cuda_check(cudaFreeAsync(stage->memory, stage->stream.handle), "cudaFreeAsync", device);
+    return status == CGM_OK ? cgm_cuda_check(cudaStreamSynchronize(stage->stream.handle),
+                                             "cudaFreeAsync", device)
+                            : status;
+}
+
+/* Once, on whatever is there, so that its code is loaded. */
+static int run_once(struct stage *stage, const struct cgm_gemm_entry *entry)
+{
+    int status = cgm_gemm_multiply(stage->device, &stage->stream, &stage->g, entry);
+    return status == CGM_OK ? cgm_cuda_check(cudaStreamSynchronize(stage->stream.handle),
+                                             "the first run of a product", stage->device->index)
+                            : status;
+}
+
+/* ---- trials --------------------------------------------------------------------------------- */
+
+static int make_noise(const struct stage *stage)
+{
+    const struct cgm_kernel_matrix *const matrices[] = {&stage->g.a, &stage->g.b, &stage->g.out};
+    int status = CGM_OK;
+    for (size_t i = 0; i < 3 && status == CGM_OK; i++)
+        status = cgm_cuda_check(cgm_kernel_noise_launch(matrices[i], stage->stream.handle), "noise",
+                                stage->device->index);
+    return status;
+}
+
+static int time_run(struct stage *stage, const struct cgm_gemm_entry *entry, float *ret_ms)
+{
+    uint32_t device = stage->device->index;
+    cudaStream_t stream = stage->stream.handle;
+    int status = cgm_cuda_check(cudaMemsetAsync(stage->flush, 0, FLUSH_BYTES, stream),
+                                "cudaMemsetAsync", device);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaEventRecord(stage->begin, stream), "cudaEventRecord", device);
+    if (status == CGM_OK)
+        status = cgm_gemm_multiply(stage->device, &stage->stream, &stage->g, entry);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaEventRecord(stage->end, stream), "cudaEventRecord", device);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaEventSynchronize(stage->end), "a trial of a product", device);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaEventElapsedTime(ret_ms, stage->begin, stage->end),
+                                "cudaEventElapsedTime", device);
+    return status;
+}
+
+/* The best of RUNS, after one that loads the code. */
+static int time_candidate(struct stage *stage, const struct cgm_gemm_entry *entry, float *ret_ms)
+{
+    float best = 0, ms = 0;
+    int status = run_once(stage, entry);
+    for (int i = 0; i < RUNS && status == CGM_OK; i++) {
+        status = time_run(stage, entry, &ms);
+        best = i == 0 || ms < best ? ms : best;
+    }
+    *ret_ms = best;
+    return status;
+}
+
+static void log_choice(const struct stage *stage, const struct cgm_gemm_key *key, uint32_t chosen,
+                       const float *ms, uint32_t tried)
+{
+    char times[128] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < tried && used < sizeof(times); i++)
+        used += (size_t)snprintf(times + used, sizeof(times) - used, " %.1f", (double)ms[i] * 1e3);
+    cgm_cuda_log(7, "device %u: product %llu x %llu x %llu %s: candidate %u of%s us",
+                 stage->device->index, (unsigned long long)key->m, (unsigned long long)key->n,
+                 (unsigned long long)key->k, cgm_type_name(CGM_TABLE_DTYPE, key->dtype), chosen,
+                 times);
+}
+
+static int try_candidates(struct stage *stage, struct cgm_gemm_entry *entry,
+                          const struct cgm_gemm_candidates *candidates)
+{
+    float ms[CGM_GEMM_CANDIDATES] = {0};
+    uint64_t begin_ns = now_ns();
+    uint32_t best = 0, tried = 0;
+    int status = make_noise(stage);
+    while (status == CGM_OK && tried < candidates->count &&
+           (tried == 0 || now_ns() - begin_ns < TRIAL_NS)) {
+        entry->algorithm = candidates->algorithm[tried];
+        status = time_candidate(stage, entry, &ms[tried]);
+        if (status != CGM_OK && tried > 0) /* the others are good enough */
+            break;
+        if (ms[tried] * (best == 0 ? GAIN_MIN : 1.0f) < ms[best])
+            best = tried;
+        tried++;
+    }
+    status = tried > 0 ? CGM_OK : status;
+    entry->algorithm = candidates->algorithm[best];
+    log_choice(stage, &entry->key, best, ms, tried);
+    return status;
+}
+
+static int with_events(struct stage *stage, struct cgm_gemm_entry *entry,
+                       const struct cgm_gemm_candidates *candidates)
+{
+    uint32_t device = stage->device->index;
+    int status = cgm_cuda_check(cudaEventCreate(&stage->begin), "cudaEventCreate", device);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaEventCreate(&stage->end), "cudaEventCreate", device);
+    if (status == CGM_OK)
+        status = try_candidates(stage, entry, candidates);
+    if (stage->begin)
+        cudaEventDestroy(stage->begin);
+    if (stage->end)
+        cudaEventDestroy(stage->end);
+    return status;
+}
+
+/* ---- choosing ------------------------------------------------------------------------------- */
+
+/* The choice of another device of the same kind: equal products are the same code everywhere. */
+static bool take_from_another(const struct cgm_backend *backend, const struct cgm_device *device,
+                              struct cgm_gemm_entry *entry)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < backend->n_devices && !found; i++) {
+        const struct cgm_device *other = &backend->devices[i];
+        if (other == device || memcmp(other->kind, device->kind, sizeof(device->kind)) != 0)
+            continue;
+        const struct cgm_gemm_entry *known = cgm_gemm_table_lock(other->gemms, &entry->key);
+        found = known && !known->plain;
+        if (found)
+            entry->algorithm = known->algorithm;
+        cgm_gemm_table_unlock(other->gemms);
+    }
+    return found;
+}
+
+static int choose(struct cgm_queue *queue, struct cgm_gemm_entry *entry,
+                  const struct cgm_gemm_candidates *candidates, const struct cgm_kernel_gemm *g)
+{
+    struct stage stage;
+    double flops = 2.0 * (double)entry->key.m * (double)entry->key.n * (double)entry->key.k;
+    bool trials = !take_from_another(queue->backend, queue->device, entry) && flops >= FLOPS_MIN &&
+                  candidates->count > 1;
+    int status = stage_open(&stage, queue->device, g, trials);
+    if (status == CGM_NO_MEMORY && trials)
+        status = stage_open(&stage, queue->device, g, trials = false);
+    if (status != CGM_OK)
+        return status;
+    status = trials ? with_events(&stage, entry, candidates) : run_once(&stage, entry);
+    int closed = stage_close(&stage);
+    return status == CGM_OK ? closed : status;
+}
+
+static bool is_prepared(struct cgm_gemm_table *table, const struct cgm_gemm_key *key)
+{
+    bool known = cgm_gemm_table_lock(table, key) != NULL;
+    cgm_gemm_table_unlock(table);
+    return known;
+}
+
+int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
+{
+    const struct cgm_kernel_gemm g = {.a = outline(&gemm->a),
+                                      .b = outline(&gemm->b),
+                                      .out = outline(&gemm->out),
+                                      .bias = outline(&gemm->bias),
+                                      .transa = gemm->transa,
+                                      .transb = gemm->transb,
+                                      .accumulate = gemm->accumulate};
+    struct cgm_gemm_entry entry;
+    struct cgm_gemm_candidates candidates;
+    if (!g.a.data || !g.b.data || !g.out.data || !cgm_gemm_shapes_fit(&g))
+        return CGM_INVALID_ARGUMENT;
+    cgm_device_use(queue->device->index);
+    int status = cgm_gemm_need_workspace(queue);
+    if (status != CGM_OK || cgm_gemm_is_odd(&g))
+        return status;
+    const struct cgm_gemm_key key = cgm_gemm_key_of(&g, gemm->tf32);
+    if (is_prepared(queue->device->gemms, &key))
+        return CGM_OK;
+    cgm_gemm_entry_init(&entry, queue->device->blas, &key, &candidates);
+    if (!entry.plain)
+        status = choose(queue, &entry, &candidates, &g);
+    if (status == CGM_OK)
+        cgm_gemm_table_add(queue->device->gemms, &entry);
+    else
+        cgm_gemm_entry_fini(&entry);
+    return status;
+}
