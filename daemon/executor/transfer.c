@@ -147,7 +147,7 @@ void cgm_transfer_on_copy(struct cgm_request *request)
     const struct cgm_endpoint *endpoint =
         cgm_map_get(&request->executor->poller.endpoints, m->session);
     char detail[256] = "copy: out of host memory";
-    struct copy *copy = malloc(sizeof(*copy));
+    struct copy *copy = calloc(1, sizeof(*copy));
     int status = copy ? check_copy(endpoint, m, copy, detail, sizeof(detail)) : CGM_NO_MEMORY;
     if (status != CGM_OK) {
         free(copy);
