@@ -135,7 +135,8 @@ static double element_bound(const struct cgm_reference *reference, uint64_t at,
                             const struct cgm_format_info *info)
 {
     double bound = info->unit * fabs(reference->value[at]) + info->smallest_normal;
-    bound += (double)reference->terms * FP32_UNIT * reference->magnitude[at];
+    bound += ((double)reference->terms * FP32_UNIT + 2 * reference->input_rounding) *
+             reference->magnitude[at];
     if (reference->partials)
         bound += info->unit * reference->partial_rounding * reference->partials[at];
     return bound;

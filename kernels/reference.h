@@ -6,6 +6,7 @@
  * R sum of the products and addends       G the same sum of absolute values
  * Q sum of |P| over partial products P that are rounded to the output's format before they are
  *   added, r how often each is rounded    K number of terms behind one element
+ * With inputs that are rounded on the way (TF32), 2 e G more, e their unit.
  * u, tiny: the output format's unit and smallest normal number
  *
  * Inputs are fp32 arrays that hold numbers of the job's format (cgm_format_round): R and G are
@@ -24,6 +25,7 @@ struct cgm_reference {
     double *partials;        /* Q, or NULL */
     uint64_t terms;          /* K */
     double partial_rounding; /* r; 1 when a partial product is rounded once */
+    double input_rounding;   /* e; 0 when inputs are taken as they are */
 };
 
 /* op(a) * op(b): a is stored rows x depth, or depth x rows with transa; b is stored depth x cols,

@@ -161,6 +161,7 @@ void cgm_case_plan(const struct cgm_bench_options *options, const struct cgm_cas
     ret_plan->transb = c->sizes.transb;
     ret_plan->epilogue = (c->sizes.bias ? COMMGEMM_EPILOGUE_BIAS : 0u) |
                          (c->accumulate ? COMMGEMM_EPILOGUE_ACCUMULATE : 0u);
+    ret_plan->allow_tf32 = options->tf32 && c->matrix[CGM_MATRIX_RHS].present;
     if (c->knobs)
         set_knobs(options, ret_plan);
 }

@@ -8,6 +8,8 @@
 #include "proto/status.h"
 #include "proto/types.h"
 
+#define TF32_UNIT 0x1p-11
+
 /* A whole matrix as fp32 numbers; NULL when there is no memory. */
 static float *decode(const struct cgm_bench *bench, enum cgm_matrix_name name)
 {
@@ -100,6 +102,8 @@ void cgm_expected_allow(const struct cgm_bench *bench, enum cgm_variant variant,
     const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
     bool addends = job->sizes.bias || bench->whole[CGM_MATRIX_OUT];
     reference->partial_rounding = has_partials(job->sizes.op) ? 1 : 0;
+    reference->input_rounding =
+        strstr(bench->results->plans[variant].reason, "in TF32") ? TF32_UNIT : 0;
     if (strstr(bench->results->plans[variant].reason, "collectives by "))
         reference->partial_rounding = (double)bench->options->world - 1 + addends;
 }

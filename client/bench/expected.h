@@ -8,8 +8,8 @@
 /* OK or NO_MEMORY, with nothing to free then. Free with cgm_reference_fini. */
 int cgm_expected_make(const struct cgm_bench *bench, struct cgm_reference *ret_reference);
 
-/* How often a variant rounds what is added: a collective of a device's library, which the plan's
- * reason names, at every step. Before the variant's result is checked. */
+/* What a variant may round, as its plan's reason says: a device's library rounds sums at every
+ * step, and TF32 the inputs. Before the variant's result is checked. */
 void cgm_expected_allow(const struct cgm_bench *bench, enum cgm_variant variant,
                         struct cgm_reference *reference);
 

@@ -97,6 +97,7 @@ static const struct cgm_option plan_options[] = {
     FLAG("use-ce", use_ce, "copy with copy engines"),
     FLAG("rs-overlap-first-gemm", rs_overlap_first_gemm, "overlap the first piece too"),
     FLAG("aggregate-ag", aggregate_ag, "exchange pairs of chunks first"),
+    FLAG("tf32", tf32, "products of fp32 may round their inputs to TF32"),
     {.name = "mode",
      .kind = CGM_ARG_MODE,
      FIELD(mode),

@@ -348,7 +348,8 @@ struct commgemm_plan_options {
     int gemm_priority, comm_priority;
     uint32_t num_comm_sm;
     int set_sm_margin, use_ce, atomic_gemm, rs_overlap_first_gemm, aggregate_ag;
-    uint32_t mode; /* who may use the plan; bits like a file's, 0 for 0600 */
+    uint32_t mode;  /* who may use the plan; bits like a file's, 0 for 0600 */
+    int allow_tf32; /* products of fp32 may round their inputs to TF32; the CPU backend does not */
 };
 void commgemm_plan_options_init(struct commgemm_plan_options *ret_options);
 
@@ -449,11 +450,11 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * afterwards starts when the job has ended. No thread waits. Call it for one stream from one thread
  * at a time.
  * The stream goes on however the job ends: when it failed, was cancelled, or when executor or
- * daemon died; the completion says which. Outputs of a failed job are NaN where the type has one.
- * On failure nothing was submitted, or the job was cancelled on all ranks and is over: the stream
- * may have been made to wait for that.
- * NOT_SUPPORTED without a CUDA driver, with no_ring, and while the stream is being captured. The
- * first call for each executor registers the ring with the driver.
+ * daemon died; the completion says which. Outputs of a failed job are NaN where the type has one,
+ * unless it failed before the stream had come: they are as the stream left them then. On failure
+ * nothing was submitted, or the job was cancelled on all ranks and is over: the stream may have
+ * been made to wait for that. NOT_SUPPORTED without a CUDA driver, with no_ring, and while the
+ * stream is being captured. The first call for each executor registers the ring with the driver.
  * From then on commgemm_disconnect waits until the contexts of the streams have run empty. */
 int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job *job, void *stream,
                               uint64_t *ret_ticket);

@@ -50,6 +50,7 @@ static int check_flags(const struct commgemm_plan_options *options)
         {options->atomic_gemm, "atomic_gemm"},
         {options->rs_overlap_first_gemm, "rs_overlap_first_gemm"},
         {options->aggregate_ag, "aggregate_ag"},
+        {options->allow_tf32, "allow_tf32"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (rows[i].value != 0 && rows[i].value != 1)
@@ -150,6 +151,7 @@ static void fill_overlap(Cgm__PlanCreate *request, const struct commgemm_plan_op
     SET(atomic_gemm);
     SET(rs_overlap_first_gemm);
     SET(aggregate_ag);
+    SET(allow_tf32);
 #undef SET
 }
 

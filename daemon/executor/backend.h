@@ -180,6 +180,8 @@ struct cgm_backend_ops {
 
     /* A device writes the host flags and wakes nobody: whoever awaits one polls. */
     bool host_flags_need_polling;
+    /* Has what cgm_gemm.tf32 asks for; else a product is strict fp32. */
+    bool has_tf32;
     /* How many queues one comm may have on a device; with more they could hold each other up. */
     uint32_t queues_max;
 

@@ -29,6 +29,7 @@ struct cgm_spec {
     int gemm_priority, comm_priority;
     uint32_t num_comm_sm;
     bool set_sm_margin, use_ce, atomic_gemm, rs_overlap_first_gemm, aggregate_ag;
+    bool allow_tf32; /* fp32 products may round their inputs to TF32 */
 
     uint32_t world;
     bool devices_shared; /* two ranks on one device */

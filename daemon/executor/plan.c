@@ -1,6 +1,7 @@
 #include "daemon/executor/plan.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -294,6 +295,14 @@ static void plan_register_step(struct cgm_request *request)
     cgm_flight_start(flight, cgm_now_ns());
 }
 
+static void name_tf32(struct cgm_plan *plan, const struct cgm_backend_ops *ops)
+{
+    size_t used = strlen(plan->reason);
+    if (plan->spec.allow_tf32)
+        snprintf(plan->reason + used, sizeof(plan->reason) - used, "; %s",
+                 ops->has_tf32 ? "products in TF32" : "strict fp32, this backend has no TF32");
+}
+
 static int plan_init(struct cgm_plan *plan, const Cgm__PlanCreate *asked, char *detail,
                      size_t bytes)
 {
@@ -305,6 +314,7 @@ static int plan_init(struct cgm_plan *plan, const Cgm__PlanCreate *asked, char *
         cgm_algorithm_choose(&plan->spec, plan->reason, sizeof(plan->reason), &plan->algorithm);
     if (status != CGM_OK)
         return cgm_detail(detail, bytes, status, "%s", plan->reason);
+    name_tf32(plan, comm->poller->executor->ops);
     plan->flight = cgm_flight_take(comm);
     return plan->flight ? CGM_OK
                         : cgm_detail(detail, bytes, CGM_NO_MEMORY, "plan: out of host memory");

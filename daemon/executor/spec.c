@@ -383,6 +383,17 @@ static int check_switches(struct check *check)
     return CGM_OK;
 }
 
+static int check_tf32(struct check *check)
+{
+    struct cgm_spec *spec = check->spec;
+    spec->allow_tf32 = check->request->allow_tf32;
+    if (spec->allow_tf32 && (!check->row->product || spec->dtype != CGM_DTYPE_FP32))
+        return refuse(check, CGM_INVALID_ARGUMENT,
+                      "allow_tf32 is set; it goes with products of fp32, not with %s of %s",
+                      op_name(check), dtype_name(spec->dtype));
+    return CGM_OK;
+}
+
 /* The seed's defaults: one set where ranks exchange chunks, one where collectives run. */
 static int fill_defaults(struct check *check)
 {
@@ -407,10 +418,10 @@ static int fill_defaults(struct check *check)
  */
 
 static int (*const checks[])(struct check *check) = {
-    check_spellings, check_op,           check_sizes,    check_layout,
-    check_comm_type, check_method,       check_epilogue, check_sharding,
-    check_out_dtype, check_buffer_dtype, check_matrices, check_buffer_shape,
-    check_knobs,     check_tp_size,      check_switches, fill_defaults,
+    check_spellings, check_op,           check_sizes,    check_layout,    check_comm_type,
+    check_method,    check_epilogue,     check_sharding, check_out_dtype, check_buffer_dtype,
+    check_matrices,  check_buffer_shape, check_knobs,    check_tp_size,   check_switches,
+    check_tf32,      fill_defaults,
 };
 
 int cgm_spec_init(const Cgm__PlanCreate *request, uint32_t world, bool devices_shared,

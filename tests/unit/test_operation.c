@@ -322,7 +322,8 @@ static void test_use_of_the_buffer(void **state)
     X(use_ce)                                                                                      \
     X(atomic_gemm)                                                                                 \
     X(rs_overlap_first_gemm)                                                                       \
-    X(aggregate_ag)
+    X(aggregate_ag)                                                                                \
+    X(allow_tf32)
 
 static void set_field(Cgm__PlanCreate *request, const char *name, uint64_t value)
 {
@@ -438,6 +439,14 @@ static const struct {
     {CGM_OP_GEMM, {{"gemm_priority", 6}}, INVALID, {"gemm_priority is 6", "-5 and 5"}},
     {CGM_OP_GEMM, {{"comm_priority", (uint64_t)-6}}, INVALID, {"comm_priority is -6", "-5 and 5"}},
     {CGM_OP_GEMM_RS, {{"aggregate_ag", 1}}, INVALID, {"aggregate_ag", "gemm_rs"}},
+    {CGM_OP_GEMM,
+     {{"allow_tf32", 1}, {"dtype", CGM_DTYPE_BF16}},
+     INVALID,
+     {"allow_tf32 is set", "gemm of bf16"}},
+    {CGM_OP_RS,
+     {{"allow_tf32", 1}, {"dtype", CGM_DTYPE_FP32}},
+     INVALID,
+     {"allow_tf32 is set", "not with rs"}},
     {CGM_OP_AG_GEMM, {{"rs_overlap_first_gemm", 1}}, INVALID, {"rs_overlap_first_gemm", "ag_gemm"}},
 };
 

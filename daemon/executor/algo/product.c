@@ -20,6 +20,7 @@ void cgm_product_band(struct cgm_emit *emit, const struct cgm_view *lhs, uint64_
         .bias = *cgm_launch_operand(launch, emit->rank, CGM_OPERAND_BIAS),
         .transa = spec->transa,
         .transb = spec->transb,
+        .tf32 = spec->allow_tf32,
         .accumulate = cgm_launch_accumulates(launch),
     };
     cgm_emit_gemm(emit, &gemm, chunk);
@@ -61,6 +62,7 @@ void cgm_product_partial(struct cgm_emit *emit, uint64_t first, uint64_t count, 
         .out = cgm_view_rows(&product, first, count),
         .transa = spec->transa,
         .transb = spec->transb,
+        .tf32 = spec->allow_tf32,
     };
     cgm_emit_gemm(emit, &gemm, chunk);
 }
