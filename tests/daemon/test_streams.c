@@ -172,8 +172,10 @@ static void test_a_stream_that_comes_too_late(void **state)
     ranks_open(&r);
     for (unsigned i = 0; i < 3; i++) {
         fake_stream_hold(r.stream[1]);
-        ok(submit(&r, 0, 50, &tickets[0]));
-        ok(submit(&r, 1, 50, &tickets[1]));
+        ok(submit(&r, 0, 0, &tickets[0]));
+        ok(submit(&r, 1, 0, &tickets[1]));
+        while (fake_stream_length(r.stream[0]) > 1) /* it has come, and waits */
+            usleep(100);
         ok(commgemm_cancel(r.client, tickets[0]));
         assert_int_equal(end_of(&r, tickets[0]), COMMGEMM_CANCELLED);
         assert_int_equal(end_of(&r, tickets[1]), COMMGEMM_CANCELLED);
@@ -197,6 +199,18 @@ static pid_t executor_of(commgemm_client *client)
     return pid;
 }
 
+/* The executor has taken the job from the ring. */
+static void wait_until_known(commgemm_client *client)
+{
+    bool known = false;
+    while (!known) {
+        char *json;
+        ok(commgemm_query(client, "jobs", &json));
+        known = strstr(json, "\"ticket\"") != NULL;
+        free(json);
+    }
+}
+
 static void test_the_dead_release_streams(void **state)
 {
     struct ranks r;
@@ -204,6 +218,7 @@ static void test_the_dead_release_streams(void **state)
     (void)state;
     ranks_open(&r);
     ok(submit(&r, 0, 0, &ticket));
+    wait_until_known(r.client);
     kill(executor_of(r.client), SIGKILL);
     assert_true(fake_stream_is_done(r.stream[0], WAIT_MS));
     assert_int_equal(end_of(&r, ticket), COMMGEMM_EXECUTOR_LOST);

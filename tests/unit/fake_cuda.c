@@ -377,13 +377,19 @@ void fake_stream_capture(void *stream, bool capturing)
     atomic_store(&((struct stream *)stream)->capturing, capturing);
 }
 
-bool fake_stream_is_done(void *handle, int within_ms)
+unsigned fake_stream_length(void *handle)
 {
     struct stream *stream = handle;
+    pthread_mutex_lock(&stream->lock);
+    unsigned length = stream->queued;
+    pthread_mutex_unlock(&stream->lock);
+    return length;
+}
+
+bool fake_stream_is_done(void *handle, int within_ms)
+{
     for (int i = 0;; i++) {
-        pthread_mutex_lock(&stream->lock);
-        bool done = stream->queued == 0;
-        pthread_mutex_unlock(&stream->lock);
+        bool done = fake_stream_length(handle) == 0;
         if (done || i >= within_ms * 10)
             return done;
         usleep(100);

@@ -31,6 +31,8 @@ void fake_stream_free(void *stream);
 void fake_stream_hold(void *stream);
 void fake_stream_release(void *stream);
 void fake_stream_capture(void *stream, bool capturing);
+/* Operations that are not done. */
+unsigned fake_stream_length(void *stream);
 /* Whether all that was put in is done, after at most this long. */
 bool fake_stream_is_done(void *stream, int within_ms);
 
