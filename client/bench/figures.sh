@@ -55,16 +55,71 @@ gemm_figure() {
     figure "gemm fp32 2048^3" "$(number gemm ms)" ms "OpenBLAS alone" "$(number gemm openblas_ms)"
 }
 
-memory_figures() {
-    "$bin/commgemmd" --socket "$work/commgemmd.sock" --set backend=cpu 2>"$work/commgemmd.log" &
+# serve OPTION...: a daemon of this script's own on $work/commgemmd.sock.
+serve() {
+    "$bin/commgemmd" --socket "$work/commgemmd.sock" --set backend=cpu "$@" 2>"$work/commgemmd.log" &
     daemon=$!
     tries=100
-    until "$bin/commgemmctl" --socket "$work/commgemmd.sock" status >/dev/null 2>&1; do
+    until "$bin/commgemmctl" --socket "$work/commgemmd.sock" buffers create probe --bytes 4K \
+        >/dev/null 2>&1; do
         tries=$((tries - 1))
         [ "$tries" -gt 0 ] || { cat "$work/commgemmd.log" >&2 && exit 1; }
         sleep 0.1
     done
-    figure "broker idle, resident" "$(rss_kib "$daemon")" KiB
+    "$bin/commgemmctl" --socket "$work/commgemmd.sock" buffers destroy probe
+}
+
+unserve() {
+    kill "$daemon"
+    wait "$daemon" || true
+    daemon=
+}
+
+# background OPTION...: one bench after the other, until end_background. It is of a process group of
+# its own, which timeout ends as a whole.
+background() {
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    timeout 60 sh -c 'while "$@"; do :; done' sh "$bin/commgemm-bench" \
+        --socket "$work/commgemmd.sock" "$@" >"$work/background.log" 2>&1 &
+    bench=$!
+    sleep 3
+}
+
+end_background() {
+    kill "$bench"
+    wait "$bench" || true
+}
+
+memory_figures() {
+    serve
+    idle=$(rss_kib "$daemon")
+    figure "broker idle, resident" "$idle" KiB
+    background --op ag --method none --world 32 -m 64 -n 64 --datatype fp32 --benchmark --iters 1000000
+    busy=$(rss_kib "$daemon")
+    end_background
+    figure "a session with comm, plan and buffers" "$(awk "BEGIN { print ($busy - $idle) / 32 }")" KiB
+    unserve
+}
+
+# What strace sees of the executor in two seconds of noops, when it is installed.
+syscall_figure() {
+    command -v strace >/dev/null || return 0
+    serve --set spin_us=10000000
+    executor=$("$bin/commgemmctl" --socket "$work/commgemmd.sock" status --json |
+        sed -n 's/.*"executor_pid": *\([0-9]*\).*/\1/p')
+    background --op noop --iters 1000000
+    before=$(jobs_done)
+    timeout -s INT 2 strace -f -c -o "$work/strace" -p "$executor" 2>/dev/null || true
+    after=$(jobs_done)
+    end_background
+    figure "system calls of the executor, strace -c -f" "$(awk '$NF == "total" { print $(NF - 1) }' \
+        "$work/strace")" "" "noops in that time" "$((after - before))"
+    unserve
+}
+
+jobs_done() {
+    "$bin/commgemmctl" --socket "$work/commgemmd.sock" status --json |
+        sed -n 's/.*"jobs_done": *\([0-9]*\).*/\1/p'
 }
 
 printf 'machine: %s, %s processors, %s\n' \
@@ -73,3 +128,4 @@ printf 'date: %s\n\n' "$(date -u +%Y-%m-%d)"
 noop_figures
 gemm_figure
 memory_figures
+syscall_figure

@@ -1,6 +1,7 @@
 #include "client/bench/yardstick.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -18,7 +19,8 @@
 #include "client/bench/stop.h"
 #include "proto/status.h"
 
-#define PATIENCE 200000000u /* polls: a few seconds */
+#define PATIENCE_NS 20e9
+#define POLLS_PER_LOOK (1u << 16) /* then the partner may be waiting for this very processor */
 
 /* The partner sleeps while `active` is 0, so that it takes nobody's core when it is not measured.
  */
@@ -136,11 +138,19 @@ bool cgm_yardstick_socket(const struct cgm_yardstick *y, uint64_t count, uint64_
 
 static bool ping(struct cgm_ping_pong *shared, uint32_t word)
 {
+    double begin_ns = 0;
     atomic_store_explicit(&shared->ping, word, memory_order_release);
-    for (uint32_t polls = 0; polls < PATIENCE; polls++)
-        if (atomic_load_explicit(&shared->pong, memory_order_acquire) == word)
-            return true;
-    return false;
+    for (uint32_t polls = 1; atomic_load_explicit(&shared->pong, memory_order_acquire) != word;
+         polls++) {
+        if (polls % POLLS_PER_LOOK != 0)
+            continue;
+        if (begin_ns == 0)
+            begin_ns = cgm_now_ns();
+        if (cgm_now_ns() - begin_ns > PATIENCE_NS)
+            return false;
+        sched_yield();
+    }
+    return true;
 }
 
 bool cgm_yardstick_poll(const struct cgm_yardstick *y, uint64_t count, double *ret_ns)
