@@ -13,4 +13,10 @@ double cgm_cost_transfer(const struct cgm_spec *spec);
 /* Seconds that cutting the GEMM into one piece for each rank adds to it. */
 double cgm_cost_cutting(const struct cgm_spec *spec);
 
+/* Seconds of the GEMM of some rows on one rank of ag_gemm, with its start. */
+double cgm_cost_rows(const struct cgm_spec *spec, uint64_t rows);
+
+/* Seconds until a shard of lhs of so many rows is at a peer. */
+double cgm_cost_shard(const struct cgm_spec *spec, uint64_t rows);
+
 #endif

@@ -1,22 +1,58 @@
-/* Every rank pushes its shard to all others and multiplies chunk by chunk as they arrive: its own
- * first, then the chunks in the order in which they were sent to it. With aggregate_ag it waits for
- * both chunks of a pair (0 and 1, 2 and 3, ...) and multiplies them together, its own pair first:
- * half as many GEMMs of twice the rows. */
+/* Every rank pushes its shard to all others and multiplies the chunks as they arrive: its own
+ * first, then the others in the order in which they were sent to it, one by one or, where they
+ * arrive faster than they are multiplied, several together: fewer and larger GEMMs. With
+ * aggregate_ag it waits for both chunks of a pair (0 and 1, 2 and 3, ...) and multiplies them
+ * together, its own pair first: half as many GEMMs of twice the rows. */
 #include "daemon/executor/algo/collective.h"
 #include "daemon/executor/algo/cost.h"
 #include "daemon/executor/algo/product.h"
 #include "daemon/executor/algo/table.h"
 
+/* When all would be done with groups of `size` chunks. Some rank's group goes past the last chunk
+ * and on with the first: two GEMMs. */
+static double finish_time(const struct cgm_spec *spec, uint64_t rows, uint32_t size)
+{
+    double now = cgm_cost_rows(spec, rows);
+    for (uint32_t first = 1; first < spec->world; first += size) {
+        uint32_t count = first + size <= spec->world ? size : spec->world - first;
+        double arrival = (first + count - 1) * cgm_cost_shard(spec, rows);
+        now = now > arrival ? now : arrival;
+        now += cgm_cost_rows(spec, rows * (count - count / 2));
+        if (count > 1)
+            now += cgm_cost_rows(spec, rows * (count / 2));
+    }
+    return now;
+}
+
+static uint32_t group_size(const struct cgm_spec *spec, uint64_t rows)
+{
+    uint32_t best = 1;
+    for (uint32_t size = 2; size < spec->world; size++)
+        if (finish_time(spec, rows, size) < finish_time(spec, rows, best))
+            best = size;
+    return best;
+}
+
+/* The chunks of distances first ... first + count - 1, which end at the lowest number. */
+static void multiply_group(struct cgm_emit *emit, uint32_t first, uint32_t count)
+{
+    for (uint32_t distance = first; distance < first + count; distance++)
+        cgm_emit_await_arrival(emit, cgm_emit_source(emit, distance), 1);
+    uint32_t lowest = cgm_emit_source(emit, first + count - 1);
+    uint32_t straight = emit->world - lowest < count ? emit->world - lowest : count;
+    cgm_product_gathered(emit, lowest, straight);
+    if (straight < count)
+        cgm_product_gathered(emit, 0, count - straight);
+}
+
 static void multiply_chunks(struct cgm_emit *emit)
 {
     uint64_t rows = emit->launch->rows / emit->world;
+    uint32_t size = group_size(emit->launch->spec, rows);
     const struct cgm_view *lhs = cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_LHS);
     cgm_product_band(emit, lhs, emit->rank * rows, emit->rank);
-    for (uint32_t distance = 1; distance < emit->world; distance++) {
-        uint32_t chunk = cgm_emit_source(emit, distance);
-        cgm_emit_await_arrival(emit, chunk, 1);
-        cgm_product_gathered(emit, chunk, 1);
-    }
+    for (uint32_t first = 1; first < emit->world; first += size)
+        multiply_group(emit, first, first + size <= emit->world ? size : emit->world - first);
 }
 
 static void multiply_pairs(struct cgm_emit *emit)
@@ -61,7 +97,7 @@ const struct cgm_algorithm cgm_split_pipelined_ag_p2p = {
     .name = "split_pipelined_ag_p2p",
     .ops = 1u << CGM_OP_AG_GEMM,
     .method = CGM_METHOD_RING_EXCHANGE,
-    .summary = "one GEMM a chunk (a pair with aggregate_ag) as the peers' chunks arrive",
+    .summary = "GEMMs of one or more chunks (of pairs with aggregate_ag) as they arrive",
     .estimate = estimate,
     .flags = cgm_emit_flags,
     .enqueue = enqueue,
