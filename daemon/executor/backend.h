@@ -112,6 +112,7 @@ struct cgm_memory_segment {
 struct cgm_backend_options {
     uint32_t devices;       /* 0: the backend's default */
     uint32_t test_delay_us; /* a random delay of up to this long before every operation */
+    int log_level;          /* as syslog's; lines above it are left out. 0: none is */
     uint64_t spin_ns;       /* how long a queue polls for work before it sleeps */
     /* Called from any thread after a signal on a host flag. */
     void (*wake)(void *context);

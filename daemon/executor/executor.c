@@ -108,6 +108,7 @@ static int open_backend(struct cgm_executor *executor, const Cgm__ExecutorSetup 
     struct cgm_backend_options options = {
         .devices = m->devices,
         .test_delay_us = m->test_delay_us,
+        .log_level = atomic_load(&log_level),
         .spin_ns = m->spin_ns,
         .wake = wake_poller,
         .wake_context = &executor->poller,

@@ -1,6 +1,7 @@
 #include "daemon/executor/cuda/driver.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,10 +38,20 @@ int cgm_driver_load(char *ret_detail, size_t detail_bytes)
     return status;
 }
 
+static _Atomic int log_limit;
+
+void cgm_cuda_log_limit(int level)
+{
+    atomic_store(&log_limit, level);
+}
+
 void cgm_cuda_log(int level, const char *format, ...)
 {
     char begin[32], line[512];
     va_list arguments;
+    int limit = atomic_load(&log_limit);
+    if (limit > 0 && level > limit)
+        return;
     va_start(arguments, format);
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);

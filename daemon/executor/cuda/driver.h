@@ -46,7 +46,9 @@ int cgm_driver_check(CUresult result, const char *operation, unsigned device);
 /* As cgm_cuda_check, without a line for an error that is survived: one that input can cause. */
 int cgm_cuda_try(cudaError_t error, const char *operation, unsigned device);
 
-/* One line on stderr, which the broker's log takes over. level as syslog's. */
+/* One line on stderr, which the broker's log takes over. level as syslog's: lines above the limit
+ * are left out, 0 for none. */
+void cgm_cuda_log_limit(int level);
 void cgm_cuda_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif
