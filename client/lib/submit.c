@@ -122,8 +122,13 @@ void cgm_submit_push(struct cgm_jobs *jobs, struct cgm_slot *slot, const struct 
     cgm_lane_push(lane, slot);
     /* After the fence in push: a broker that declares the ring dead either finds this ticket in its
      * scan, or is seen here; collecting then ends the job. */
-    if (cgm_lane_dead(lane))
-        cgm_jobs_collect(jobs);
+    if (!cgm_lane_dead(lane))
+        return;
+    /* The broker may not have seen the entry: the next job takes the number again, and gets this
+     * one's status when it has. */
+    if (slot->comm_number)
+        slot->plan->comm->numbers[job->rank]--;
+    cgm_jobs_collect(jobs);
 }
 
 static int submit_by_ring(commgemm_client *client, const struct commgemm_job *job,

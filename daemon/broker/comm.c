@@ -523,6 +523,31 @@ void cgm_comm_note_burnt(struct cgm_broker *broker)
     }
 }
 
+/* A client's word, but only of its own rank, and no further ahead than a ring reaches. */
+static void note_entry(struct cgm_broker *broker, const struct cgm_session *session,
+                       const struct cgm_entry *entry)
+{
+    const struct cgm_plan *plan = cgm_registry_find(&broker->plans, entry->plan);
+    struct cgm_comm *comm = plan ? cgm_registry_find(&broker->comms, plan->comm) : NULL;
+    if (entry->comm_number == 0 || !comm || entry->rank >= comm->size ||
+        comm->sessions[entry->rank] != session->id)
+        return;
+    uint64_t high = atomic_load(&broker->executor.journal->comm_high[comm->index]);
+    uint64_t furthest = (high > comm->burnt ? high : comm->burnt) + CGM_RING_ENTRIES_MAX;
+    if (entry->comm_number > comm->burnt && entry->comm_number <= furthest)
+        comm->burnt = entry->comm_number;
+}
+
+void cgm_comm_note_submitted(const struct cgm_session *session)
+{
+    const struct cgm_ring *ring = &session->ring.map;
+    for (uint32_t slot = 0; ring->header && slot < ring->entries; slot++) {
+        struct cgm_entry entry;
+        cgm_ring_load_entry(ring, slot, 0, &entry);
+        note_entry(session->broker, session, &entry);
+    }
+}
+
 void cgm_comm_free_all(struct cgm_broker *broker)
 {
     uint64_t at = 0;

@@ -280,6 +280,26 @@ static void test_ranks_agree_after_a_restart(void **state)
     pair_close(&pair);
 }
 
+/* The entry lay in the ring and nobody had taken it. */
+static void test_executor_dies_before_it_takes_an_entry(void **state)
+{
+    (void)state;
+    struct pair pair;
+    uint64_t ticket;
+    pair_open(&pair, "spin_us=0");
+    pid_t executor = executor_pid(&pair.daemon);
+    assert_int_equal(kill(executor, SIGSTOP), 0);
+    assert_int_equal(rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(kill(executor, SIGKILL), 0);
+    assert_int_equal(rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    for (uint32_t i = 0; i < WORLD; i++)
+        assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
+    assert_int_equal(rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    run_right(&pair);
+    pair_close(&pair);
+}
+
 /* ---- a client -----------------------------------------------------------------------------------
  */
 
@@ -433,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_executor_dies_in_a_job),
         cmocka_unit_test(test_executor_dies_again_and_again),
         cmocka_unit_test(test_ranks_agree_after_a_restart),
+        cmocka_unit_test(test_executor_dies_before_it_takes_an_entry),
         cmocka_unit_test(test_client_dies_before_it_submits),
         cmocka_unit_test(test_client_that_stops_is_named),
         cmocka_unit_test(test_daemon_dies),

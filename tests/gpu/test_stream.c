@@ -346,7 +346,7 @@ static void run_rounds(struct rank *ranks, int together)
 static void test_one_process_and_thread_with_all_ranks(void **state)
 {
     struct rank ranks[WORLD];
-    ranks_of_one(ranks, *state, "one session");
+    ranks_of_one(ranks, *state, "one-session");
     run_rounds(ranks, 1);
     run_rounds(ranks, 0);
     commgemm_disconnect(ranks[0].client);
@@ -367,7 +367,7 @@ static int with_one_connection(const char *socket)
     struct daemon daemon = {.pid = 0};
     struct rank ranks[WORLD];
     snprintf(daemon.socket, sizeof(daemon.socket), "%s", socket);
-    ranks_of_one(ranks, &daemon, "one connection");
+    ranks_of_one(ranks, &daemon, "one-connection");
     run_rounds(ranks, 1);
     commgemm_disconnect(ranks[0].client);
     ranks_of_sessions(ranks, &daemon, "sessions with one connection");
