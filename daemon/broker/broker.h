@@ -37,7 +37,7 @@ struct cgm_broker {
     uv_signal_t signals[CGM_SIGNAL_COUNT];
     uint64_t started_ns;
     uint32_t closing_sessions; /* ended, but their sockets are still known to the loop */
-    struct cgm_tool *tools; /* running; linked by next */
+    struct cgm_tool *tools;    /* running; linked by next */
     bool draining, ending;
     bool failed; /* ends with an error */
 };

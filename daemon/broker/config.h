@@ -38,8 +38,7 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
     X(quota_sessions, NUMBER, "0", 0, 65536, "Sessions that one user may hold")                    \
     X(quota_plans, NUMBER, "0", 0, 65536, "Plans that one user may hold")                          \
     X(quota_imports, NUMBER, "0", 0, 65536, "Imports that one user may hold")                      \
-    X(mps_control, TEXT, "", 0, 255,                                                               \
-      "Path of nvidia-cuda-mps-control. Empty: found in $PATH")                                    \
+    X(mps_control, TEXT, "", 0, 255, "Path of nvidia-cuda-mps-control. Empty: found in $PATH")     \
     X(test_delay_us, NUMBER, "0", 0, 1000000,                                                      \
       "For tests: the executor waits a random time of up to this before every operation")
 

@@ -117,9 +117,9 @@ static void block_multiply(const struct cgm_matrix_gemm *gemm, const struct bloc
     while (sem_wait(seats) != 0)
         ;
     cgm_openblas.sgemm(CblasRowMajor, gemm->transa ? CblasTrans : CblasNoTrans,
-                   gemm->transb ? CblasTrans : CblasNoTrans, (int)block->rows, (int)block->cols,
-                   (int)block->depth, 1.0f, a.values, (int)a.stride, b.values, (int)b.stride,
-                   add ? 1.0f : 0.0f, out->values, (int)out->stride);
+                       gemm->transb ? CblasTrans : CblasNoTrans, (int)block->rows, (int)block->cols,
+                       (int)block->depth, 1.0f, a.values, (int)a.stride, b.values, (int)b.stride,
+                       add ? 1.0f : 0.0f, out->values, (int)out->stride);
     sem_post(seats);
 }
 
