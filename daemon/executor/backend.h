@@ -50,6 +50,17 @@ struct cgm_view {
     int dtype;
 };
 
+/* The byte behind a view's last element, from the start of its memory; false when that is no
+ * number. rows is not 0. */
+static inline bool cgm_view_end(const struct cgm_view *view, uint64_t *ret_end)
+{
+    uint64_t elements, bytes;
+    return !__builtin_mul_overflow(view->rows - 1, view->stride, &elements) &&
+           !__builtin_add_overflow(elements, view->cols, &elements) &&
+           !__builtin_mul_overflow(elements, cgm_dtype_bytes(view->dtype), &bytes) &&
+           !__builtin_add_overflow(bytes, view->offset_bytes, ret_end);
+}
+
 /* Who works for what: copied into the phases. */
 struct cgm_label {
     uint16_t rank, queue; /* queue: 0 compute, 1 communication */

@@ -183,15 +183,12 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
     return CGM_OK;
 }
 
-static uint64_t view_end(const struct cgm_view *view)
-{
-    uint64_t element = cgm_dtype_bytes(view->dtype);
-    return view->offset_bytes + ((view->rows - 1) * view->stride + view->cols) * element;
-}
-
+/* Both lie within their memory: check_range has seen to it. */
 static bool views_overlap(const struct cgm_view *a, const struct cgm_view *b)
 {
-    return a->mem == b->mem && a->offset_bytes < view_end(b) && b->offset_bytes < view_end(a);
+    uint64_t end_a = 0, end_b = 0;
+    return a->mem == b->mem && cgm_view_end(a, &end_a) && cgm_view_end(b, &end_b) &&
+           a->offset_bytes < end_b && b->offset_bytes < end_a;
 }
 
 /* A written operand must not share bytes with another one of the job. */

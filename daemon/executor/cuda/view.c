@@ -8,21 +8,12 @@
 CGM_DTYPES(X)
 #undef X
 
-static bool view_end(const struct cgm_view *view, uint64_t element, uint64_t *ret_end)
-{
-    uint64_t elements, bytes;
-    return !__builtin_mul_overflow(view->rows - 1, view->stride, &elements) &&
-           !__builtin_add_overflow(elements, view->cols, &elements) &&
-           !__builtin_mul_overflow(elements, element, &bytes) &&
-           !__builtin_add_overflow(bytes, view->offset_bytes, ret_end);
-}
-
 int cgm_view_resolve(const struct cgm_view *view, uint32_t device, bool writes,
                      struct cgm_kernel_matrix *ret_matrix)
 {
     uint64_t element = cgm_dtype_bytes(view->dtype), end;
     if (!view->mem || !element || !view->rows || !view->cols || view->stride < view->cols ||
-        view->offset_bytes % element || !view_end(view, element, &end) || end > view->mem->bytes ||
+        view->offset_bytes % element || !cgm_view_end(view, &end) || end > view->mem->bytes ||
         (writes && view->mem->read_only))
         return CGM_INVALID_ARGUMENT;
     if (!view->mem->at[device])
