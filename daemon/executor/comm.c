@@ -20,8 +20,13 @@ void cgm_comm_ref(struct cgm_comm *comm)
 
 /* ---- coming, on the mapper and then on the poller ------------------------------------------- */
 
-static void comm_free_queues(struct cgm_comm *comm, const struct cgm_backend_ops *ops)
+/* A queue may have done the last thing it was given before the device's thread is back from giving
+ * it: that one must be through before the queue goes. */
+static void comm_free_queues(struct cgm_comm *comm, struct cgm_executor *executor)
 {
+    const struct cgm_backend_ops *ops = executor->ops;
+    for (uint32_t device = 0; device < executor->n_devices; device++)
+        cgm_worker_flush(&executor->devices[device]);
     for (uint32_t rank = 0; rank < comm->size; rank++) {
         if (comm->compute[rank])
             ops->queue_free(comm->compute[rank]);
@@ -54,7 +59,7 @@ static int comm_make_queues(struct cgm_comm *comm, struct cgm_executor *executor
 static void comm_discard_step(struct cgm_request *request)
 {
     struct cgm_comm *comm = request->object;
-    comm_free_queues(comm, request->executor->ops);
+    comm_free_queues(comm, request->executor);
     comm_free(comm);
     cgm_request_fail(request, CGM_EXISTS, "comm: the id is in use");
 }
@@ -76,7 +81,7 @@ static void comm_queues_step(struct cgm_request *request)
         cgm_request_to_poller(request, comm_register_step);
         return;
     }
-    comm_free_queues(comm, request->executor->ops);
+    comm_free_queues(comm, request->executor);
     comm_free(comm);
     cgm_request_fail(request, status, "comm: its queues cannot be made");
 }
@@ -171,7 +176,7 @@ void cgm_comm_on_add(struct cgm_request *request)
 static void comm_free_step(struct cgm_request *request)
 {
     struct cgm_comm *comm = request->object;
-    comm_free_queues(comm, request->executor->ops);
+    comm_free_queues(comm, request->executor);
     comm_free(comm);
     cgm_request_ok(request);
 }

@@ -1,5 +1,7 @@
 #include "daemon/executor/task.h"
 
+#include <errno.h>
+#include <semaphore.h>
 #include <stddef.h>
 
 #include "proto/status.h"
@@ -98,6 +100,26 @@ void cgm_worker_post(struct cgm_worker *worker, struct cgm_task *task)
     list_append(&worker->list, task);
     pthread_cond_signal(&worker->wake);
     pthread_mutex_unlock(&worker->list.lock);
+}
+
+struct flush {
+    struct cgm_task task;
+    sem_t through;
+};
+
+static void flush_run(struct cgm_task *task)
+{
+    sem_post(&((struct flush *)task)->through);
+}
+
+void cgm_worker_flush(struct cgm_worker *worker)
+{
+    struct flush flush = {.task = {.run = flush_run}};
+    sem_init(&flush.through, 0, 0);
+    cgm_worker_post(worker, &flush.task);
+    while (sem_wait(&flush.through) < 0 && errno == EINTR)
+        continue;
+    sem_destroy(&flush.through);
 }
 
 void cgm_worker_stop(struct cgm_worker *worker)

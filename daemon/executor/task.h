@@ -39,6 +39,8 @@ struct cgm_worker {
 /* name: at most 15 bytes, for listings of threads. */
 int cgm_worker_start(struct cgm_worker *worker, const char *name);
 void cgm_worker_post(struct cgm_worker *worker, struct cgm_task *task);
+/* Waits until the worker is through with everything posted before; not from its own thread. */
+void cgm_worker_flush(struct cgm_worker *worker);
 void cgm_worker_stop(struct cgm_worker *worker); /* after everything posted has run */
 
 #endif
