@@ -44,6 +44,9 @@ noop_figures() {
     figure "noop round trip, both polling, p50" "$(number polling roundtrip_us_p50)" us \
         "bare shared-memory ping-pong" "$(number polling raw_poll_us_p50)"
     figure "noop jobs a second, 64 in flight" "$(number polling jobs_per_s)" "1/s" "" ""
+    figure "  allocations of the executor meanwhile" "$(number polling executor_allocations)" "" "" ""
+    figure "  its system calls, yields included" "$(number polling executor_syscalls)" "" "jobs" \
+        "$(number polling jobs)"
     measure sleeping --op noop --world 1 --set spin_us=0
     figure "noop round trip, both sleeping, p50" "$(number sleeping sleeping_roundtrip_us_p50)" us \
         "socket round trip, both sleeping" "$(number sleeping socket_sleeping_us_p50)"

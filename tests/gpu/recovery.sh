@@ -1,6 +1,6 @@
 #!/bin/sh
-# recovery.sh BIN mps|no-mps: who survives whose death on a real GPU, with a named buffer whose
-# checksum must stay the same, and a job that must be right afterwards.
+# recovery.sh BIN mps|no-mps|cpu: who survives whose death on a real GPU, with a named buffer whose
+# checksum must stay the same, and a job that must be right afterwards. cpu: the same without a GPU.
 set -eu
 bin=$1
 mode=$2
@@ -10,7 +10,7 @@ export COMMGEMM_SOCKET="$work/commgemmd.sock"
 
 stop() {
     [ -z "$daemon" ] || kill "$daemon" 2>/dev/null || :
-    [ "$mode" = no-mps ] || echo quit | nvidia-cuda-mps-control >/dev/null 2>&1 || :
+    [ "$mode" != mps ] || echo quit | nvidia-cuda-mps-control >/dev/null 2>&1 || :
     wait
     rm -rf "$work"
 }
@@ -65,7 +65,9 @@ if [ "$mode" = mps ]; then
     nvidia-cuda-mps-control -d
 fi
 
-"$bin/commgemmd" --socket "$COMMGEMM_SOCKET" --set backend=cuda --set devices=2 >"$work/log" 2>&1 &
+backend=cuda
+[ "$mode" != cpu ] || backend=cpu
+"$bin/commgemmd" --socket "$COMMGEMM_SOCKET" --set "backend=$backend" --set devices=2 >"$work/log" 2>&1 &
 daemon=$!
 tries=600
 until ctl buffers create weights --bytes 256M >/dev/null 2>&1; do
@@ -85,14 +87,22 @@ with open(sys.argv[1], "wb") as f:
 PY
 ctl buffers import weights "$work/w.npy"
 sum=$(ctl buffers checksum weights | cut -d' ' -f1)
-echo "256 MiB on the GPU, checksum $sum, $mode"
+echo "256 MiB, checksum $sum, $mode"
 job_is_right start
 
 # A client is killed while its jobs run.
+depth=8192
+[ "$mode" != cpu ] || depth=16
 "$bin/commgemm-bench" --benchmark --op gemm_rs --method ring_exchange --world 2 -m 8192 -n 8192 \
-    -k 8192 --datatype bf16 --iters 100000 >"$work/victim" 2>&1 &
+    -k "$depth" --datatype bf16 --iters 100000 >"$work/victim" 2>&1 &
 victim=$!
-sleep 6
+done_before=$(value jobs_done)
+tries=600
+until [ "$(value jobs_done)" -gt $((done_before + 20)) ] && ctl jobs --json | grep -q running; do
+    tries=$((tries - 1))
+    [ "$tries" -gt 0 ] || { cat "$work/victim" >&2; die "the client that is to be killed runs no jobs"; }
+    sleep 0.1
+done
 pkill -KILL -P "$victim" || :
 kill -KILL "$victim"
 wait "$victim" 2>/dev/null || :
