@@ -63,6 +63,7 @@ enum cgm_opcode {
     CGM_OPCODE_NOOP = 0,    /* completed by the poller itself; plan, rank and operands unused */
     CGM_OPCODE_RUN = 1,     /* the plan's operation */
     CGM_OPCODE_COPY_IN = 2, /* lhs into the plan's user buffer */
+    CGM_OPCODE_BARRIER = 3, /* nothing, as soon as every rank of the plan's comm has come to it */
 };
 
 enum cgm_entry_flags {
@@ -74,7 +75,8 @@ enum cgm_entry_flags {
 struct cgm_entry {
     uint64_t ticket;      /* counts the session's submissions from 1 */
     uint64_t plan;        /* the plan's id */
-    uint64_t comm_number; /* counts this rank's collective jobs in the comm from 1; 0 for others */
+    uint64_t comm_number; /* counts this rank's collective jobs and barriers in the comm from 1;
+                             else 0 */
     uint32_t opcode;      /* enum cgm_opcode */
     uint32_t rank;
     uint64_t rows;        /* active rows of the whole product, at most the plan's M */

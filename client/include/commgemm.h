@@ -419,7 +419,16 @@ static inline struct commgemm_operand commgemm_operand_at(const struct commgemm_
 int commgemm_import_pointer(commgemm_client *client, uint64_t device_pointer, uint64_t bytes,
                             struct commgemm_operand *ret_operand);
 
-enum commgemm_job_kind { COMMGEMM_JOB_NOOP = 0, COMMGEMM_JOB_RUN = 1, COMMGEMM_JOB_COPY_IN = 2 };
+/* NOOP: nothing, for this session alone; plan and rank are not looked at.
+ * RUN: the plan's operation. COPY_IN: lhs into the plan's user buffer.
+ * BARRIER: nothing, as soon as every rank of the plan's comm has come to it, each in the order of
+ * its stream; it takes its turn among the comm's jobs, whatever the plan's operation is. */
+enum commgemm_job_kind {
+    COMMGEMM_JOB_NOOP = 0,
+    COMMGEMM_JOB_RUN = 1,
+    COMMGEMM_JOB_COPY_IN = 2,
+    COMMGEMM_JOB_BARRIER = 3
+};
 
 struct commgemm_job {
     size_t struct_size;

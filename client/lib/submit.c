@@ -7,6 +7,7 @@
 _Static_assert(COMMGEMM_JOB_NOOP == (int)CGM_OPCODE_NOOP, "kinds are opcodes");
 _Static_assert(COMMGEMM_JOB_RUN == (int)CGM_OPCODE_RUN, "kinds are opcodes");
 _Static_assert(COMMGEMM_JOB_COPY_IN == (int)CGM_OPCODE_COPY_IN, "kinds are opcodes");
+_Static_assert(COMMGEMM_JOB_BARRIER == (int)CGM_OPCODE_BARRIER, "kinds are opcodes");
 
 /* ---- the entry --------------------------------------------------------------------------------
  */
@@ -83,7 +84,7 @@ static int find_plan(const struct cgm_jobs *jobs, const struct commgemm_job *job
 
 static bool is_numbered(const struct commgemm_job *job, const struct cgm_plan *plan)
 {
-    return job->kind == COMMGEMM_JOB_RUN && plan->collective;
+    return job->kind == COMMGEMM_JOB_BARRIER || (job->kind == COMMGEMM_JOB_RUN && plan->collective);
 }
 
 /* Detached jobs that have ended give their slots back when somebody looks. */
@@ -214,10 +215,11 @@ static int check_job(const commgemm_client *client, const struct commgemm_job *j
 
 static int check_values(const struct commgemm_job *job)
 {
-    if (job->kind < COMMGEMM_JOB_NOOP || job->kind > COMMGEMM_JOB_COPY_IN)
+    if (job->kind < COMMGEMM_JOB_NOOP || job->kind > COMMGEMM_JOB_BARRIER)
         return cgm_fail(CGM_INVALID_ARGUMENT,
-                        "kind is %d; it must be %d (noop), %d (run) or %d (copy_in)", job->kind,
-                        COMMGEMM_JOB_NOOP, COMMGEMM_JOB_RUN, COMMGEMM_JOB_COPY_IN);
+                        "kind is %d; it must be %d (noop), %d (run), %d (copy_in) or %d (barrier)",
+                        job->kind, COMMGEMM_JOB_NOOP, COMMGEMM_JOB_RUN, COMMGEMM_JOB_COPY_IN,
+                        COMMGEMM_JOB_BARRIER);
     if (job->detached && job->want_phases)
         return cgm_fail(CGM_INVALID_ARGUMENT,
                         "want_phases is %d; nobody takes the phases of a "

@@ -31,13 +31,20 @@ static int check_fixed(const struct cgm_entry *entry, char *detail, size_t bytes
     return CGM_OK;
 }
 
+static bool is_collective(const struct cgm_entry *entry, const struct cgm_plan *plan)
+{
+    return entry->opcode == CGM_OPCODE_BARRIER ||
+           (entry->opcode == CGM_OPCODE_RUN && cgm_op_is_collective(plan->spec.op));
+}
+
 /* Who submits: the plan, its comm, the rank, the number. */
 static int check_place(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
                        struct cgm_job *job, char *detail, size_t bytes, bool *ret_burns)
 {
-    if (entry->opcode > CGM_OPCODE_COPY_IN)
+    if (entry->opcode > CGM_OPCODE_BARRIER)
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
-                          "opcode: %u; it must be 0 (noop), 1 (run) or 2 (copy_in)", entry->opcode);
+                          "opcode: %u; it must be 0 (noop), 1 (run), 2 (copy_in) or 3 (barrier)",
+                          entry->opcode);
     struct cgm_plan *plan = cgm_map_get(&endpoint->poller->plans, entry->plan);
     if (!plan || plan->creation)
         return cgm_detail(detail, bytes, CGM_NOT_FOUND, "plan: %llu does not exist",
@@ -53,8 +60,7 @@ static int check_place(struct cgm_endpoint *endpoint, const struct cgm_entry *en
                           (ull)comm->id);
     cgm_plan_ref(plan);
     job->plan = plan;
-    bool collective = entry->opcode == CGM_OPCODE_RUN && cgm_op_is_collective(plan->spec.op);
-    if (!collective) {
+    if (!is_collective(entry, plan)) {
         if (entry->comm_number == 0)
             return CGM_OK;
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
@@ -71,9 +77,9 @@ static enum cgm_presence job_operand(const struct cgm_job *job, int operand,
 {
     const struct cgm_spec *spec = &job->plan->spec;
     uint64_t offset, stride;
-    if (job->opcode != CGM_OPCODE_COPY_IN)
+    if (job->opcode == CGM_OPCODE_RUN)
         return cgm_operation_operand(spec, job->rows, operand, ret_shape);
-    if (operand != CGM_OPERAND_LHS)
+    if (job->opcode == CGM_OPCODE_BARRIER || operand != CGM_OPERAND_LHS)
         return CGM_ABSENT;
     cgm_operation_chunk(spec, job->rows, job->chunk, &offset, &stride, ret_shape);
     return CGM_REQUIRED;
@@ -133,6 +139,14 @@ static int check_right(const char *name, const struct cgm_operand *o, const stru
     return CGM_OK;
 }
 
+static const char *job_name(const struct cgm_job *job)
+{
+    static const char *const names[] = {
+        [CGM_OPCODE_COPY_IN] = "copy_in", [CGM_OPCODE_BARRIER] = "barrier"};
+    return job->opcode == CGM_OPCODE_RUN ? cgm_type_name(CGM_TABLE_OP, job->plan->spec.op)
+                                         : names[job->opcode];
+}
+
 /* The plan's own jobs write its user buffers. */
 static int check_own_buffer(const char *name, const struct cgm_operand *o, int operand,
                             const struct cgm_memory *memory, const struct cgm_job *job,
@@ -166,10 +180,8 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
                                                      "%s: missing; it is %llu x %llu", name,
                                                      (ull)shape.rows, (ull)shape.cols);
     if (presence == CGM_ABSENT)
-        return cgm_detail(
-            detail, bytes, CGM_INVALID_ARGUMENT, "%s: this plan's %s takes none", name,
-            job->opcode == CGM_OPCODE_COPY_IN ? "copy_in"
-                                              : cgm_type_name(CGM_TABLE_OP, job->plan->spec.op));
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT, "%s: this plan's %s takes none",
+                          name, job_name(job));
     struct cgm_grant *grant = cgm_map_get(&endpoint->grants, o->id);
     int status = check_right(name, o, grant, operand_is_written(operand), detail, bytes);
     if (status == CGM_OK)

@@ -185,16 +185,26 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind, uint64_t 
     cgm_flight_start(flight, now_ns);
 }
 
+static void gang_start(struct cgm_gang *gang, uint64_t now_ns)
+{
+    gang->state = CGM_GANG_RUNNING;
+    gang->launch_ns = now_ns;
+    cgm_journal_count(&gang->comm->poller->executor->journal->jobs_launched, gang->n_expected);
+}
+
 static void gang_launch(struct cgm_gang *gang, uint64_t now_ns)
 {
+    if (gang->opcode == CGM_OPCODE_BARRIER) {
+        gang_start(gang, now_ns);
+        gang_end(gang, now_ns);
+        return;
+    }
     gang->flight = cgm_flight_take(gang->comm);
     if (!gang->flight) {
         cgm_gang_fail(gang, CGM_NO_MEMORY, "the executor is out of host memory");
         return;
     }
-    gang->state = CGM_GANG_RUNNING;
-    gang->launch_ns = now_ns;
-    cgm_journal_count(&gang->comm->poller->executor->journal->jobs_launched, gang->n_expected);
+    gang_start(gang, now_ns);
     each_written(gang, begin_write);
     gang_fly(gang, gang->opcode == CGM_OPCODE_COPY_IN ? CGM_FLIGHT_COPY_IN : CGM_FLIGHT_RUN,
              now_ns);
@@ -299,6 +309,11 @@ static void job_fail_alone(struct cgm_job *job, int status, const char *detail)
     cgm_gang_fail(gang, status, detail);
 }
 
+static const char *kind_name(uint32_t opcode)
+{
+    return opcode == CGM_OPCODE_BARRIER ? "barrier" : "run";
+}
+
 static bool job_matches(const struct cgm_gang *gang, const struct cgm_job *job, uint32_t first_rank,
                         char *detail, size_t bytes)
 {
@@ -307,6 +322,10 @@ static bool job_matches(const struct cgm_gang *gang, const struct cgm_job *job, 
                    "job %llu of comm %llu: rank %u submitted plan %llu, rank %u %llu",
                    (ull)gang->number, (ull)gang->comm->id, job->rank, (ull)job->plan->id,
                    first_rank, (ull)gang->plan->id);
+    else if (job->opcode != gang->opcode)
+        cgm_detail(detail, bytes, 0, "job %llu of comm %llu: rank %u submitted a %s, rank %u a %s",
+                   (ull)gang->number, (ull)gang->comm->id, job->rank, kind_name(job->opcode),
+                   first_rank, kind_name(gang->opcode));
     else if (job->rows != gang->rows)
         cgm_detail(detail, bytes, 0,
                    "job %llu of comm %llu: rank %u submitted rows %llu, rank %u %llu",

@@ -203,6 +203,43 @@ static void test_mismatch_names_rank_and_field(void **state)
     scene_close(&scene);
 }
 
+static void push_barrier(struct scene *scene, uint32_t rank, uint64_t number, int ready)
+{
+    struct cgm_entry e = job_of(scene, rank, number);
+    e.opcode = CGM_OPCODE_BARRIER;
+    memset(e.operand, 0, sizeof(e.operand));
+    fixture_push(&scene->s[rank], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, ready);
+}
+
+static void test_barrier_waits_for_every_rank(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct cgm_cqe cqe;
+    scene_open(&scene, 60000, 60000);
+    run_right(&scene, 1);
+    push_barrier(&scene, 0, 2, 1);
+    usleep(20000);
+    assert_int_equal(atomic_load(&scene.s[0].ring.header->cq_tail), 1);
+    push_barrier(&scene, 1, 2, 1);
+    for (uint32_t r = 0; r < WORLD; r++) {
+        cqe = fixture_reap(&scene.s[r]);
+        assert_string_equal(cqe.detail, "");
+        assert_int_equal(cqe.status, CGM_OK);
+        assert_int_equal(cqe.comm_number, 2);
+    }
+    run_right(&scene, 3);
+    push_barrier(&scene, 0, 4, 1);
+    submit(&scene, 1, 4);
+    for (uint32_t r = 0; r < WORLD; r++) {
+        cqe = fixture_reap(&scene.s[r]);
+        assert_int_equal(cqe.status, CGM_MISMATCH);
+        assert_non_null(strstr(cqe.detail, "barrier"));
+    }
+    run_right(&scene, 5);
+    scene_close(&scene);
+}
+
 static void test_cancel_burns_the_number(void **state)
 {
     (void)state;
@@ -431,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_stream_that_never_comes_is_named),
         cmocka_unit_test(test_late_stream_launches),
         cmocka_unit_test(test_mismatch_names_rank_and_field),
+        cmocka_unit_test(test_barrier_waits_for_every_rank),
         cmocka_unit_test(test_cancel_burns_the_number),
         cmocka_unit_test(test_dead_session_is_named),
         cmocka_unit_test(test_numbers_before_a_restart_are_burnt),
