@@ -66,7 +66,8 @@
     X(85, SESSION_BAD, session_bad, SessionBad)                                                    \
     X(86, SHUTDOWN, shutdown, Shutdown)                                                            \
     X(87, COMM_RANK_LEFT, comm_rank_left, CommRankLeft)                                            \
-    X(88, COPY_FORWARD, copy_forward, CopyForward)
+    X(88, COPY_FORWARD, copy_forward, CopyForward)                                                 \
+    X(89, PING, ping, Ping)
 
 enum cgm_message_type {
 #define X(number, SYMBOL, name, Type) CGM_MSG_##SYMBOL = (number),

@@ -28,6 +28,11 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
     X(ready_timeout, NUMBER, "600", 1, 4000000,                                                    \
       "Seconds from then until every rank's stream must have reached the job")                     \
     X(job_timeout, NUMBER, "300", 0, 4000000, "Seconds that a launched job may run; 0: no limit")  \
+    X(executor_timeout, NUMBER, "30", 0, 4000000,                                                  \
+      "Seconds without an answer after which the executor is killed and started anew; 0: no "      \
+      "limit")                                                                                     \
+    X(executor_start_timeout, NUMBER, "60", 1, 4000000,                                            \
+      "Seconds that an executor may take for each step of its start")                              \
     X(spin_us, NUMBER, "50", 0, 10000000,                                                          \
       "Microseconds that the executor polls without work before it sleeps")                        \
     X(log_level, CHOICE, "info", 0, "error|warning|info|debug", "What is logged; SIGHUP rereads")  \

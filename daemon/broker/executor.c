@@ -23,7 +23,6 @@
 #define BACKOFF_MIN_MS 100u
 #define BACKOFF_MAX_MS 5000u
 #define STABLE_NS 10000000000ull /* a life this long starts the back-off anew */
-#define PATIENCE_MS 60000u       /* between two answers while it starts */
 #define REAP_PATIENCE_MS 5000u   /* between hanging up and being reaped */
 #define QUEUED_BYTES_MAX (64u << 20)
 
@@ -196,6 +195,7 @@ static void lose(struct cgm_broker *broker, const char *why)
     struct cgm_executor *executor = &broker->executor;
     executor->state = CGM_EXECUTOR_DYING;
     executor->deaths++;
+    cgm_heartbeat_stop(broker);
     if (!broker->ending)
         set_why(executor, why);
     /* Who hung up ends by itself, and then its exit status says why; but not for ever. */
@@ -387,6 +387,7 @@ void cgm_executor_on_replayed(struct cgm_broker *broker)
     executor->state = CGM_EXECUTOR_READY;
     executor->why[0] = '\0';
     uv_timer_stop(&executor->timer);
+    cgm_heartbeat_start(broker);
     settle(broker);
     cgm_broker_tell_status(broker);
 }
@@ -480,6 +481,7 @@ static bool is_kept_out_by_mps(struct cgm_executor *executor)
 static void start_candidate(struct cgm_broker *broker)
 {
     struct cgm_executor *executor = &broker->executor;
+    uint64_t patience_ms = broker->config.executor_start_timeout * 1000;
     char why[384];
     int far_end = -1;
     if (is_kept_out_by_mps(executor)) {
@@ -508,7 +510,7 @@ static void start_candidate(struct cgm_broker *broker)
     if (send_setup(broker) != CGM_OK)
         cgm_executor_give_up(broker, "no memory to start it");
     else
-        uv_timer_start(&executor->timer, on_timer, PATIENCE_MS, PATIENCE_MS);
+        uv_timer_start(&executor->timer, on_timer, patience_ms, patience_ms);
 }
 
 void cgm_executor_start(struct cgm_broker *broker)
@@ -552,6 +554,7 @@ int cgm_executor_init(struct cgm_broker *broker, char *ret_detail, size_t size)
     snprintf(executor->why, sizeof(executor->why), "it is starting");
     uv_timer_init(&broker->loop, &executor->timer);
     executor->timer.data = broker;
+    cgm_heartbeat_init(broker);
     return journal_init(executor, ret_detail, size);
 }
 

@@ -9,6 +9,7 @@
 
 #include "daemon/broker/calls.h"
 #include "daemon/broker/connection.h"
+#include "daemon/broker/heartbeat.h"
 #include "daemon/broker/replay.h"
 #include "proto/journal.h"
 
@@ -33,6 +34,7 @@ struct cgm_executor {
     int pid;                      /* 0: none */
     uv_timer_t timer;             /* DOWN: restart; STARTING, REPLAYING: patience */
     uint64_t started_ns, backoff_ms;
+    struct cgm_heartbeat heartbeat;
     struct cgm_calls calls;
     struct cgm_replay replay;
     struct cgm_journal *journal;

@@ -16,6 +16,12 @@ static void on_shutdown(struct cgm_request *request)
     request->executor->poller.shutdown = request;
 }
 
+/* The poller's answer says that jobs move. */
+static void on_ping(struct cgm_request *request)
+{
+    cgm_request_ok(request);
+}
+
 enum first_thread { POLLER, MAPPER };
 
 static const struct {
@@ -43,6 +49,7 @@ static const struct {
     {CGM_MSG_COPY_FORWARD, POLLER, cgm_transfer_on_copy},
     {CGM_MSG_QUERY, POLLER, cgm_query_on_query},
     {CGM_MSG_SHUTDOWN, POLLER, on_shutdown},
+    {CGM_MSG_PING, POLLER, on_ping},
 };
 
 static void dispatch(struct cgm_request *request)

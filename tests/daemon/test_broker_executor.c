@@ -360,6 +360,26 @@ static void test_executor_that_ends_at_once(void **state)
     daemon_stop(&daemon);
 }
 
+/* It is there and says nothing: while it starts, and while it serves. */
+static void test_executor_that_does_not_answer(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    fake_fault(&daemon, "drop", "ExecutorSetup", "");
+    daemon_start(&daemon, "executor_timeout=1", "executor_start_timeout=1", NULL);
+    client_open(&client, &daemon);
+    fake_heal(&daemon, "drop", "ExecutorSetup");
+    wait_for_executor(&client);
+    fake_fault(&daemon, "drop", "Ping", "");
+    message_free(client_event(&client, CGM_MSG_EXECUTOR_LOST));
+    fake_heal(&daemon, "drop", "Ping");
+    message_free(client_event(&client, CGM_MSG_RING));
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 /* RingSetup without an executor is a wish that is granted when there is one. */
 static void test_ring_wish_is_remembered(void **state)
 {
@@ -396,6 +416,7 @@ int main(void)
         WITH_DAEMON(test_ring_wish_is_remembered),
         cmocka_unit_test(test_without_an_executor),
         cmocka_unit_test(test_executor_that_ends_at_once),
+        cmocka_unit_test(test_executor_that_does_not_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -300,6 +300,43 @@ static void test_executor_dies_before_it_takes_an_entry(void **state)
     pair_close(&pair);
 }
 
+/* It hangs without dying: nobody waits for it for ever. */
+static void test_executor_that_hangs(void **state)
+{
+    (void)state;
+    struct pair pair;
+    uint64_t ticket;
+    pair_open(&pair, "executor_timeout=1");
+    pid_t executor = executor_pid(&pair.daemon);
+    assert_int_equal(kill(executor, SIGSTOP), 0);
+    assert_int_equal(rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    for (uint32_t i = 0; i < WORLD; i++)
+        assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
+    assert_int_not_equal(executor_pid(&pair.daemon), executor);
+    assert_int_equal(rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    run_right(&pair);
+    pair_close(&pair);
+}
+
+/* Time in which the daemon itself stood still is not held against the executor. */
+static void test_daemon_that_stops_for_long(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_open(&pair, "executor_timeout=1");
+    pid_t executor = executor_pid(&pair.daemon);
+    assert_int_equal(kill(pair.daemon.pid, SIGSTOP), 0);
+    run_right(&pair); /* through the rings, which the executor serves alone */
+    usleep(1500000);
+    assert_int_equal(kill(pair.daemon.pid, SIGCONT), 0);
+    usleep(500000);
+    assert_int_equal(executor_pid(&pair.daemon), executor);
+    run_right(&pair);
+    pair_close(&pair);
+}
+
 /* ---- a client -----------------------------------------------------------------------------------
  */
 
@@ -454,6 +491,8 @@ int main(void)
         cmocka_unit_test(test_executor_dies_again_and_again),
         cmocka_unit_test(test_ranks_agree_after_a_restart),
         cmocka_unit_test(test_executor_dies_before_it_takes_an_entry),
+        cmocka_unit_test(test_executor_that_hangs),
+        cmocka_unit_test(test_daemon_that_stops_for_long),
         cmocka_unit_test(test_client_dies_before_it_submits),
         cmocka_unit_test(test_client_that_stops_is_named),
         cmocka_unit_test(test_daemon_dies),

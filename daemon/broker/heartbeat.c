@@ -1,0 +1,63 @@
+#include "daemon/broker/heartbeat.h"
+
+#include <stdio.h>
+
+#include "daemon/broker/broker.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+#define PERIODS 4u /* of a ping, in executor_timeout */
+
+static void on_answer(struct cgm_broker *broker, const struct cgm_call *call,
+                      const struct cgm_result *result)
+{
+    struct cgm_heartbeat *heartbeat = &broker->executor.heartbeat;
+    (void)call;
+    if (result->status == CGM_EXECUTOR_LOST)
+        return;
+    heartbeat->awaited = false;
+    heartbeat->missed = 0;
+}
+
+static void give_up(struct cgm_broker *broker)
+{
+    char why[128];
+    snprintf(why, sizeof(why), "process %d has not answered for %ju s (executor_timeout)",
+             broker->executor.pid, (uintmax_t)broker->config.executor_timeout);
+    cgm_executor_give_up(broker, why);
+}
+
+static void on_period(uv_timer_t *timer)
+{
+    struct cgm_broker *broker = timer->data;
+    struct cgm_heartbeat *heartbeat = &broker->executor.heartbeat;
+    struct cgm_call call = {.done = on_answer};
+    Cgm__Ping ping = CGM__PING__INIT;
+    if (!heartbeat->awaited)
+        heartbeat->awaited =
+            cgm_call_executor(broker, CGM_MSG_PING, &ping.base, NULL, 0, &call) == CGM_OK;
+    else if (++heartbeat->missed >= PERIODS)
+        give_up(broker);
+}
+
+void cgm_heartbeat_init(struct cgm_broker *broker)
+{
+    struct cgm_heartbeat *heartbeat = &broker->executor.heartbeat;
+    uv_timer_init(&broker->loop, &heartbeat->timer);
+    heartbeat->timer.data = broker;
+}
+
+void cgm_heartbeat_start(struct cgm_broker *broker)
+{
+    struct cgm_heartbeat *heartbeat = &broker->executor.heartbeat;
+    uint64_t period_ms = broker->config.executor_timeout * 1000 / PERIODS;
+    heartbeat->awaited = false;
+    heartbeat->missed = 0;
+    if (period_ms > 0)
+        uv_timer_start(&heartbeat->timer, on_period, period_ms, period_ms);
+}
+
+void cgm_heartbeat_stop(struct cgm_broker *broker)
+{
+    uv_timer_stop(&broker->executor.heartbeat.timer);
+}
