@@ -42,6 +42,11 @@ struct cgm_kernel_raises {
     uint32_t count;
 };
 
+/* dst = src, of one shape and format, by `blocks` blocks of 512 threads. Accesses are as wide as
+ * addresses, rows and row distances allow, up to 16 bytes. */
+cudaError_t cgm_kernel_copy_launch(const struct cgm_kernel_matrix *dst,
+                                   const struct cgm_kernel_matrix *src, uint32_t blocks,
+                                   cudaStream_t stream);
 cudaError_t cgm_kernel_reduce_launch(const struct cgm_kernel_reduce *reduce, cudaStream_t stream);
 cudaError_t cgm_kernel_gemm_launch(const struct cgm_kernel_gemm *gemm, cudaStream_t stream);
 /* Every element NaN. */

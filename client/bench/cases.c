@@ -134,8 +134,8 @@ static void set_knobs(const struct cgm_bench_options *o, struct commgemm_plan_op
     plan->gemm_priority = (int)o->gemm_priority;
     plan->comm_priority = (int)o->comm_priority;
     plan->num_comm_sm = (uint32_t)o->num_comm_sm;
-    plan->set_sm_margin = o->set_sm_margin;
-    plan->use_ce = o->use_ce;
+    plan->set_sm_margin = o->set_sm_margin ? 1 : -1;
+    plan->use_ce = o->use_ce ? 1 : o->no_ce ? 0 : -1;
     plan->atomic_gemm = o->atomic;
     plan->rs_overlap_first_gemm = o->rs_overlap_first_gemm;
     plan->aggregate_ag = o->aggregate_ag;

@@ -94,7 +94,8 @@ static const struct cgm_option plan_options[] = {
      .summary = "of the communication's queue"},
     COUNT("num-comm-sm", num_comm_sm, 1, 1024, "SMs for communication"),
     FLAG("set-sm-margin", set_sm_margin, "keep the GEMM off the communication's SMs"),
-    FLAG("use-ce", use_ce, "copy with copy engines"),
+    FLAG("use-ce", use_ce, "push with copy engines"),
+    FLAG("no-ce", no_ce, "push with SMs, --num-comm-sm of them"),
     FLAG("rs-overlap-first-gemm", rs_overlap_first_gemm, "overlap the first piece too"),
     FLAG("aggregate-ag", aggregate_ag, "exchange pairs of chunks first"),
     FLAG("tf32", tf32, "products of fp32 may round their inputs to TF32"),
@@ -323,6 +324,8 @@ static int check_rest(const struct cgm_bench_options *options, char *ret_detail)
         return refuse(ret_detail, "set", options->set, "needs --private");
     if (options->socket && options->private_daemon)
         return refuse(ret_detail, "socket", options->socket, "does not go with --private");
+    if (options->use_ce && options->no_ce)
+        return refuse(ret_detail, "no-ce", "", "does not go with --use-ce");
     if (options->op == CGM_OP_NOOP && (options->lhs_file || options->timeline || options->debug))
         return refuse(ret_detail, "op", "noop", "has no tensors and no phases");
     return CGM_OK;

@@ -27,7 +27,7 @@ struct cgm_bench_options {
     uint64_t buffer_shape[2];
     uint64_t tp_size, num_splits, num_max_streams, comm_cga_size, num_comm_sm;
     int64_t gemm_priority, comm_priority;
-    bool set_sm_margin, use_ce, rs_overlap_first_gemm, aggregate_ag, tf32;
+    bool set_sm_margin, use_ce, no_ce, rs_overlap_first_gemm, aggregate_ag, tf32;
     uint32_t mode;
 
     /* What to do with it. */

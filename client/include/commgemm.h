@@ -346,8 +346,16 @@ struct commgemm_plan_options {
     uint32_t tp_size; /* the comm's size */
     uint32_t num_splits, num_max_streams, comm_cga_size;
     int gemm_priority, comm_priority;
+    /* How ranks push their data. use_ce 1: by copy engines, which leave the multiprocessors alone;
+     * 0: by a kernel on num_comm_sm of them. set_sm_margin 1: the plan's GEMMs leave num_comm_sm
+     * multiprocessors free; less than the device has. Default -1 for both. With ring_exchange and
+     * auto: copy engines, no margin, num_comm_sm 1 (16 with use_ce 0). With the others: no copy
+     * engines, num_comm_sm 16, and a margin with those that communicate beside a GEMM. The CPU
+     * backend has neither engines nor multiprocessors: it accepts all three and copies by the
+     * thread of the queue. */
     uint32_t num_comm_sm;
-    int set_sm_margin, use_ce, atomic_gemm, rs_overlap_first_gemm, aggregate_ag;
+    int set_sm_margin, use_ce;
+    int atomic_gemm, rs_overlap_first_gemm, aggregate_ag;
     uint32_t mode;  /* who may use the plan; bits like a file's, 0 for 0600 */
     int allow_tf32; /* products of fp32 may round their inputs to TF32; the CPU backend does not */
 };

@@ -29,6 +29,8 @@ void commgemm_plan_options_init(struct commgemm_plan_options *ret_options)
     ret_options->out_dtype = -1;
     ret_options->comm_type = -1;
     ret_options->buffer_dtype = -1;
+    ret_options->set_sm_margin = -1;
+    ret_options->use_ce = -1;
 }
 
 void commgemm_job_init(struct commgemm_job *ret_job)

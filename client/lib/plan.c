@@ -40,22 +40,22 @@ static int check_numbers(const struct commgemm_plan_options *options)
 static int check_flags(const struct commgemm_plan_options *options)
 {
     const struct {
-        int value;
+        int value, min; /* min -1: the default */
         const char *field;
     } rows[] = {
-        {options->transa, "transa"},
-        {options->transb, "transb"},
-        {options->set_sm_margin, "set_sm_margin"},
-        {options->use_ce, "use_ce"},
-        {options->atomic_gemm, "atomic_gemm"},
-        {options->rs_overlap_first_gemm, "rs_overlap_first_gemm"},
-        {options->aggregate_ag, "aggregate_ag"},
-        {options->allow_tf32, "allow_tf32"},
+        {options->transa, 0, "transa"},
+        {options->transb, 0, "transb"},
+        {options->set_sm_margin, -1, "set_sm_margin"},
+        {options->use_ce, -1, "use_ce"},
+        {options->atomic_gemm, 0, "atomic_gemm"},
+        {options->rs_overlap_first_gemm, 0, "rs_overlap_first_gemm"},
+        {options->aggregate_ag, 0, "aggregate_ag"},
+        {options->allow_tf32, 0, "allow_tf32"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (rows[i].value != 0 && rows[i].value != 1)
-            return cgm_fail(CGM_INVALID_ARGUMENT, "%s is %d; it must be 0 or 1", rows[i].field,
-                            rows[i].value);
+        if (rows[i].value < rows[i].min || rows[i].value > 1)
+            return cgm_fail(CGM_INVALID_ARGUMENT, "%s is %d; it must be %s0 or 1", rows[i].field,
+                            rows[i].value, rows[i].min < 0 ? "-1 (the default), " : "");
     return CGM_OK;
 }
 
@@ -146,13 +146,15 @@ static void fill_overlap(Cgm__PlanCreate *request, const struct commgemm_plan_op
     SET(gemm_priority);
     SET(comm_priority);
     SET(num_comm_sm);
-    SET(set_sm_margin);
-    SET(use_ce);
     SET(atomic_gemm);
     SET(rs_overlap_first_gemm);
     SET(aggregate_ag);
     SET(allow_tf32);
 #undef SET
+    request->has_set_sm_margin = options->set_sm_margin >= 0;
+    request->set_sm_margin = options->set_sm_margin > 0;
+    request->has_use_ce = options->use_ce >= 0;
+    request->use_ce = options->use_ce > 0;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------

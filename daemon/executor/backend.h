@@ -71,6 +71,9 @@ struct cgm_label {
 struct cgm_copy {
     struct cgm_label label;
     struct cgm_view dst, src;
+    /* 0: by a copy engine. Else by a kernel of so many blocks, each as large as one multiprocessor
+     * runs well. A backend that has neither copies in its one way. */
+    uint32_t sms;
 };
 
 /* out = op(a) * op(b) [+ out] [+ bias], fp32 accumulation, rounded once; a device's library may

@@ -394,23 +394,26 @@ static int check_tf32(struct check *check)
     return CGM_OK;
 }
 
-/* The seed's defaults: one set where ranks exchange chunks, one where collectives run. */
+/* One set of defaults where ranks exchange chunks, one where collectives run. Pushes by copy
+ * engines need no multiprocessors; products need not spare any where nothing runs beside them. */
 static int fill_defaults(struct check *check)
 {
     struct cgm_spec *spec = check->spec;
+    const Cgm__PlanCreate *request = check->request;
     bool exchange = spec->method == CGM_METHOD_RING_EXCHANGE || spec->method == CGM_METHOD_AUTO;
+    spec->use_ce = request->has_use_ce ? request->use_ce : exchange;
+    spec->set_sm_margin = request->has_set_sm_margin ? request->set_sm_margin
+                                                     : !exchange && spec->method != CGM_METHOD_NONE;
     const struct {
-        uint32_t *field, of_exchange, of_collective;
-    } defaults[] = {{&spec->num_splits, spec->world, 4},
-                    {&spec->num_max_streams, 3, 3},
-                    {&spec->comm_cga_size, 1, 2},
-                    {&spec->num_comm_sm, 1, 16}};
+        uint32_t *field, few, many;
+        bool is_few;
+    } defaults[] = {{&spec->num_splits, spec->world, 4, exchange},
+                    {&spec->num_max_streams, 3, 3, exchange},
+                    {&spec->comm_cga_size, 1, 2, exchange},
+                    {&spec->num_comm_sm, 1, 16, exchange && spec->use_ce}};
     for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++)
         if (*defaults[i].field == 0)
-            *defaults[i].field = exchange ? defaults[i].of_exchange : defaults[i].of_collective;
-    const Cgm__PlanCreate *request = check->request;
-    spec->set_sm_margin = request->has_set_sm_margin ? request->set_sm_margin : !exchange;
-    spec->use_ce = request->has_use_ce ? request->use_ce : exchange;
+            *defaults[i].field = defaults[i].is_few ? defaults[i].few : defaults[i].many;
     return CGM_OK;
 }
 

@@ -145,6 +145,9 @@ static inline void set_spec(const struct config *c, int algorithm, const uint64_
     request.epilogue = (c->bias ? CGM_EPILOGUE_BIAS : 0) |
                        (c->accumulate && c->by_plan ? CGM_EPILOGUE_ACCUMULATE : 0);
     request.aggregate_ag = c->aggregate && algorithm != CGM_ALGO_NO_OVERLAP;
+    request.has_use_ce = 1;
+    request.use_ce = pick(2) == 0;
+    request.num_comm_sm = (uint32_t)pick(20);
     if (cgm_spec_init(&request, c->world, true, detail, sizeof detail, ret_spec) != CGM_OK)
         fail_msg("%s", detail);
 }

@@ -17,91 +17,8 @@
 
 #include "daemon/executor/cuda/cuda.h"
 #include "kernels/number_format.h"
-#include "kernels/random.h"
 #include "kernels/reference.h"
-#include "proto/ring.h"
-#include "proto/status.h"
-#include "tests/host_view.h"
-
-#define MIB (1ull << 20)
-
-static const struct cgm_backend_ops *const ops = &cgm_backend_cuda;
-static struct cgm_backend *backend;
-static struct cgm_random rng;
-static const struct cgm_label label = {.rank = 1, .queue = 0, .chunk = 2, .peer = 3};
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
-/* ---- a queue, its run, and memory that can be looked into ------------------------------------ */
-
-struct lane {
-    struct cgm_queue *queue;
-    struct cgm_flag *done;
-    struct cgm_run run;
-    uint64_t epoch;
-};
-
-static void lane_open(struct lane *lane, uint32_t device)
-{
-    memset(lane, 0, sizeof(*lane));
-    assert_int_equal(ops->queue_new(backend, device, 0, &lane->queue), CGM_OK);
-    assert_int_equal(ops->flag_new(backend, device, CGM_FLAG_HOST, &lane->done), CGM_OK);
-    lane->run.begin_ns = now_ns();
-    ops->set_run(lane->queue, &lane->run);
-}
-
-static bool lane_is_through(struct lane *lane, uint64_t within_ms)
-{
-    uint64_t until = now_ns() + within_ms * 1000000;
-    while (ops->flag_read(lane->done) < lane->epoch)
-        if (now_ns() > until)
-            return false;
-    return true;
-}
-
-static void lane_finish(struct lane *lane)
-{
-    assert_int_equal(ops->signal(lane->queue, lane->done, ++lane->epoch), CGM_OK);
-    assert_true(lane_is_through(lane, 20000));
-    assert_int_equal(atomic_load(&lane->run.status), CGM_OK);
-}
-
-static void lane_close(struct lane *lane)
-{
-    ops->queue_free(lane->queue);
-    ops->flag_free(lane->done);
-}
-
-struct memory {
-    struct cgm_mem *mem;
-    struct host_view view;
-};
-
-static void memory_open(struct memory *memory, uint32_t device, uint64_t bytes)
-{
-    int fd;
-    assert_int_equal(ops->mem_alloc(backend, device, bytes, 0, &memory->mem), CGM_OK);
-    assert_int_equal(ops->mem_export(memory->mem, &fd), CGM_OK);
-    assert_int_equal(host_view_open(&memory->view, fd, bytes), 0);
-    close(fd);
-}
-
-static void memory_close(struct memory *memory)
-{
-    host_view_close(&memory->view);
-    ops->mem_free(memory->mem);
-}
-
-static struct cgm_view view_of(struct cgm_mem *mem, uint64_t offset, uint64_t rows, uint64_t cols,
-                               uint64_t stride, int dtype)
-{
-    return (struct cgm_view){mem, offset, rows, cols, stride, dtype};
-}
+#include "tests/gpu/gpu_fixture.h"
 
 /* ---- devices and memory -----------------------------------------------------------------------
  */
@@ -182,8 +99,9 @@ static void copy_through(struct cgm_mem *mem, uint64_t offset, const struct memo
 {
     struct lane lane;
     lane_open(&lane, 0);
-    struct cgm_copy copy = {label, view_of(to->mem, 0, 1, 1024, 1024, CGM_DTYPE_FP32),
-                            view_of(mem, offset, 1, 1024, 1024, CGM_DTYPE_FP32)};
+    struct cgm_copy copy = {.label = label,
+                            .dst = view_of(to->mem, 0, 1, 1024, 1024, CGM_DTYPE_FP32),
+                            .src = view_of(mem, offset, 1, 1024, 1024, CGM_DTYPE_FP32)};
     assert_int_equal(ops->copy(lane.queue, &copy), CGM_OK);
     lane_finish(&lane);
     lane_close(&lane);
@@ -552,8 +470,9 @@ static void test_phases_have_times(void **state)
     lane.run.phases = phases;
     lane.run.phases_max = 8;
     lane.run.begin_ns = now_ns();
-    struct cgm_copy copy = {label, view_of(mem, 256 * MIB, 8192, 8192, 8192, CGM_DTYPE_FP32),
-                            view_of(mem, 0, 8192, 8192, 8192, CGM_DTYPE_FP32)};
+    struct cgm_copy copy = {.label = label,
+                            .dst = view_of(mem, 256 * MIB, 8192, 8192, 8192, CGM_DTYPE_FP32),
+                            .src = view_of(mem, 0, 8192, 8192, 8192, CGM_DTYPE_FP32)};
     struct cgm_reduce reduce = {.label = label, .dst = copy.dst, .src = {copy.src}, .n_src = 1};
     assert_int_equal(ops->copy(lane.queue, &copy), CGM_OK);
     assert_int_equal(ops->reduce(lane.queue, &reduce), CGM_OK);
@@ -597,29 +516,6 @@ static void test_nothing_allocates_when_warm(void **state)
     assert_int_equal(ops->allocations(backend), before);
     lane_close(&lane);
     memory_close(&memory);
-}
-
-static int open_backend(void **state)
-{
-    char detail[256];
-    const struct cgm_backend_options options = {0};
-    uint64_t begin_ns = now_ns();
-    (void)state;
-    if (ops->open(&options, detail, sizeof(detail), &backend) != CGM_OK) {
-        print_error("%s\n", detail);
-        return -1;
-    }
-    print_message("opened in %.0f ms\n", (double)(now_ns() - begin_ns) / 1e6);
-    cgm_random_init(&rng, cgm_random_seed());
-    return 0;
-}
-
-static int close_backend(void **state)
-{
-    (void)state;
-    if (backend)
-        ops->close(backend);
-    return 0;
 }
 
 int main(int argc, char **argv)

@@ -218,8 +218,12 @@ static void test_plans(void **state)
     options.op = COMMGEMM_OP_GEMM;
     options.use_ce = 2;
     assert_refused(commgemm_plan_create(f.client, &options, &plan), COMMGEMM_INVALID_ARGUMENT,
-                   "use_ce is 2");
-    options.use_ce = 0;
+                   "use_ce is 2; it must be -1 (the default), 0 or 1");
+    options.use_ce = -1;
+    options.set_sm_margin = -2;
+    assert_refused(commgemm_plan_create(f.client, &options, &plan), COMMGEMM_INVALID_ARGUMENT,
+                   "set_sm_margin is -2");
+    options.set_sm_margin = -1;
     options.k = (1ull << 31) + 1;
     assert_refused(commgemm_plan_create(f.client, &options, &plan), COMMGEMM_INVALID_ARGUMENT,
                    "k is 2147483649");

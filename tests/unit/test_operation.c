@@ -93,6 +93,19 @@ static void test_defaults(void **state)
     assert_int_equal(spec.num_comm_sm, 7);
     assert_false(spec.use_ce);
     assert_true(spec.set_sm_margin);
+
+    request.method = CGM_METHOD_NONE; /* nothing runs beside the product */
+    request.num_comm_sm = 0;
+    assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+    assert_int_equal(spec.num_comm_sm, 16);
+    assert_false(spec.use_ce);
+    assert_false(spec.set_sm_margin);
+
+    request.method = CGM_METHOD_RING_EXCHANGE; /* one multiprocessor would hold all up */
+    request.has_use_ce = 1;
+    assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+    assert_int_equal(spec.num_comm_sm, 16);
+    assert_false(spec.use_ce);
 }
 
 static void test_equal_requests_give_equal_bytes(void **state)

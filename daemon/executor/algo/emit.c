@@ -51,7 +51,13 @@ static void await_flag(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32_
 static void copy_on(struct cgm_emit *emit, enum cgm_emit_queue queue, const struct cgm_view *src,
                     const struct cgm_view *dst, uint32_t chunk, uint32_t peer)
 {
-    struct cgm_copy copy = {label_of(emit, queue, chunk, peer), *dst, *src};
+    const struct cgm_spec *spec = emit->launch->spec;
+    struct cgm_copy copy = {
+        .label = label_of(emit, queue, chunk, peer),
+        .dst = *dst,
+        .src = *src,
+        .sms = spec->use_ce || queue != CGM_EMIT_COMM ? 0 : spec->num_comm_sm,
+    };
     emit->uses_comm |= queue == CGM_EMIT_COMM;
     if (emit->status == CGM_OK && src->rows > 0)
         emit->status = emit->launch->ops->copy(queue_of(emit, queue), &copy);

@@ -35,7 +35,10 @@ int cgm_cuda_copy(struct cgm_queue *queue, const struct cgm_copy *copy)
     if (!cgm_queue_begin(queue, "a copy"))
         return CGM_OK;
     struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_COPY, &copy->label);
-    status = cgm_cuda_check(copy_matrix(&dst, &src, queue->stream->handle), "copy", device);
+    cudaStream_t stream = queue->stream->handle;
+    status = cgm_cuda_check(copy->sms ? cgm_kernel_copy_launch(&dst, &src, copy->sms, stream)
+                                      : copy_matrix(&dst, &src, stream),
+                            "copy", device);
     cgm_span_end(span);
     return status;
 }
