@@ -25,6 +25,7 @@
 #include "proto/types.h"
 
 #define CGM_REDUCE_SOURCES_MAX 64
+#define CGM_GEMM_PARTS_MAX 64 /* of a flagged product; the bits of a word */
 
 struct cgm_backend; /* the backend's own */
 struct cgm_mem;
@@ -84,6 +85,37 @@ struct cgm_gemm {
     struct cgm_view a, b, out, bias;
     bool transa, transb, accumulate;
     bool tf32; /* fp32 inputs may be rounded to TF32 (10 bits); a backend without it does not */
+};
+
+/* What a part of a flagged product awaits or publishes: the flag is at least the value. */
+struct cgm_flag_value {
+    struct cgm_flag *flag; /* NULL: nothing */
+    uint64_t value;
+};
+
+/* One block of a flagged product: out = op(a) * columns [col, col + out.cols) of op(b). `a` holds
+ * the block's rows with all of the depth; `out` may lie on another device. */
+struct cgm_gemm_part {
+    struct cgm_view a, out;
+    uint64_t col;
+    struct cgm_flag_value await;   /* before a is read and out is written */
+    struct cgm_flag_value publish; /* when out is written and visible everywhere */
+    uint32_t chunk;                /* for the label */
+};
+
+/* One product whose parts await and publish flags, worked on in the order in which they are given;
+ * a later part may be done before an earlier one. Every flag is published by one part of one
+ * product, in a failed run too.
+ *
+ * A part's signal must not depend on anything that is enqueued later, nor, where `share` products
+ * run at a time on the device, on more than those: an implementation may hold 1/share of a device
+ * while it waits. */
+struct cgm_flagged_gemm {
+    struct cgm_gemm gemm; /* of the whole: b, bias and how; a and out are not looked at */
+    const struct cgm_gemm_part *parts; /* read while enqueueing only */
+    uint32_t n_parts;                  /* 1 to CGM_GEMM_PARTS_MAX */
+    uint32_t share;                    /* 1, or how many ranks there are on the device */
+    uint32_t spare;                    /* multiprocessors to leave to others */
 };
 
 /* dst = src[0] + src[1] + ... in this order in fp32 [+ dst] [+ bias], rounded once. All sources
@@ -181,6 +213,7 @@ struct cgm_backend_ops {
     void (*set_run)(struct cgm_queue *queue, struct cgm_run *run);
     int (*copy)(struct cgm_queue *queue, const struct cgm_copy *copy);
     int (*gemm)(struct cgm_queue *queue, const struct cgm_gemm *gemm);
+    int (*flagged_gemm)(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
     int (*reduce)(struct cgm_queue *queue, const struct cgm_reduce *reduce);
     /* Every element NaN; the outputs of a failed job. Runs whatever run->status says. */
     int (*poison)(struct cgm_queue *queue, const struct cgm_view *view);
@@ -205,6 +238,7 @@ struct cgm_backend_ops {
     /* Chooses and loads what a product of these shapes and types needs; mapping thread. Only the
      * shapes, the types and the alignment of the views count. */
     int (*prepare_gemm)(struct cgm_queue *queue, const struct cgm_gemm *gemm);
+    int (*prepare_flagged_gemm)(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
     /* A group of ranks, no two of them on one device, for collectives of a device library. Mapping
      * thread, while launches are held (quiet.h). ret_text: the library and its version; when there
      * is no group, a sentence that says why. */

@@ -56,6 +56,7 @@ int cgm_rehearse(const struct cgm_algorithm *algorithm, const struct cgm_launch 
     ops.wait = skip_wait;
     ops.collective = skip_collective;
     ops.gemm = launch->ops->prepare_gemm;
+    ops.flagged_gemm = launch->ops->prepare_flagged_gemm;
     struct cgm_launch rehearsal = *launch;
     rehearsal.ops = &ops;
     return algorithm->enqueue(&rehearsal, rank);

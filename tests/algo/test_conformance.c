@@ -315,7 +315,7 @@ static uint32_t bits_allowed(const struct cgm_algorithm *algorithm, int op)
         bits |= ACCUMULATE;
     if (op == CGM_OP_AG_GEMM)
         bits |= AUX;
-    if (op == CGM_OP_AG_GEMM && algorithm->method == CGM_METHOD_RING_EXCHANGE)
+    if (algorithm->number == CGM_ALGO_SPLIT_PIPELINED_AG_P2P)
         bits |= AGGREGATE;
     return bits;
 }

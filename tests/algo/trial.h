@@ -144,6 +144,7 @@ static inline void set_spec(const struct config *c, int algorithm, const uint64_
     request.transb = c->transb;
     request.epilogue = (c->bias ? CGM_EPILOGUE_BIAS : 0) |
                        (c->accumulate && c->by_plan ? CGM_EPILOGUE_ACCUMULATE : 0);
+    request.num_splits = (uint32_t)pick(8);
     request.aggregate_ag = c->aggregate && algorithm != CGM_ALGO_NO_OVERLAP;
     request.has_use_ce = 1;
     request.use_ce = pick(2) == 0;

@@ -18,7 +18,7 @@
 #include "proto/status.h"
 
 #define RANKS_MAX 8u
-#define FLAGS_MAX 16u
+#define FLAGS_MAX 32u
 #define LAUNCHES 20u
 #define ROUNDS 7u
 #define LINK_GBS 365.0

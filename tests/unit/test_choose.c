@@ -68,9 +68,34 @@ static void test_method(void **state)
     assert_refused(&spec, CGM_NOT_SUPPORTED,
                    "split_pipelined_rs is not in this release; gemm_rs can be done by no_overlap, "
                    "split_pipelined_rs_p2p");
-    spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_RING_EXCHANGE, CGM_ALGO_AUTO);
-    spec.atomic_gemm = true;
-    assert_refused(&spec, CGM_NOT_SUPPORTED, "atomic_gemm_ag_p2p is not in this release");
+}
+
+static void test_atomic(void **state)
+{
+    (void)state;
+    static const struct {
+        int op, method, algorithm;
+    } rows[] = {
+        {CGM_OP_AG_GEMM, CGM_METHOD_RING_EXCHANGE, CGM_ALGO_ATOMIC_GEMM_AG_P2P},
+        {CGM_OP_GEMM_RS, CGM_METHOD_RING_EXCHANGE, CGM_ALGO_ATOMIC_GEMM_RS_P2P},
+        {CGM_OP_GEMM_RS, CGM_METHOD_PIPELINE, CGM_ALGO_ATOMIC_GEMM_RS},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct cgm_spec spec = spec_of(rows[i].op, rows[i].method, CGM_ALGO_AUTO);
+        spec.use_ce = spec.atomic_gemm = true;
+        assert_chosen(&spec, rows[i].algorithm, "method");
+        spec.algorithm = rows[i].algorithm;
+        assert_chosen(&spec, rows[i].algorithm, "named in the plan");
+        spec.atomic_gemm = false;
+        assert_chosen(&spec, rows[i].algorithm, "named in the plan");
+    }
+    struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_ATOMIC_GEMM_AG_P2P);
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "use_ce is false");
+    spec.use_ce = spec.aggregate_ag = true;
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "has no pairs of chunks");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_ATOMIC_GEMM_RS);
+    spec.rs_overlap_first_gemm = true;
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "has no first one");
 }
 
 static void test_named(void **state)
@@ -113,7 +138,9 @@ static void test_auto(void **state)
     assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "the only algorithm");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
     spec.atomic_gemm = true;
-    assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm for gemm_rs with atomic_gemm");
+    assert_chosen(&spec, CGM_ALGO_ATOMIC_GEMM_RS, "cheapest of atomic_gemm_rs, atomic_gemm_rs_p2p");
+    spec.op = CGM_OP_GEMM_AR;
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm for gemm_ar with atomic_gemm");
 }
 
 static void test_switches(void **state)
@@ -152,7 +179,8 @@ static void test_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_method),   cmocka_unit_test(test_named), cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_method),   cmocka_unit_test(test_atomic),
+        cmocka_unit_test(test_named),    cmocka_unit_test(test_auto),
         cmocka_unit_test(test_switches), cmocka_unit_test(test_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,11 +72,9 @@ static int check_agreement(const struct choice *choice, const struct cgm_algorit
             "algorithm %s belongs to method %s, but method is %s; name one of the two",
             algorithm->name, cgm_type_name(CGM_TABLE_METHOD, algorithm->method),
             cgm_type_name(CGM_TABLE_METHOD, spec->method));
-    if (spec->atomic_gemm != algorithm->atomic)
+    if (spec->atomic_gemm && !algorithm->atomic)
         return cgm_detail(choice->text, choice->size, CGM_INVALID_ARGUMENT,
-                          "algorithm %s needs atomic_gemm %s, but it is %s", algorithm->name,
-                          algorithm->atomic ? "true" : "false",
-                          spec->atomic_gemm ? "true" : "false");
+                          "algorithm %s needs atomic_gemm false, but it is true", algorithm->name);
     return CGM_OK;
 }
 

@@ -72,8 +72,7 @@ uint64_t cgm_scatter_bytes(const struct cgm_spec *spec)
     return (spec->world - 1) * slot_bytes(spec);
 }
 
-/* Where the block of `owner` that comes from `peer` waits for the reduction. */
-static struct cgm_view slot_of(const struct cgm_launch *launch, uint32_t owner, uint32_t peer)
+struct cgm_view cgm_scatter_slot(const struct cgm_launch *launch, uint32_t owner, uint32_t peer)
 {
     const struct cgm_spec *spec = launch->spec;
     uint64_t slot = peer < owner ? peer : peer - 1;
@@ -82,31 +81,48 @@ static struct cgm_view slot_of(const struct cgm_launch *launch, uint32_t owner, 
                        spec->buffer_dtype);
 }
 
-void cgm_scatter_push(struct cgm_emit *emit, uint32_t peer)
+void cgm_scatter_push_cols(struct cgm_emit *emit, uint32_t peer, uint64_t first, uint64_t cols,
+                           uint32_t step)
 {
     struct cgm_view source = cgm_scatter_source(emit->launch, emit->rank);
     struct cgm_view block = cgm_scatter_block(emit->launch, &source, peer);
-    struct cgm_view slot = slot_of(emit->launch, peer, emit->rank);
-    cgm_emit_push(emit, &block, &slot, peer, peer, 1);
+    struct cgm_view slot = cgm_scatter_slot(emit->launch, peer, emit->rank);
+    block = cgm_view_cols(&block, first, cols);
+    slot = cgm_view_cols(&slot, first, cols);
+    cgm_emit_push(emit, &block, &slot, peer, peer, step);
 }
 
-void cgm_scatter_reduce(struct cgm_emit *emit, const struct cgm_view *dst)
+void cgm_scatter_push(struct cgm_emit *emit, uint32_t peer)
+{
+    cgm_scatter_push_cols(emit, peer, 0, emit->launch->spec->n, 1);
+}
+
+void cgm_scatter_reduce_cols(struct cgm_emit *emit, const struct cgm_view *dst, uint64_t first,
+                             uint64_t cols, uint32_t step)
 {
     const struct cgm_launch *launch = emit->launch;
     struct cgm_view source = cgm_scatter_source(launch, emit->rank);
     struct cgm_reduce reduce = {
-        .dst = *dst,
+        .dst = cgm_view_cols(dst, first, cols),
         .bias = *cgm_launch_operand(launch, emit->rank, CGM_OPERAND_BIAS),
         .n_src = emit->world,
         .accumulate = cgm_launch_accumulates(launch),
     };
+    if (reduce.bias.mem)
+        reduce.bias = cgm_view_cols(&reduce.bias, first, cols);
     for (uint32_t peer = 0; peer < emit->world; peer++) {
         if (peer != emit->rank)
-            cgm_emit_await_arrival(emit, peer, 1);
-        reduce.src[peer] = peer == emit->rank ? cgm_scatter_block(launch, &source, peer)
-                                              : slot_of(launch, emit->rank, peer);
+            cgm_emit_await_arrival(emit, peer, step);
+        struct cgm_view block = peer == emit->rank ? cgm_scatter_block(launch, &source, peer)
+                                                   : cgm_scatter_slot(launch, emit->rank, peer);
+        reduce.src[peer] = cgm_view_cols(&block, first, cols);
     }
     cgm_emit_reduce(emit, &reduce, emit->rank);
+}
+
+void cgm_scatter_reduce(struct cgm_emit *emit, const struct cgm_view *dst)
+{
+    cgm_scatter_reduce_cols(emit, dst, 0, emit->launch->spec->n, 1);
 }
 
 void cgm_share_blocks(struct cgm_emit *emit)

@@ -35,11 +35,21 @@ struct cgm_view cgm_scatter_block(const struct cgm_launch *launch, const struct 
 /* Scratch on each rank: one slot for the block from each peer, of the source's type. */
 uint64_t cgm_scatter_bytes(const struct cgm_spec *spec);
 
+/* Where the block of `owner` that comes from `peer` waits for the reduction. */
+struct cgm_view cgm_scatter_slot(const struct cgm_launch *launch, uint32_t owner, uint32_t peer);
+
 /* Pushes block `peer` of the source to its owner; step 1 arrives. */
 void cgm_scatter_push(struct cgm_emit *emit, uint32_t peer);
 
 /* dst = sum over all ranks of this rank's block [+ bias] [+ dst], when all have arrived. */
 void cgm_scatter_reduce(struct cgm_emit *emit, const struct cgm_view *dst);
+
+/* The same in parts, for sources whose rows or columns arrive one part after the other: what every
+ * peer pushes of columns first ... of its source, with `step`; and their sum. */
+void cgm_scatter_push_cols(struct cgm_emit *emit, uint32_t peer, uint64_t first, uint64_t cols,
+                           uint32_t step);
+void cgm_scatter_reduce_cols(struct cgm_emit *emit, const struct cgm_view *dst, uint64_t first,
+                             uint64_t cols, uint32_t step);
 
 /* The second half of an all-reduce: this rank's block of out, which is there, to every peer's out;
  * waits for theirs. */

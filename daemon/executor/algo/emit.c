@@ -116,6 +116,30 @@ void cgm_emit_await_arrival(struct cgm_emit *emit, uint32_t peer, uint32_t step)
     await_flag(emit, CGM_EMIT_COMPUTE, emit->rank, CGM_EMIT_ARRIVED + peer, step, peer, peer);
 }
 
+struct cgm_flag_value cgm_emit_arrival(const struct cgm_emit *emit, uint32_t peer, uint32_t step)
+{
+    return (struct cgm_flag_value){emit->self->flags[CGM_EMIT_ARRIVED + peer],
+                                   value_of(emit, step)};
+}
+
+struct cgm_flag_value cgm_emit_block(const struct cgm_emit *emit, uint32_t owner, uint32_t block)
+{
+    return (struct cgm_flag_value){
+        emit->launch->ranks[owner].flags[CGM_EMIT_ARRIVED + emit->world + block],
+        value_of(emit, 1)};
+}
+
+void cgm_emit_await_block(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32_t block,
+                          uint32_t chunk, uint32_t peer)
+{
+    await_flag(emit, queue, emit->rank, CGM_EMIT_ARRIVED + emit->world + block, 1, chunk, peer);
+}
+
+void cgm_emit_await_begun(struct cgm_emit *emit, uint32_t peer)
+{
+    await_flag(emit, CGM_EMIT_COMPUTE, peer, CGM_EMIT_BEGUN, 1, peer, peer);
+}
+
 static bool same_place(const struct cgm_view *a, const struct cgm_view *b)
 {
     return a->mem == b->mem && a->offset_bytes == b->offset_bytes && a->stride == b->stride;
@@ -134,6 +158,26 @@ void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t 
     labelled.label = label_of(emit, CGM_EMIT_COMPUTE, chunk, emit->rank);
     if (emit->status == CGM_OK)
         emit->status = emit->launch->ops->gemm(emit->self->compute, &labelled);
+}
+
+/* The ranks of the launch that are on this rank's device. */
+static uint32_t share_of(const struct cgm_emit *emit)
+{
+    uint32_t share = 0;
+    for (uint32_t rank = 0; rank < emit->world; rank++)
+        share += emit->launch->ranks[rank].device == emit->self->device;
+    return share;
+}
+
+void cgm_emit_flagged_gemm(struct cgm_emit *emit, const struct cgm_flagged_gemm *flagged)
+{
+    const struct cgm_spec *spec = emit->launch->spec;
+    struct cgm_flagged_gemm labelled = *flagged;
+    labelled.gemm.label = label_of(emit, CGM_EMIT_COMPUTE, 0, emit->rank);
+    labelled.share = share_of(emit);
+    labelled.spare = spec->set_sm_margin ? spec->num_comm_sm : 0;
+    if (emit->status == CGM_OK)
+        emit->status = emit->launch->ops->flagged_gemm(emit->self->compute, &labelled);
 }
 
 void cgm_emit_collective(struct cgm_emit *emit, const struct cgm_collective *collective)

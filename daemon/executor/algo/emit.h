@@ -59,6 +59,16 @@ void cgm_emit_push(struct cgm_emit *emit, const struct cgm_view *src, const stru
 /* On the compute queue. */
 void cgm_emit_await_arrival(struct cgm_emit *emit, uint32_t peer, uint32_t step);
 
+/* For parts of flagged products. What cgm_emit_await_arrival waits for: */
+struct cgm_flag_value cgm_emit_arrival(const struct cgm_emit *emit, uint32_t peer, uint32_t step);
+/* Flags of `owner` behind those of cgm_emit_flags, from 0; one step a launch. */
+struct cgm_flag_value cgm_emit_block(const struct cgm_emit *emit, uint32_t owner, uint32_t block);
+/* Waits for a block of this rank. */
+void cgm_emit_await_block(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32_t block,
+                          uint32_t chunk, uint32_t peer);
+/* On the compute queue: the peer's memory may be written from here on. */
+void cgm_emit_await_begun(struct cgm_emit *emit, uint32_t peer);
+
 /* Within this rank; a copy onto itself is left out. */
 void cgm_emit_copy(struct cgm_emit *emit, enum cgm_emit_queue queue, const struct cgm_view *src,
                    const struct cgm_view *dst, uint32_t chunk);
@@ -66,6 +76,10 @@ void cgm_emit_copy(struct cgm_emit *emit, enum cgm_emit_queue queue, const struc
 /* On the compute queue. */
 void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t chunk);
 void cgm_emit_reduce(struct cgm_emit *emit, const struct cgm_reduce *reduce, uint32_t chunk);
+
+/* On the compute queue: a product whose parts await and publish flags; share and spare are filled
+ * in from launch and plan. */
+void cgm_emit_flagged_gemm(struct cgm_emit *emit, const struct cgm_flagged_gemm *flagged);
 
 /* On the compute queue; also after a failure, since the other ranks' parts wait for this one. */
 void cgm_emit_collective(struct cgm_emit *emit, const struct cgm_collective *collective);

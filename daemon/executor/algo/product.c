@@ -1,5 +1,7 @@
 #include "daemon/executor/algo/product.h"
 
+#include <assert.h>
+
 #include "daemon/executor/algo/collective.h"
 
 static uint64_t rows_of(const struct cgm_view *lhs, bool transposed)
@@ -65,4 +67,63 @@ void cgm_product_partial(struct cgm_emit *emit, uint64_t first, uint64_t count, 
         .tf32 = spec->allow_tf32,
     };
     cgm_emit_gemm(emit, &gemm, chunk);
+}
+
+/* ---- in one piece ---------------------------------------------------------------------------- */
+
+struct cgm_gemm_part *cgm_parts_add(struct cgm_parts *parts, const struct cgm_view *a,
+                                    const struct cgm_view *out, uint64_t col, uint32_t chunk)
+{
+    if (out->rows == 0 || out->cols == 0)
+        return NULL;
+    assert(parts->count < CGM_GEMM_PARTS_MAX);
+    struct cgm_gemm_part *part = &parts->part[parts->count++];
+    *part = (struct cgm_gemm_part){.a = *a, .out = *out, .col = col, .chunk = chunk};
+    return part;
+}
+
+struct cgm_gemm_part *cgm_parts_add_band(struct cgm_parts *parts, const struct cgm_emit *emit,
+                                         const struct cgm_view *lhs, uint64_t first, uint32_t chunk)
+{
+    const struct cgm_view *out = cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_OUT);
+    struct cgm_view band = cgm_view_rows(out, first, rows_of(lhs, emit->launch->spec->transa));
+    return cgm_parts_add(parts, lhs, &band, 0, chunk);
+}
+
+struct cgm_gemm_part *cgm_parts_add_partial(struct cgm_parts *parts, const struct cgm_emit *emit,
+                                            uint64_t first, const struct cgm_view *out,
+                                            uint32_t chunk)
+{
+    const struct cgm_view *lhs = cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_LHS);
+    struct cgm_view band = cgm_view_band(lhs, emit->launch->spec->transa, first, out->rows);
+    return cgm_parts_add(parts, &band, out, 0, chunk);
+}
+
+static void multiply(struct cgm_emit *emit, const struct cgm_parts *parts,
+                     const struct cgm_view *bias, bool accumulate)
+{
+    const struct cgm_launch *launch = emit->launch;
+    struct cgm_flagged_gemm flagged = {
+        .gemm = {.b = *cgm_launch_operand(launch, emit->rank, CGM_OPERAND_RHS),
+                 .bias = *bias,
+                 .transa = launch->spec->transa,
+                 .transb = launch->spec->transb,
+                 .tf32 = launch->spec->allow_tf32,
+                 .accumulate = accumulate},
+        .parts = parts->part,
+        .n_parts = parts->count,
+    };
+    cgm_emit_flagged_gemm(emit, &flagged);
+}
+
+void cgm_parts_multiply_result(struct cgm_emit *emit, const struct cgm_parts *parts)
+{
+    multiply(emit, parts, cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_BIAS),
+             cgm_launch_accumulates(emit->launch));
+}
+
+void cgm_parts_multiply_partial(struct cgm_emit *emit, const struct cgm_parts *parts)
+{
+    static const struct cgm_view none;
+    multiply(emit, parts, &none, false);
 }

@@ -1,9 +1,8 @@
 #include "daemon/executor/algo/table.h"
 
 const struct cgm_algorithm *const cgm_algorithms[] = {
-    &cgm_no_overlap,
-    &cgm_split_pipelined_ag_p2p,
-    &cgm_split_pipelined_rs_p2p,
+    &cgm_no_overlap,     &cgm_split_pipelined_ag_p2p, &cgm_split_pipelined_rs_p2p,
+    &cgm_atomic_gemm_rs, &cgm_atomic_gemm_ag_p2p,     &cgm_atomic_gemm_rs_p2p,
 };
 const size_t cgm_algorithm_count = sizeof(cgm_algorithms) / sizeof(cgm_algorithms[0]);
 

@@ -7,5 +7,8 @@
 extern const struct cgm_algorithm cgm_no_overlap;
 extern const struct cgm_algorithm cgm_split_pipelined_ag_p2p;
 extern const struct cgm_algorithm cgm_split_pipelined_rs_p2p;
+extern const struct cgm_algorithm cgm_atomic_gemm_rs;
+extern const struct cgm_algorithm cgm_atomic_gemm_ag_p2p;
+extern const struct cgm_algorithm cgm_atomic_gemm_rs_p2p;
 
 #endif

@@ -79,6 +79,7 @@ const struct cgm_backend_ops cgm_backend_cpu = {
     .set_run = cgm_cpu_set_run,
     .copy = cgm_cpu_copy,
     .gemm = cgm_cpu_gemm,
+    .flagged_gemm = cgm_cpu_flagged_gemm,
     .reduce = cgm_cpu_reduce,
     .poison = cgm_cpu_poison,
     .signal = cgm_cpu_signal,

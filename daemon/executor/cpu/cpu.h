@@ -65,6 +65,7 @@ void cgm_cpu_queue_free(struct cgm_queue *queue);
 void cgm_cpu_set_run(struct cgm_queue *queue, struct cgm_run *run);
 int cgm_cpu_copy(struct cgm_queue *queue, const struct cgm_copy *copy);
 int cgm_cpu_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm);
+int cgm_cpu_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
 int cgm_cpu_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce);
 int cgm_cpu_poison(struct cgm_queue *queue, const struct cgm_view *view);
 int cgm_cpu_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value);

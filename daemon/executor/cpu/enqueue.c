@@ -1,6 +1,7 @@
 /* The operations of the seam: views are checked and resolved once, here, by the enqueuing thread.
  */
 #include "daemon/executor/cpu/queue.h"
+#include "daemon/executor/flagged_gemm.h"
 #include "proto/status.h"
 
 void cgm_cpu_set_run(struct cgm_queue *queue, struct cgm_run *run)
@@ -27,21 +28,50 @@ int cgm_cpu_copy(struct cgm_queue *queue, const struct cgm_copy *copy)
     return CGM_OK;
 }
 
+static int gemm_resolve(const struct cgm_gemm *gemm, struct cgm_matrix_gemm *ret_gemm)
+{
+    *ret_gemm = (struct cgm_matrix_gemm){
+        .transa = gemm->transa, .transb = gemm->transb, .accumulate = gemm->accumulate};
+    if (present(&gemm->a, false, &ret_gemm->a) != CGM_OK ||
+        present(&gemm->b, false, &ret_gemm->b) != CGM_OK ||
+        present(&gemm->out, true, &ret_gemm->out) != CGM_OK ||
+        cgm_matrix_resolve(&gemm->bias, false, &ret_gemm->bias) != CGM_OK)
+        return CGM_INVALID_ARGUMENT;
+    return cgm_gemm_check(ret_gemm);
+}
+
 int cgm_cpu_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
 {
-    struct cgm_matrix_gemm resolved = {
-        .transa = gemm->transa, .transb = gemm->transb, .accumulate = gemm->accumulate};
-    if (present(&gemm->a, false, &resolved.a) != CGM_OK ||
-        present(&gemm->b, false, &resolved.b) != CGM_OK ||
-        present(&gemm->out, true, &resolved.out) != CGM_OK ||
-        cgm_matrix_resolve(&gemm->bias, false, &resolved.bias) != CGM_OK ||
-        cgm_gemm_check(&resolved) != CGM_OK)
-        return CGM_INVALID_ARGUMENT;
+    struct cgm_matrix_gemm resolved;
+    int status = gemm_resolve(gemm, &resolved);
+    if (status != CGM_OK)
+        return status;
     struct cgm_record *record = cgm_queue_reserve(queue, CGM_RECORD_GEMM);
     record->label = gemm->label;
     record->of.gemm = resolved;
     cgm_queue_push(queue);
     return CGM_OK;
+}
+
+/* The queue's thread takes one part after the other: it waits, multiplies, publishes. */
+int cgm_cpu_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged)
+{
+    struct cgm_matrix_gemm unused;
+    int status = cgm_flagged_gemm_fits(flagged) ? CGM_OK : CGM_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < flagged->n_parts && status == CGM_OK; i++) {
+        struct cgm_gemm gemm = cgm_flagged_part_gemm(flagged, &flagged->parts[i]);
+        status = gemm_resolve(&gemm, &unused);
+    }
+    for (uint32_t i = 0; i < flagged->n_parts && status == CGM_OK; i++) {
+        const struct cgm_gemm_part *part = &flagged->parts[i];
+        struct cgm_gemm gemm = cgm_flagged_part_gemm(flagged, part);
+        if (part->await.flag)
+            cgm_cpu_wait(queue, part->await.flag, part->await.value, &gemm.label);
+        status = cgm_cpu_gemm(queue, &gemm);
+        if (part->publish.flag)
+            cgm_cpu_signal(queue, part->publish.flag, part->publish.value);
+    }
+    return status;
 }
 
 /* Everything is checked before the first record, so that a refusal leaves nothing behind. */
