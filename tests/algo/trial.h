@@ -147,7 +147,7 @@ static inline void set_spec(const struct config *c, int algorithm, const uint64_
     request.num_splits = (uint32_t)pick(8);
     request.aggregate_ag = c->aggregate && algorithm != CGM_ALGO_NO_OVERLAP;
     request.has_use_ce = 1;
-    request.use_ce = pick(2) == 0;
+    request.use_ce = pick(2) == 0 || algorithm == CGM_ALGO_ATOMIC_GEMM_AG_P2P;
     request.num_comm_sm = (uint32_t)pick(20);
     if (cgm_spec_init(&request, c->world, true, detail, sizeof detail, ret_spec) != CGM_OK)
         fail_msg("%s", detail);

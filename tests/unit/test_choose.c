@@ -90,6 +90,7 @@ static void test_atomic(void **state)
         assert_chosen(&spec, rows[i].algorithm, "named in the plan");
     }
     struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_ATOMIC_GEMM_AG_P2P);
+    spec.use_ce = false;
     assert_refused(&spec, CGM_NOT_SUPPORTED, "use_ce is false");
     spec.use_ce = spec.aggregate_ag = true;
     assert_refused(&spec, CGM_NOT_SUPPORTED, "has no pairs of chunks");

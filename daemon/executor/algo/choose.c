@@ -1,6 +1,7 @@
 #include "daemon/executor/algorithm.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/status.h"
 
@@ -28,28 +29,38 @@ static bool is_candidate(const struct cgm_algorithm *algorithm, const struct cgm
            (!algorithm->check || algorithm->check(spec, unused, sizeof unused) == CGM_OK);
 }
 
-/* Writes the names of all algorithms of the operation, or of auto's candidates; returns how many.
- */
-static uint32_t list_names(const struct cgm_spec *spec, bool candidates, char *ret_text,
-                           size_t size)
+/* Room for names in a reason. */
+#define LIST_BYTES 60
+#define MORE_BYTES sizeof(" and 99 more")
+
+/* Writes the names of all algorithms of the operation, or of auto's candidates, as many as there is
+ * room for; returns how many there are. */
+static uint32_t list_names(const struct cgm_spec *spec, bool candidates, char ret_text[LIST_BYTES])
 {
     size_t used = 0;
-    uint32_t count = 0;
+    uint32_t count = 0, written = 0;
     ret_text[0] = '\0';
-    for (size_t i = 0; i < cgm_algorithm_count && used < size; i++) {
+    for (size_t i = 0; i < cgm_algorithm_count; i++) {
         const struct cgm_algorithm *algorithm = cgm_algorithms[i];
-        if (candidates ? is_candidate(algorithm, spec) : does_op(algorithm, spec->op))
-            used += (size_t)snprintf(ret_text + used, size - used, "%s%s", count++ ? ", " : "",
-                                     algorithm->name);
+        if (!(candidates ? is_candidate(algorithm, spec) : does_op(algorithm, spec->op)))
+            continue;
+        bool fits = used + sizeof(", ") + strlen(algorithm->name) + MORE_BYTES <= LIST_BYTES;
+        if (written == count++ && fits) {
+            used += (size_t)snprintf(ret_text + used, LIST_BYTES - used, "%s%s",
+                                     written ? ", " : "", algorithm->name);
+            written++;
+        }
     }
+    if (written < count)
+        snprintf(ret_text + used, LIST_BYTES - used, " and %u more", count - written);
     return count;
 }
 
 static int check_support(const struct choice *choice, const struct cgm_algorithm *algorithm,
                          int number)
 {
-    char list[128];
-    list_names(choice->spec, false, list, sizeof list);
+    char list[LIST_BYTES];
+    list_names(choice->spec, false, list);
     if (!algorithm)
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
                           "algorithm %s is not in this release; %s can be done by %s",
@@ -120,10 +131,10 @@ static int choose_auto(const struct choice *choice, const struct cgm_algorithm *
 {
     const struct cgm_spec *spec = choice->spec;
     const struct cgm_algorithm *serial = cgm_algorithm_find(CGM_ALGO_NO_OVERLAP);
-    char list[128];
-    uint32_t count = list_names(spec, true, list, sizeof list);
+    char list[LIST_BYTES];
+    uint32_t count = list_names(spec, true, list);
     if (count == 0) {
-        list_names(spec, false, list, sizeof list);
+        list_names(spec, false, list);
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
                           "auto: no algorithm for %s%s%s; without them it can be done by %s",
                           op_name(choice), spec->atomic_gemm ? " with atomic_gemm" : "",
