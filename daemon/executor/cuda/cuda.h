@@ -123,6 +123,8 @@ void cgm_cuda_set_run(struct cgm_queue *queue, struct cgm_run *run);
 int cgm_cuda_copy(struct cgm_queue *queue, const struct cgm_copy *copy);
 int cgm_cuda_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm);
 int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm);
+int cgm_cuda_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
+int cgm_cuda_prepare_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
 int cgm_cuda_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce);
 int cgm_cuda_poison(struct cgm_queue *queue, const struct cgm_view *view);
 int cgm_cuda_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value);
