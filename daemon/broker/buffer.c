@@ -193,7 +193,7 @@ void cgm_buffer_take_memory(struct cgm_buffer *buffer, const struct cgm_result *
 {
     const Cgm__Memory *memory = (const Cgm__Memory *)result->message;
     cgm_buffer_set_fd(buffer, cgm_packet_take_fd(result->packet, 0));
-    if (memory->has_ipc_handle && memory->ipc_handle.len <= sizeof(buffer->ipc_handle)) {
+    if (memory->ipc_handle.len > 0 && memory->ipc_handle.len <= sizeof(buffer->ipc_handle)) {
         memcpy(buffer->ipc_handle, memory->ipc_handle.data, memory->ipc_handle.len);
         buffer->ipc_handle_bytes = memory->ipc_handle.len;
     }

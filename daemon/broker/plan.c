@@ -411,19 +411,21 @@ int cgm_plan_on_destroy_all(struct cgm_request *request)
     return CGM_OK;
 }
 
-/* call.index: rank, call.other: chunk. */
+/* call.object: the buffer, since its id is never given out again and a plan's may be; call.other:
+ * the chunk. */
 static void on_chunk_granted(struct cgm_broker *broker, const struct cgm_call *call,
                              const struct cgm_result *result)
 {
-    const struct cgm_plan *plan = cgm_registry_find(&broker->plans, call->object);
+    const struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, call->object);
+    const struct cgm_plan *plan = buffer ? cgm_registry_find(&broker->plans, buffer->plan) : NULL;
     Cgm__PlanChunkReply reply = CGM__PLAN_CHUNK_REPLY__INIT;
     if (result->status != CGM_OK || !plan) {
         cgm_answer_error(broker, call->session, call->serial, plan ? result->status : CGM_NOT_FOUND,
-                         "%s", result->detail);
+                         "%s", plan ? result->detail : "the plan was destroyed meanwhile");
         return;
     }
-    reply.buffer = plan->buffers[call->index]->id;
-    reply.generation = plan->buffers[call->index]->generation;
+    reply.buffer = buffer->id;
+    reply.generation = buffer->generation;
     reply.rows = plan->user_rows;
     reply.cols = plan->user_cols;
     reply.dtype = plan->user_dtype;
@@ -447,11 +449,11 @@ int cgm_plan_on_chunk(struct cgm_request *request)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT,
                           "chunk is %u; it must be from 0 to %u, or %u for the whole buffer",
                           chunk->chunk, plan->chunks - 1, UINT32_MAX);
-    struct cgm_call call = cgm_request_call(request, on_chunk_granted, plan->id);
+    struct cgm_buffer *buffer = plan->buffers[chunk->rank];
+    struct cgm_call call = cgm_request_call(request, on_chunk_granted, buffer->id);
     bool own = comm && comm->sessions[chunk->rank] == request->session->id;
-    call.index = chunk->rank;
     call.other = chunk->chunk;
-    return cgm_buffer_grant(request->session, plan->buffers[chunk->rank], own, true, &call);
+    return cgm_buffer_grant(request->session, buffer, own, true, &call);
 }
 
 /* ---- a new executor ---------------------------------------------------------------------------

@@ -1,0 +1,93 @@
+#include "tests/fuzz/fake_link.h"
+
+#include <stdarg.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "daemon/broker/log.h"
+#include "proto/status.h"
+#include "tests/fuzz/fuzz.h"
+
+#define PROCESS_ID 4242
+
+struct fake_link fake_link;
+
+int __wrap_uv_spawn(uv_loop_t *loop, uv_process_t *process, const uv_process_options_t *options);
+int __wrap_uv_process_kill(uv_process_t *process, int number);
+int __wrap_cgm_packet_send_bytes(int fd, const uint8_t *bytes, size_t size, const int *fds,
+                                 unsigned n_fds);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size);
+uint64_t __wrap_cgm_clock_ns(void);
+void __wrap_cgm_log(enum cgm_log_level level, const char *format, ...);
+
+/* The handle becomes one that the loop can close, whatever it is called. */
+int __wrap_uv_spawn(uv_loop_t *loop, uv_process_t *process, const uv_process_options_t *options)
+{
+    FUZZ_CHECK(options->file[0] != '\0' && options->stdio_count == 4);
+    uv_idle_init(loop, (uv_idle_t *)(void *)process);
+    if (fake_link.start_fails) {
+        fake_link.start_fails = false;
+        return UV_ENOENT;
+    }
+    process->exit_cb = options->exit_cb;
+    process->pid = PROCESS_ID;
+    fake_link.process = process;
+    fake_link.link_fd = fcntl(options->stdio[3].data.fd, F_DUPFD_CLOEXEC, 3);
+    fake_link.killed = false;
+    return 0;
+}
+
+int __wrap_uv_process_kill(uv_process_t *process, int number)
+{
+    FUZZ_CHECK(process == fake_link.process && number == SIGKILL);
+    fake_link.killed = true;
+    return 0;
+}
+
+void fake_link_end_process(int signal_number)
+{
+    uv_process_t *process = fake_link.process;
+    if (!process)
+        return;
+    close(fake_link.link_fd);
+    fake_link.process = NULL;
+    fake_link.killed = false;
+    process->exit_cb(process, signal_number ? 0 : 3, signal_number);
+}
+
+int __wrap_cgm_packet_send_bytes(int fd, const uint8_t *bytes, size_t size, const int *fds,
+                                 unsigned n_fds)
+{
+    FUZZ_CHECK(size >= sizeof(struct cgm_packet_header) && size <= CGM_PACKET_BYTES_MAX);
+    for (unsigned i = 0; i < n_fds; i++)
+        FUZZ_CHECK(fds[i] >= 0);
+    if (fake_link.full)
+        return CGM_RING_FULL;
+    fake_link.on_sent(fd, bytes, size, n_fds);
+    return CGM_OK;
+}
+
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size)
+{
+    (void)fd;
+    FUZZ_CHECK(level == SOL_SOCKET && name == SO_PEERCRED && *size == sizeof(fake_link.peer));
+    *(struct ucred *)value = fake_link.peer;
+    return 0;
+}
+
+uint64_t __wrap_cgm_clock_ns(void)
+{
+    return ++fake_link.now_ns;
+}
+
+/* Texts are still made: what they are made of must be there. */
+void __wrap_cgm_log(enum cgm_log_level level, const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+    (void)level;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+}

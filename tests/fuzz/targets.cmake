@@ -1,0 +1,13 @@
+# Every fuzz target: cgm_fuzz(name SOURCES files... LIBRARIES libs... [WRAP functions...]). Included
+# where cgm_fuzz makes libFuzzer programs, and where it makes tests of the seeds.
+
+# What tests/fuzz/fake_link.c stands in for.
+set(FAKE_LINK uv_spawn uv_process_kill cgm_packet_send_bytes getsockopt cgm_clock_ns cgm_log)
+
+cgm_fuzz(broker SOURCES fake_link.c message.c LIBRARIES cgm_broker WRAP ${FAKE_LINK})
+cgm_fuzz(packet LIBRARIES cgm_proto)
+cgm_fuzz(ring LIBRARIES cgm_proto)
+cgm_fuzz(plan LIBRARIES cgm_executor)
+cgm_fuzz(entry LIBRARIES cgm_executor)
+cgm_fuzz(config LIBRARIES cgm_broker)
+cgm_fuzz(npy LIBRARIES cgm_client_common)
