@@ -85,7 +85,8 @@ enum cgm_message_type {
     X(5, JOBS, "jobs")                                                                             \
     X(6, ALGORITHMS, "algorithms")                                                                 \
     X(7, DOCTOR, "doctor")                                                                         \
-    X(8, IMPORTS, "imports")
+    X(8, IMPORTS, "imports")                                                                       \
+    X(9, QUOTAS, "quotas")
 
 enum cgm_query {
 #define X(number, SYMBOL, spelling) CGM_QUERY_##SYMBOL = (number),

@@ -82,6 +82,13 @@ static const struct column imports[] = {
     RIGHT("segments", "SEGMENTS", PLAIN),
 };
 
+static const struct column quotas[] = {
+    LEFT("uid", "USER", USER),
+    LEFT("quota", "QUOTA", PLAIN),
+    RIGHT("used", "USED", PLAIN),
+    RIGHT("allowed", "ALLOWED", PLAIN),
+};
+
 #define COLUMNS_MAX 16u
 #define LISTING(array)                                                                             \
     {                                                                                              \
@@ -93,7 +100,7 @@ static const struct {
     size_t n_columns;
 } listings[] = {
     LISTING(sessions), LISTING(comms),      LISTING(buffers), LISTING(plans),
-    LISTING(jobs),     LISTING(algorithms), LISTING(imports),
+    LISTING(jobs),     LISTING(algorithms), LISTING(imports), LISTING(quotas),
 };
 
 static int fill_row(struct cgm_text_table *table, const json_t *row, const struct column *columns,

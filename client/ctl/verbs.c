@@ -146,6 +146,12 @@ static const struct cgm_verb verbs[] = {
      .arguments = "",
      .run = cgm_ctl_list,
      .summary = "list the memory of clients that the daemon has open"},
+    {.name = "quotas",
+     .arguments = "",
+     .run = cgm_ctl_list,
+     .summary = "list what each user holds and what it may hold",
+     .description = "Users that hold nothing are not listed. The limits are the daemon's "
+                    "configuration, commgemmd(8)."},
     {.name = "algorithms",
      .arguments = "",
      .run = cgm_ctl_list,

@@ -549,7 +549,7 @@ int commgemm_cancel(commgemm_client *client, uint64_t ticket);
  */
 
 /* The daemon's state as JSON text, `{"version":1,"<what>":[...]}`. what: status, sessions, comms,
- * buffers, plans, jobs, algorithms, imports, doctor. Free *ret_json with free(). */
+ * buffers, plans, jobs, algorithms, imports, quotas, doctor. Free *ret_json with free(). */
 int commgemm_query(commgemm_client *client, const char *what, char **ret_json);
 
 /* Asks the daemon to take no new work: no rings, comms, plans, buffers and imports (undo 1: to take

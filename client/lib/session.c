@@ -214,6 +214,14 @@ static int check_version(uint32_t version)
                     version, commgemm_version(), CGM_PROTOCOL_MIN, CGM_PROTOCOL_MAX);
 }
 
+/* A daemon that lets nobody else in says why and hangs up, perhaps before our Hello. */
+static int refusal(commgemm_client *client)
+{
+    char why[256];
+    int status = cgm_wire_farewell(&client->wire, why, sizeof(why));
+    return status == CGM_OK ? CGM_DAEMON_LOST : cgm_fail(status, "%s", why);
+}
+
 static int say_hello(commgemm_client *client, const char *name)
 {
     struct cgm_reply reply;
@@ -224,6 +232,8 @@ static int say_hello(commgemm_client *client, const char *name)
     hello.max_version = CGM_PROTOCOL_MAX;
     hello.name = (char *)(uintptr_t)(name ? name : own_name);
     int status = cgm_client_call(client, CGM_MSG_HELLO, &hello.base, CGM_MSG_HELLO_REPLY, &reply);
+    if (status == CGM_DAEMON_LOST)
+        status = refusal(client);
     if (status != CGM_OK)
         return status;
     status = check_version(((Cgm__HelloReply *)reply.message)->version);

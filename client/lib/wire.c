@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -83,13 +84,14 @@ static void call_end(struct cgm_call *call, int status)
     pthread_cond_signal(&call->on_end);
 }
 
-/* Sends, and waits unless that failed. Returns with the call unlinked. */
+/* Sends, and waits unless that failed: when the daemon is gone, for what it said last. Returns with
+ * the call unlinked. */
 static int call_run(struct cgm_wire *wire, struct cgm_call *call, int type,
                     const ProtobufCMessage *request, const int *fds, unsigned n_fds)
 {
     int sent = cgm_packet_send(wire->socket, (uint16_t)type, call->serial, request, fds, n_fds);
     pthread_mutex_lock(&wire->lock);
-    if (sent != CGM_OK && call_unlink(wire, call->serial))
+    if (sent != CGM_OK && sent != CGM_DAEMON_LOST && call_unlink(wire, call->serial))
         call_end(call, sent);
     while (!call->ended)
         pthread_cond_wait(&call->on_end, &wire->lock);
@@ -97,8 +99,11 @@ static int call_run(struct cgm_wire *wire, struct cgm_call *call, int type,
     return call->status;
 }
 
-static int fail_call(int status, int type)
+static int fail_call(struct cgm_wire *wire, int status, int type)
 {
+    char why[sizeof(wire->farewell_detail)];
+    if (status == CGM_DAEMON_LOST && cgm_wire_farewell(wire, why, sizeof(why)) != CGM_OK)
+        return cgm_fail(status, "the daemon closed the connection: %s", why);
     if (status == CGM_DAEMON_LOST)
         return cgm_fail(status, "the daemon closed the connection");
     if (status == CGM_INVALID_ARGUMENT)
@@ -133,11 +138,12 @@ int cgm_wire_call(struct cgm_wire *wire, int type, const ProtobufCMessage *reque
 {
     struct cgm_call call = {.reply = {.fds = {-1, -1, -1}}};
     if (call_link(wire, &call) != CGM_OK)
-        return fail_call(CGM_DAEMON_LOST, type);
+        return fail_call(wire, CGM_DAEMON_LOST, type);
     pthread_cond_init(&call.on_end, NULL);
     int status = call_run(wire, &call, type, request, fds, n_fds);
     pthread_cond_destroy(&call.on_end);
-    status = status == CGM_OK ? check_reply(&call, type, reply_type) : fail_call(status, type);
+    status =
+        status == CGM_OK ? check_reply(&call, type, reply_type) : fail_call(wire, status, type);
     if (status == CGM_OK && ret_reply)
         *ret_reply = call.reply;
     else
@@ -164,11 +170,31 @@ static void on_reply(struct cgm_wire *wire, struct cgm_packet *packet)
         cgm_reply_fini(&reply);
 }
 
+int cgm_wire_farewell(struct cgm_wire *wire, char *ret_detail, size_t size)
+{
+    pthread_mutex_lock(&wire->lock);
+    int status = wire->farewell;
+    snprintf(ret_detail, size, "%s", wire->farewell_detail);
+    pthread_mutex_unlock(&wire->lock);
+    return status;
+}
+
+static void keep_farewell(struct cgm_wire *wire, const Cgm__Error *error)
+{
+    pthread_mutex_lock(&wire->lock);
+    wire->farewell = error->status < 0 ? error->status : CGM_INTERNAL;
+    snprintf(wire->farewell_detail, sizeof(wire->farewell_detail), "%s",
+             error->detail ? error->detail : cgm_status_text(wire->farewell));
+    pthread_mutex_unlock(&wire->lock);
+}
+
 static void on_event(struct cgm_wire *wire, struct cgm_packet *packet)
 {
     struct cgm_reply event;
     reply_from_packet(packet, &event);
-    if (event.message)
+    if (event.message && packet->header.type == CGM_MSG_ERROR)
+        keep_farewell(wire, (const Cgm__Error *)event.message);
+    else if (event.message)
         wire->handler->on_event(wire->owner, packet->header.type, &event);
     cgm_reply_fini(&event);
 }

@@ -39,6 +39,8 @@ struct cgm_wire {
     struct cgm_call *calls; /* sent or being sent, not answered */
     uint32_t last_serial;
     bool lost;
+    int farewell; /* status of the Error event with which the daemon hung up; OK: there was none */
+    char farewell_detail[256];
 };
 
 /* Takes the socket over, also on failure, and starts the watcher. */
@@ -47,6 +49,10 @@ int cgm_wire_open(struct cgm_wire *wire, int socket, const struct cgm_wire_handl
 
 /* Hangs up, waits for the watcher's end and frees. No call may be under way. */
 void cgm_wire_close(struct cgm_wire *wire);
+
+/* Why the daemon hung up, when it said so before: its status and, copied, its detail. OK: it did
+ * not. */
+int cgm_wire_farewell(struct cgm_wire *wire, char *ret_detail, size_t size);
 
 /* Sends a request and waits for its reply. An Error becomes its status and detail, a reply of
  * another type BAD_MESSAGE. The fds stay the caller's. ret_reply NULL: the reply says nothing. */

@@ -34,6 +34,7 @@ struct cgm_broker {
     struct cgm_indices buffer_indices, comm_indices; /* of the journal */
 
     uv_timer_t join_timer, watchdog_timer, end_timer;
+    uv_timer_t hello_timer; /* admission.h */
     uv_signal_t signals[CGM_SIGNAL_COUNT];
     uint64_t started_ns;
     uint32_t closing_sessions; /* ended, but their sockets are still known to the loop */

@@ -10,7 +10,6 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/log.h"
-#include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
 
 struct cgm_buffer *cgm_buffer_find_name(struct cgm_broker *broker, const char *name)
@@ -53,9 +52,7 @@ static void release_index(struct cgm_broker *broker, const struct cgm_call *call
 static void free_object(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
     cgm_registry_remove(&broker->buffers, buffer->id);
-    cgm_quota_give(broker, buffer->owner.uid, CGM_QUOTA_BYTES, buffer->charged);
-    if (buffer->plan == 0)
-        cgm_quota_give(broker, buffer->owner.uid, CGM_QUOTA_BUFFERS, 1);
+    cgm_quota_give(broker, buffer->owner.uid, &buffer->charge);
     if (buffer->fd >= 0)
         close(buffer->fd);
     free(buffer);

@@ -35,40 +35,33 @@ static int check_create(struct cgm_request *request, const Cgm__BufferCreate *cr
     return CGM_OK;
 }
 
-static int charge(struct cgm_request *request, const struct cgm_owner *owner, uint64_t bytes)
-{
-    int status = cgm_quota_take(request->broker, owner->uid, CGM_QUOTA_BUFFERS, 1, request->detail,
-                                sizeof(request->detail));
-    if (status != CGM_OK)
-        return status;
-    status = cgm_quota_take(request->broker, owner->uid, CGM_QUOTA_BYTES, bytes, request->detail,
-                            sizeof(request->detail));
-    if (status != CGM_OK)
-        cgm_quota_give(request->broker, owner->uid, CGM_QUOTA_BUFFERS, 1);
-    return status;
-}
-
 static int buffer_new(struct cgm_request *request, const Cgm__BufferCreate *create,
                       struct cgm_buffer **ret_buffer)
 {
     struct cgm_broker *broker = request->broker;
     struct cgm_owner owner;
+    const struct cgm_charge charge = {{
+        [CGM_QUOTA_BYTES] = create->bytes,
+        [CGM_QUOTA_BUFFERS] = 1,
+        [CGM_QUOTA_FDS] = 1,
+    }};
     int status = cgm_owner_init(&owner, request->session, create->mode, request->detail,
                                 sizeof(request->detail));
     if (status == CGM_OK)
-        status = charge(request, &owner, create->bytes);
+        status =
+            cgm_quota_take(broker, owner.uid, &charge, request->detail, sizeof(request->detail));
     if (status != CGM_OK)
         return status;
     struct cgm_buffer *buffer = cgm_buffer_new(broker, &owner);
     if (!buffer) {
-        cgm_quota_give(broker, owner.uid, CGM_QUOTA_BYTES, create->bytes);
-        cgm_quota_give(broker, owner.uid, CGM_QUOTA_BUFFERS, 1);
+        cgm_quota_give(broker, owner.uid, &charge);
         return cgm_refuse(request, CGM_NO_MEMORY,
                           "the daemon has no room for another buffer; %u "
                           "of %u are there",
                           broker->buffer_indices.used, CGM_JOURNAL_BUFFERS);
     }
-    buffer->bytes = buffer->charged = create->bytes;
+    buffer->bytes = create->bytes;
+    buffer->charge = charge;
     buffer->device = create->has_device && create->device > 0 ? (uint32_t)create->device : 0;
     buffer->flags = create->flags;
     snprintf(buffer->name, sizeof(buffer->name), "%s", create->name ? create->name : "");
@@ -129,14 +122,11 @@ static void on_granted(struct cgm_broker *broker, const struct cgm_call *call,
 static int charge_rounding(struct cgm_broker *broker, struct cgm_buffer *buffer, uint64_t bytes,
                            char *ret_detail, size_t size)
 {
-    if (bytes > buffer->charged) {
-        int status = cgm_quota_take(broker, buffer->owner.uid, CGM_QUOTA_BYTES,
-                                    bytes - buffer->charged, ret_detail, size);
-        if (status != CGM_OK)
-            return status;
-        buffer->charged = bytes;
-    }
-    return CGM_OK;
+    uint64_t charged = buffer->charge.amount[CGM_QUOTA_BYTES];
+    if (bytes <= charged)
+        return CGM_OK;
+    return cgm_quota_add(broker, buffer->owner.uid, &buffer->charge, CGM_QUOTA_BYTES,
+                         bytes - charged, ret_detail, size);
 }
 
 static void on_allocated(struct cgm_broker *broker, const struct cgm_call *call,

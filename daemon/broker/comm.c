@@ -73,6 +73,23 @@ static int hold(struct cgm_session *session, struct cgm_comm *comm)
     return status;
 }
 
+/* In the owner's quota and in the journal. */
+static int take_place(struct cgm_request *request, struct cgm_comm *comm, uint32_t size)
+{
+    struct cgm_broker *broker = request->broker;
+    const struct cgm_charge charge = {{[CGM_QUOTA_COMMS] = 1, [CGM_QUOTA_RANKS] = size}};
+    int status =
+        cgm_quota_take(broker, comm->owner.uid, &charge, request->detail, sizeof(request->detail));
+    if (status != CGM_OK)
+        return status;
+    comm->charge = charge;
+    if (cgm_indices_take(&broker->comm_indices, &comm->index) == CGM_OK)
+        return CGM_OK;
+    cgm_quota_give(broker, comm->owner.uid, &charge);
+    return cgm_refuse(request, CGM_QUOTA, "there are %u comms, the most that is possible",
+                      broker->comm_indices.used);
+}
+
 static int comm_new(struct cgm_request *request, const char *name, uint32_t size, uint32_t mode,
                     struct cgm_comm **ret_comm)
 {
@@ -85,9 +102,8 @@ static int comm_new(struct cgm_request *request, const char *name, uint32_t size
         return CGM_NO_MEMORY;
     status = cgm_owner_init(&comm->owner, request->session, mode, request->detail,
                             sizeof(request->detail));
-    if (status == CGM_OK && cgm_indices_take(&broker->comm_indices, &comm->index) != CGM_OK)
-        status = cgm_refuse(request, CGM_QUOTA, "there are %u comms, the most that is possible",
-                            broker->comm_indices.used);
+    if (status == CGM_OK)
+        status = take_place(request, comm, size);
     if (status != CGM_OK) {
         free(comm);
         return status;
@@ -102,6 +118,7 @@ static int comm_new(struct cgm_request *request, const char *name, uint32_t size
         cgm_registry_remove(&broker->comms, comm->id);
     if (status != CGM_OK) {
         cgm_indices_give(&broker->comm_indices, comm->index);
+        cgm_quota_give(broker, comm->owner.uid, &comm->charge);
         free(comm);
         return status;
     }
@@ -124,6 +141,7 @@ static void comm_free(struct cgm_broker *broker, struct cgm_comm *comm)
     struct cgm_call call = {.done = release_index, .index = comm->index};
     cgm_log_info("comm %ju: gone with its last session", (uintmax_t)comm->id);
     cgm_registry_remove(&broker->comms, comm->id);
+    cgm_quota_give(broker, comm->owner.uid, &comm->charge);
     remove.comm = comm->id;
     remove.status = CGM_PEER_LOST;
     remove.detail = (char *)(uintptr_t) "every session of the comm has ended";

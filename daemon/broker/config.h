@@ -37,12 +37,24 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
       "Microseconds that the executor polls without work before it sleeps")                        \
     X(log_level, CHOICE, "info", 0, "error|warning|info|debug", "What is logged; SIGHUP rereads")  \
     X(max_sessions, NUMBER, "1024", 1, 65536, "Sessions of all users together")                    \
-    X(quota_bytes, NUMBER, "0", 0, 1000000000000000000,                                            \
+    X(quota_bytes, NUMBER, "1099511627776", 0, 1000000000000000000,                                \
       "Bytes of buffers and plans that one user may hold; 0: no limit, also below")                \
-    X(quota_buffers, NUMBER, "0", 0, 65536, "Buffers that one user may hold")                      \
-    X(quota_sessions, NUMBER, "0", 0, 65536, "Sessions that one user may hold")                    \
-    X(quota_plans, NUMBER, "0", 0, 65536, "Plans that one user may hold")                          \
-    X(quota_imports, NUMBER, "0", 0, 65536, "Imports that one user may hold")                      \
+    X(quota_buffers, NUMBER, "16384", 0, 65536, "Buffers that one user may hold")                  \
+    X(quota_sessions, NUMBER, "512", 0, 65536, "Sessions that one user may hold")                  \
+    X(quota_plans, NUMBER, "1024", 0, 65536, "Plans that one user may hold")                       \
+    X(quota_imports, NUMBER, "8192", 0, 65536, "Imports that one user may hold")                   \
+    X(quota_comms, NUMBER, "512", 0, 4096, "Comms that one user may create")                       \
+    X(quota_ranks, NUMBER, "2048", 0, 262144,                                                      \
+      "Ranks that the comms of one user may have together")                                        \
+    X(quota_jobs, NUMBER, "262144", 0, 1000000000,                                                 \
+      "Jobs in flight that one user's sessions have room for: the entries of their rings")         \
+    X(quota_fds, NUMBER, "32768", 0, 1000000000,                                                   \
+      "File descriptors of one user's sessions, buffers, imports and plans; at most half of what " \
+      "the daemon may open")                                                                       \
+    X(connection_rate, NUMBER, "4000", 0, 1000000,                                                 \
+      "Connections that one user may open in a second; 0: no limit")                               \
+    X(hello_timeout, NUMBER, "10", 1, 3600,                                                        \
+      "Seconds from the connection until the client must have said Hello")                         \
     X(mps_control, TEXT, "", 0, 255, "Path of nvidia-cuda-mps-control. Empty: found in $PATH")     \
     X(test_delay_us, NUMBER, "0", 0, 1000000,                                                      \
       "For tests: the executor waits a random time of up to this before every operation")

@@ -8,7 +8,7 @@
 
 #include "proto/status.h"
 
-#define PACKETS_PER_TURN 32
+#define PACKETS_PER_TURN 8
 /* What a queued fd counts in the limit of queued bytes: fds are scarcer than memory. */
 #define FD_WEIGHT_BYTES 4096u
 
@@ -200,7 +200,7 @@ static void on_poll_closed(uv_handle_t *handle)
 
 /* A socket closed with unread packets would reset the peer, which then loses what it has not read.
  * After SHUT_RD no more packets can come in, so discarding those that are there is enough. */
-static void discard_input(int fd)
+void cgm_connection_discard_input(int fd)
 {
     char byte;
     shutdown(fd, SHUT_RD);
@@ -220,7 +220,7 @@ void cgm_connection_close(struct cgm_connection *connection)
         outgoing_free(outgoing);
     }
     uv_poll_stop(&connection->poll);
-    discard_input(connection->fd);
+    cgm_connection_discard_input(connection->fd);
     uv_close((uv_handle_t *)&connection->poll, on_poll_closed);
     close(connection->fd);
 }

@@ -52,6 +52,9 @@ void cgm_connection_send(struct cgm_connection *connection, uint16_t type, uint3
 /* Stops or goes on reading; a hang-up is noticed all the same. */
 void cgm_connection_pause(struct cgm_connection *connection, bool paused);
 
+/* Before a socket is closed: what was sent to the peer stays readable for it. */
+void cgm_connection_discard_input(int fd);
+
 /* Ends it in such a way that the peer can still read what was sent. on_closed follows. */
 void cgm_connection_close(struct cgm_connection *connection);
 

@@ -93,7 +93,7 @@ static int check_needs(struct cgm_request *request, const struct message_row *ro
         return CGM_OK;
     if (!cgm_executor_is_ready(&broker->executor))
         return cgm_refuse(request, CGM_NO_EXECUTOR, "%s", broker->executor.why);
-    return cgm_session_ensure_added(request->session);
+    return cgm_session_ensure_added(request->session, request->detail, sizeof(request->detail));
 }
 
 static int run(struct cgm_request *request, const struct message_row *row)

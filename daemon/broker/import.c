@@ -8,7 +8,6 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/log.h"
-#include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
 
 enum { KIND_FD = 1, KIND_CUDA_IPC = 2 };
@@ -189,7 +188,7 @@ static void import_free(struct cgm_session *session, struct cgm_import *import)
     cgm_tell_executor(broker, CGM_MSG_IMPORT_REMOVE, &remove.base);
     cgm_registry_remove(&session->imports, import->id);
     cgm_registry_remove(&broker->imports, import->id);
-    cgm_quota_give(broker, session->uid, CGM_QUOTA_IMPORTS, 1);
+    cgm_quota_give(broker, session->uid, &import->charge);
     object_free(import);
 }
 
@@ -241,20 +240,25 @@ int cgm_import_on_create(struct cgm_request *request)
 {
     const Cgm__ImportCreate *create = (const Cgm__ImportCreate *)request->message;
     struct cgm_session *session = request->session;
+    const struct cgm_charge charge = {{
+        [CGM_QUOTA_IMPORTS] = 1,
+        [CGM_QUOTA_FDS] = request->packet->n_fds,
+    }};
     int status = check_create(request, create);
     for (unsigned i = 0; status == CGM_OK && i < request->packet->n_fds; i++)
         if (!cgm_quota_spares_fd(request->packet->fds[i], request->detail, sizeof(request->detail)))
             status = CGM_NO_MEMORY;
     if (status == CGM_OK)
-        status = cgm_quota_take(request->broker, session->uid, CGM_QUOTA_IMPORTS, 1,
-                                request->detail, sizeof(request->detail));
+        status = cgm_quota_take(request->broker, session->uid, &charge, request->detail,
+                                sizeof(request->detail));
     if (status != CGM_OK)
         return status;
     struct cgm_import *import = object_new(request, create);
     if (!import) {
-        cgm_quota_give(request->broker, session->uid, CGM_QUOTA_IMPORTS, 1);
+        cgm_quota_give(request->broker, session->uid, &charge);
         return CGM_NO_MEMORY;
     }
+    import->charge = charge;
     struct cgm_call call = cgm_request_call(request, on_imported, import->id);
     status = cgm_import_tell(request->broker, import, &call);
     if (status != CGM_OK)
@@ -284,7 +288,7 @@ int cgm_import_on_release(struct cgm_request *request)
         cgm_reply_ok(request);
     cgm_registry_remove(&session->imports, import->id);
     cgm_registry_remove(&request->broker->imports, import->id);
-    cgm_quota_give(request->broker, session->uid, CGM_QUOTA_IMPORTS, 1);
+    cgm_quota_give(request->broker, session->uid, &import->charge);
     object_free(import);
     return CGM_OK;
 }

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "daemon/broker/quota.h"
 #include "daemon/broker/request.h"
 
 #define CGM_IMPORT_GENERATION 1u /* ids are never reused, so that it never changes */
@@ -13,7 +14,8 @@ struct cgm_import {
     uint64_t id;
     uint64_t session;
     uint64_t bytes;
-    Cgm__ImportAdd *message; /* what an executor is told */
+    struct cgm_charge charge; /* of its session's uid */
+    Cgm__ImportAdd *message;  /* what an executor is told */
     int fds[CGM_IMPORT_SEGMENTS_MAX];
     unsigned n_fds;
 };

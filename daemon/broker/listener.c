@@ -20,6 +20,9 @@
 #include "proto/status.h"
 
 #define BACKLOG 512
+/* Who waits to get in waits behind all of a flood, so that it must go quickly; those who are in
+ * already must not wait for all of it. */
+#define CLIENTS_PER_TURN 32
 
 void cgm_listener_init(struct cgm_listener *listener)
 {
@@ -197,13 +200,15 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct cgm_listener *listener = poll->data;
     (void)events;
-    if (status < 0)
-        return;
-    int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0)
+    for (int i = 0; status == 0 && listener->polling && i < CLIENTS_PER_TURN; i++) {
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) {
+            if ((errno == EMFILE || errno == ENFILE) && listener->spare_fd >= 0)
+                refuse_one(listener);
+            return;
+        }
         listener->on_client(listener->owner, fd);
-    else if ((errno == EMFILE || errno == ENFILE) && listener->spare_fd >= 0)
-        refuse_one(listener);
+    }
 }
 
 int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,

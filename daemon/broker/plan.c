@@ -69,8 +69,7 @@ static void plan_free(struct cgm_broker *broker, struct cgm_plan *plan)
     for (uint32_t rank = 0; rank < plan->world; rank++)
         if (plan->buffers[rank])
             cgm_buffer_free_of_plan(broker, plan->buffers[rank]);
-    cgm_quota_give(broker, plan->owner.uid, CGM_QUOTA_BYTES, plan->charged);
-    cgm_quota_give(broker, plan->owner.uid, CGM_QUOTA_PLANS, 1);
+    cgm_quota_give(broker, plan->owner.uid, &plan->charge);
     free_waiters(plan);
     free(plan->request);
     free(plan);
@@ -94,20 +93,25 @@ static int plan_new(struct cgm_request *request, uint64_t id, uint8_t *packed, s
     const struct cgm_comm *comm = request->object;
     struct cgm_broker *broker = request->broker;
     struct cgm_owner owner;
+    const struct cgm_charge charge = {{
+        [CGM_QUOTA_PLANS] = 1,
+        [CGM_QUOTA_FDS] = comm->size,
+    }};
     int status = cgm_owner_init(&owner, request->session, create->mode, request->detail,
                                 sizeof(request->detail));
     if (status == CGM_OK)
-        status = cgm_quota_take(broker, owner.uid, CGM_QUOTA_PLANS, 1, request->detail,
-                                sizeof(request->detail));
+        status =
+            cgm_quota_take(broker, owner.uid, &charge, request->detail, sizeof(request->detail));
     if (status != CGM_OK)
         return status;
     struct cgm_plan *plan = calloc(1, sizeof(*plan));
     if (!plan || cgm_registry_add(&broker->plans, id, plan) != CGM_OK) {
-        cgm_quota_give(broker, owner.uid, CGM_QUOTA_PLANS, 1);
+        cgm_quota_give(broker, owner.uid, &charge);
         free(plan);
         return CGM_NO_MEMORY;
     }
     plan->id = id;
+    plan->charge = charge;
     plan->comm = comm->id;
     plan->owner = owner;
     plan->world = comm->size;
@@ -265,12 +269,12 @@ static int store_answer(struct cgm_broker *broker, struct cgm_plan *plan,
     for (unsigned i = 0; i < result->packet->n_fds; i++)
         if (!cgm_quota_spares_fd(result->packet->fds[i], ret_detail, size))
             return CGM_NO_MEMORY;
-    if (bytes > plan->charged) {
-        int status = cgm_quota_take(broker, plan->owner.uid, CGM_QUOTA_BYTES, bytes - plan->charged,
-                                    ret_detail, size);
+    uint64_t charged = plan->charge.amount[CGM_QUOTA_BYTES];
+    if (bytes > charged) {
+        int status = cgm_quota_add(broker, plan->owner.uid, &plan->charge, CGM_QUOTA_BYTES,
+                                   bytes - charged, ret_detail, size);
         if (status != CGM_OK)
             return status;
-        plan->charged = bytes;
     }
     plan->algorithm = added->algorithm;
     plan->user_rows = added->user_rows;

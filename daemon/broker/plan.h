@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "daemon/broker/owner.h"
+#include "daemon/broker/quota.h"
 #include "daemon/broker/request.h"
 
 struct cgm_buffer;
@@ -32,7 +33,7 @@ struct cgm_plan {
     uint32_t references;
     uint32_t world;
     struct cgm_buffer *buffers[CGM_COMM_SIZE_MAX]; /* by rank */
-    uint64_t charged;                              /* of the owner's quota */
+    struct cgm_charge charge;
     /* What the executor said. */
     uint32_t algorithm, user_dtype, chunks;
     uint64_t user_rows, user_cols, workspace_bytes;

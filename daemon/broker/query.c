@@ -218,18 +218,23 @@ static const struct {
     size_t registry; /* offset in struct cgm_broker; 0: none */
     void (*object_row)(const void *object, struct cgm_rows *rows);
     void (*own_rows)(const struct cgm_broker *broker, struct cgm_rows *rows);
+    void (*own_pages)(const struct cgm_broker *broker, uint64_t after, struct cgm_rows *rows);
     bool ask_executor;
     bool merge; /* the executor's row into ours */
 } listings[] = {
     [CGM_QUERY_STATUS] = {.own_rows = status_row, .ask_executor = true, .merge = true},
-    [CGM_QUERY_SESSIONS] = {offsetof(struct cgm_broker, sessions), session_row, NULL, false, false},
-    [CGM_QUERY_COMMS] = {offsetof(struct cgm_broker, comms), comm_row, NULL, false, false},
-    [CGM_QUERY_BUFFERS] = {offsetof(struct cgm_broker, buffers), buffer_row, NULL, false, false},
-    [CGM_QUERY_PLANS] = {offsetof(struct cgm_broker, plans), plan_row, NULL, false, false},
+    [CGM_QUERY_SESSIONS] = {.registry = offsetof(struct cgm_broker, sessions),
+                            .object_row = session_row},
+    [CGM_QUERY_COMMS] = {.registry = offsetof(struct cgm_broker, comms), .object_row = comm_row},
+    [CGM_QUERY_BUFFERS] = {.registry = offsetof(struct cgm_broker, buffers),
+                           .object_row = buffer_row},
+    [CGM_QUERY_PLANS] = {.registry = offsetof(struct cgm_broker, plans), .object_row = plan_row},
     [CGM_QUERY_JOBS] = {.ask_executor = true},
     [CGM_QUERY_ALGORITHMS] = {.ask_executor = true},
     [CGM_QUERY_DOCTOR] = {.own_rows = cgm_doctor_rows, .ask_executor = true},
-    [CGM_QUERY_IMPORTS] = {offsetof(struct cgm_broker, imports), import_row, NULL, false, false},
+    [CGM_QUERY_IMPORTS] = {.registry = offsetof(struct cgm_broker, imports),
+                           .object_row = import_row},
+    [CGM_QUERY_QUOTAS] = {.own_pages = cgm_quota_rows},
 };
 #define LISTING_COUNT (sizeof(listings) / sizeof(listings[0]))
 
@@ -274,6 +279,8 @@ static void send_rows(struct cgm_broker *broker, uint64_t session, uint32_t seri
     }
     if (listings[what].registry)
         list_registry(broker, what, after, &rows);
+    if (listings[what].own_pages)
+        listings[what].own_pages(broker, after, &rows);
     if (listings[what].own_rows && after == 0)
         listings[what].own_rows(broker, &rows);
     if (reply)

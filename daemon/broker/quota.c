@@ -6,23 +6,26 @@
 #include <sys/resource.h>
 
 #include "daemon/broker/broker.h"
+#include "daemon/broker/rows.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
 /* One packet of 64 and the start of an executor need fewer. */
 #define FDS_RESERVED 128u
+#define NS_PER_S 1000000000ull
 
+/* A user is forgotten when it holds nothing and its allowance of connections is whole again. */
 struct user {
-    uint64_t used[CGM_QUOTA_COUNT];
+    struct cgm_charge used;
+    uint64_t whole_ns; /* when the allowance will be whole; each connection moves it on */
 };
 
 static const struct {
     const char *key;
     size_t offset;
 } kinds[] = {
-#define X(SYMBOL, name) [CGM_QUOTA_##SYMBOL] = {#name, offsetof(struct cgm_config, name)},
-    X(BYTES, quota_bytes) X(BUFFERS, quota_buffers) X(SESSIONS, quota_sessions)
-        X(PLANS, quota_plans) X(IMPORTS, quota_imports)
+#define X(SYMBOL, name) {#name, offsetof(struct cgm_config, name)},
+    CGM_QUOTA_KINDS(X)
 #undef X
 };
 
@@ -31,11 +34,29 @@ static uint64_t user_key(uid_t uid)
     return (uint64_t)uid + 1;
 }
 
-static uint64_t allowed(const struct cgm_broker *broker, enum cgm_quota_kind kind)
+/* ---- users ------------------------------------------------------------------------------------
+ */
+
+static bool is_idle(const struct user *user, uint64_t now_ns)
 {
-    uint64_t limit;
-    memcpy(&limit, (const char *)&broker->config + kinds[kind].offset, sizeof(limit));
-    return limit ? limit : UINT64_MAX;
+    static const struct cgm_charge nothing;
+    return user->whole_ns <= now_ns && memcmp(&user->used, &nothing, sizeof(nothing)) == 0;
+}
+
+static void forget_if_idle(struct cgm_broker *broker, uint64_t key, struct user *user)
+{
+    if (user && is_idle(user, cgm_clock_ns()))
+        free(cgm_registry_remove(&broker->users, key));
+}
+
+/* Those who only connected are still there when nobody looks at them any more. */
+static void forget_all_idle(struct cgm_broker *broker)
+{
+    uint64_t key = 0, now_ns = cgm_clock_ns();
+    const struct user *user;
+    while ((user = cgm_registry_next(&broker->users, &key)))
+        if (is_idle(user, now_ns))
+            free(cgm_registry_remove(&broker->users, key));
 }
 
 static struct user *user_of(struct cgm_broker *broker, uid_t uid)
@@ -43,6 +64,7 @@ static struct user *user_of(struct cgm_broker *broker, uid_t uid)
     struct user *user = cgm_registry_find(&broker->users, user_key(uid));
     if (user)
         return user;
+    forget_all_idle(broker);
     user = calloc(1, sizeof(*user));
     if (user && cgm_registry_add(&broker->users, user_key(uid), user) != CGM_OK) {
         free(user);
@@ -51,39 +73,86 @@ static struct user *user_of(struct cgm_broker *broker, uid_t uid)
     return user;
 }
 
-static void forget_idle(struct cgm_broker *broker, uid_t uid, struct user *user)
+/* ---- what they hold ---------------------------------------------------------------------------
+ */
+
+/* 0 in the configuration: no limit. No user gets more than half of the daemon's own fds. */
+static uint64_t allowed(const struct cgm_broker *broker, size_t kind)
 {
-    static const struct user idle;
-    if (memcmp(user, &idle, sizeof(idle)) == 0)
-        free(cgm_registry_remove(&broker->users, user_key(uid)));
+    uint64_t limit;
+    struct rlimit fds;
+    memcpy(&limit, (const char *)&broker->config + kinds[kind].offset, sizeof(limit));
+    limit = limit ? limit : UINT64_MAX;
+    if (kind == CGM_QUOTA_FDS && getrlimit(RLIMIT_NOFILE, &fds) == 0 && fds.rlim_cur / 2 < limit)
+        limit = fds.rlim_cur / 2;
+    return limit;
 }
 
-int cgm_quota_take(struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kind, uint64_t amount,
+int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge,
                    char *ret_detail, size_t size)
 {
-    uint64_t limit = allowed(broker, kind);
     struct user *user = user_of(broker, uid);
     if (!user)
         return cgm_detail(ret_detail, size, CGM_NO_MEMORY, "the daemon has no memory left");
-    if (amount > limit || user->used[kind] > limit - amount) {
-        uint64_t used = user->used[kind];
-        forget_idle(broker, uid, user);
+    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++) {
+        uint64_t amount = charge->amount[i], used = user->used.amount[i];
+        uint64_t limit = allowed(broker, i);
+        if (amount == 0 || (amount <= limit && used <= limit - amount))
+            continue;
+        forget_if_idle(broker, user_key(uid), user);
         return cgm_detail(ret_detail, size, CGM_QUOTA,
-                          "%s of uid %u: asked for %ju, used %ju, allowed %ju", kinds[kind].key,
+                          "%s of uid %u: asked for %ju, used %ju, allowed %ju", kinds[i].key,
                           (unsigned)uid, (uintmax_t)amount, (uintmax_t)used, (uintmax_t)limit);
     }
-    user->used[kind] += amount;
+    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++)
+        user->used.amount[i] += charge->amount[i];
     return CGM_OK;
 }
 
-void cgm_quota_give(struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kind, uint64_t amount)
+void cgm_quota_give(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge)
 {
     struct user *user = cgm_registry_find(&broker->users, user_key(uid));
-    if (amount == 0)
-        return;
-    assert(user && user->used[kind] >= amount);
-    user->used[kind] -= amount;
-    forget_idle(broker, uid, user);
+    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++) {
+        if (charge->amount[i] == 0)
+            continue;
+        assert(user && user->used.amount[i] >= charge->amount[i]);
+        user->used.amount[i] -= charge->amount[i];
+    }
+    forget_if_idle(broker, user_key(uid), user);
+}
+
+int cgm_quota_add(struct cgm_broker *broker, uid_t uid, struct cgm_charge *charge,
+                  enum cgm_quota_kind kind, uint64_t more, char *ret_detail, size_t size)
+{
+    struct cgm_charge one = {{0}};
+    one.amount[kind] = more;
+    int status = cgm_quota_take(broker, uid, &one, ret_detail, size);
+    if (status == CGM_OK)
+        charge->amount[kind] += more;
+    return status;
+}
+
+/* ---- how often they connect -------------------------------------------------------------------
+ */
+
+/* A leaky bucket of one second: a burst of connection_rate is let in, then one every 1/rate s. */
+int cgm_quota_connect(struct cgm_broker *broker, uid_t uid, char *ret_detail, size_t size)
+{
+    uint64_t rate = broker->config.connection_rate, now_ns = cgm_clock_ns();
+    if (rate == 0)
+        return CGM_OK;
+    struct user *user = user_of(broker, uid);
+    if (!user)
+        return cgm_detail(ret_detail, size, CGM_NO_MEMORY, "the daemon has no memory left");
+    uint64_t begin_ns = user->whole_ns > now_ns ? user->whole_ns : now_ns;
+    uint64_t whole_ns = begin_ns + NS_PER_S / rate;
+    if (whole_ns - now_ns > NS_PER_S)
+        return cgm_detail(ret_detail, size, CGM_QUOTA,
+                          "connection_rate of uid %u: asked for 1, used %ju within a second, "
+                          "allowed %ju",
+                          (unsigned)uid, (uintmax_t)rate, (uintmax_t)rate);
+    user->whole_ns = whole_ns;
+    return CGM_OK;
 }
 
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)
@@ -97,8 +166,32 @@ bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)
     return false;
 }
 
-uint64_t cgm_quota_used(const struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kind)
+/* ---- listing ----------------------------------------------------------------------------------
+ */
+
+static void quota_row(const struct cgm_broker *broker, uint64_t key, const struct user *user,
+                      size_t kind, struct cgm_rows *rows)
 {
-    const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
-    return user ? user->used[kind] : 0;
+    uint64_t limit = allowed(broker, kind);
+    cgm_rows_begin(rows);
+    cgm_rows_number(rows, "uid", key - 1);
+    cgm_rows_text(rows, "quota", kinds[kind].key);
+    cgm_rows_number(rows, "used", user->used.amount[kind]);
+    cgm_rows_json(rows, "allowed", "null");
+    if (limit != UINT64_MAX)
+        cgm_rows_number(rows, "allowed", limit);
+}
+
+void cgm_quota_rows(const struct cgm_broker *broker, uint64_t after, struct cgm_rows *rows)
+{
+    const struct user *user;
+    while ((user = cgm_registry_next(&broker->users, &after))) {
+        for (size_t i = 0; i < CGM_QUOTA_COUNT; i++)
+            quota_row(broker, after, user, i, rows);
+        if (!cgm_rows_are_full(rows))
+            continue;
+        rows->reply->has_next = 1;
+        rows->reply->next = after;
+        return;
+    }
 }

@@ -1,4 +1,4 @@
-/* What each uid holds, and what the configuration allows it. */
+/* What each uid holds, what the configuration allows it, and how often it may connect. */
 #ifndef CGM_QUOTA_H
 #define CGM_QUOTA_H
 
@@ -8,25 +8,50 @@
 #include <sys/types.h>
 
 struct cgm_broker;
+struct cgm_rows;
+
+/* Everything that is counted. X(SYMBOL, key of the configuration) */
+#define CGM_QUOTA_KINDS(X)                                                                         \
+    X(BYTES, quota_bytes)                                                                          \
+    X(BUFFERS, quota_buffers)                                                                      \
+    X(SESSIONS, quota_sessions)                                                                    \
+    X(PLANS, quota_plans)                                                                          \
+    X(IMPORTS, quota_imports)                                                                      \
+    X(COMMS, quota_comms)                                                                          \
+    X(RANKS, quota_ranks)                                                                          \
+    X(JOBS, quota_jobs)                                                                            \
+    X(FDS, quota_fds)
 
 enum cgm_quota_kind {
-    CGM_QUOTA_BYTES,
-    CGM_QUOTA_BUFFERS,
-    CGM_QUOTA_SESSIONS,
-    CGM_QUOTA_PLANS,
-    CGM_QUOTA_IMPORTS,
-    CGM_QUOTA_COUNT,
+#define X(SYMBOL, key) CGM_QUOTA_##SYMBOL,
+    CGM_QUOTA_KINDS(X)
+#undef X
+        CGM_QUOTA_COUNT,
 };
 
-/* Counts `amount` for the uid. QUOTA with a detail that says asked, used and allowed; NO_MEMORY. */
-int cgm_quota_take(struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kind, uint64_t amount,
+/* What one object costs its owner; the object keeps it, and gives back just that. */
+struct cgm_charge {
+    uint64_t amount[CGM_QUOTA_COUNT];
+};
+
+/* Counts all of the charge for the uid, or nothing. QUOTA with a detail that says asked, used and
+ * allowed; NO_MEMORY. */
+int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge,
                    char *ret_detail, size_t size);
-void cgm_quota_give(struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kind,
-                    uint64_t amount);
+void cgm_quota_give(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
+
+/* Takes `more` and adds it to what the object has been charged already. */
+int cgm_quota_add(struct cgm_broker *broker, uid_t uid, struct cgm_charge *charge,
+                  enum cgm_quota_kind kind, uint64_t more, char *ret_detail, size_t size);
+
+/* One more connection of the uid. QUOTA when connection_rate is used up; NO_MEMORY. */
+int cgm_quota_connect(struct cgm_broker *broker, uid_t uid, char *ret_detail, size_t size);
 
 /* False when only the fds are left that the daemon keeps for the packets and processes of
  * everybody: who brought this one must be refused. The lowest free number is given out first. */
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size);
-uint64_t cgm_quota_used(const struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kind);
+
+/* One row for each uid that holds something and each kind, after the cursor. */
+void cgm_quota_rows(const struct cgm_broker *broker, uint64_t after, struct cgm_rows *rows);
 
 #endif

@@ -1,11 +1,10 @@
 #include "daemon/broker/session.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
+#include "daemon/broker/admission.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
@@ -13,12 +12,9 @@
 #include "daemon/broker/import.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
-#include "daemon/broker/quota.h"
 
 #define QUEUED_BYTES_MAX (1u << 20)
 #define CALLS_MAX 128u /* of one session at the executor */
-/* Connections beyond max_sessions that are still told so, before they are just closed. */
-#define REFUSED_MAX 16u
 
 static void on_packet(void *owner, struct cgm_packet *packet)
 {
@@ -45,42 +41,21 @@ static void on_closed(void *owner)
 
 static const struct cgm_connection_events events = {on_packet, on_garbage, on_end, on_closed};
 
-static int identify(struct cgm_session *session, int fd)
-{
-    struct ucred peer;
-    socklen_t length = sizeof(peer);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
-        return cgm_status_of_errno(errno);
-    session->pid = peer.pid;
-    session->uid = peer.uid;
-    session->gid = peer.gid;
-    return CGM_OK;
-}
-
-/* What the Hello will be refused with is decided now, while nothing else is known. */
-static void welcome_or_not(struct cgm_session *session, size_t sessions)
-{
-    char detail[256];
-    struct cgm_broker *broker = session->broker;
-    if (sessions > broker->config.max_sessions) {
-        session->refusal = CGM_QUOTA;
-        return;
-    }
-    session->refusal =
-        cgm_quota_take(broker, session->uid, CGM_QUOTA_SESSIONS, 1, detail, sizeof(detail));
-    session->counted = session->refusal == CGM_OK;
-}
-
-static struct cgm_session *session_new(struct cgm_broker *broker, int fd)
+static struct cgm_session *session_new(struct cgm_broker *broker, int fd, const struct ucred *peer,
+                                       const struct cgm_charge *charge)
 {
     struct cgm_session *session = calloc(1, sizeof(*session));
     if (!session)
         return NULL;
     session->broker = broker;
     session->id = ++broker->last_session;
+    session->pid = peer->pid;
+    session->uid = peer->uid;
+    session->gid = peer->gid;
+    session->charge = *charge;
+    session->connected_ns = cgm_clock_ns();
     session->ring.ring_fd = session->ring.wake_fd = session->ring.notify_fd = -1;
-    if (identify(session, fd) != CGM_OK ||
-        cgm_registry_add(&broker->sessions, session->id, session) != CGM_OK) {
+    if (cgm_registry_add(&broker->sessions, session->id, session) != CGM_OK) {
         free(session);
         return NULL;
     }
@@ -96,20 +71,24 @@ static struct cgm_session *session_new(struct cgm_broker *broker, int fd)
 void cgm_session_accept(void *owner, int fd)
 {
     struct cgm_broker *broker = owner;
-    struct cgm_session *session = NULL;
-    char detail[128];
-    if (broker->sessions.count < broker->config.max_sessions + REFUSED_MAX &&
-        cgm_quota_spares_fd(fd, detail, sizeof(detail)))
-        session = session_new(broker, fd);
-    if (!session) {
-        cgm_log_warning("socket %s: a client was refused: too many sessions or fds, or no memory",
-                        broker->listener.path);
-        close(fd);
+    struct cgm_session *session;
+    struct cgm_charge charge;
+    struct ucred peer;
+    char detail[256];
+    int status = cgm_admission_check(broker, fd, &peer, &charge, detail, sizeof(detail));
+    if (status != CGM_OK) {
+        cgm_admission_refuse(broker, fd, &peer, status, detail);
         return;
     }
-    welcome_or_not(session, broker->sessions.count);
+    session = session_new(broker, fd, &peer, &charge);
+    if (!session) {
+        cgm_quota_give(broker, peer.uid, &charge);
+        cgm_admission_refuse(broker, fd, &peer, CGM_NO_MEMORY, "the daemon has no memory left");
+        return;
+    }
     cgm_log_debug("session %ju: connected, pid %d uid %u", (uintmax_t)session->id,
                   (int)session->pid, (unsigned)session->uid);
+    cgm_admission_await_hello(broker);
     cgm_broker_tell_status(broker);
 }
 
@@ -129,8 +108,7 @@ void cgm_session_end(struct cgm_session *session, const char *why)
     cgm_import_drop_all(session);
     cgm_buffer_drop_all(session);
     cgm_session_kill_ring(session, CGM_DAEMON_LOST);
-    if (session->counted)
-        cgm_quota_give(broker, session->uid, CGM_QUOTA_SESSIONS, 1);
+    cgm_quota_give(broker, session->uid, &session->charge);
     broker->closing_sessions++;
     cgm_connection_close(&session->connection);
     cgm_broker_tell_status(broker);
@@ -167,22 +145,13 @@ static int negotiate(struct cgm_request *request, const Cgm__Hello *hello, uint3
 
 static int check_hello(struct cgm_request *request, const Cgm__Hello *hello, uint32_t *ret_version)
 {
-    struct cgm_session *session = request->session;
-    const struct cgm_config *config = &request->broker->config;
-    if (session->greeted)
+    if (request->session->greeted)
         return cgm_refuse(request, CGM_EXISTS, "Hello was answered already");
     if (hello->name && !cgm_name_is_valid(hello->name))
         return cgm_refuse(request, CGM_INVALID_ARGUMENT,
                           "name of the program must be 1 to %u characters of [A-Za-z0-9._:-], the "
                           "first none of . - :",
                           CGM_NAME_BYTES_MAX);
-    if (session->refusal != CGM_OK)
-        return cgm_refuse(
-            request, session->refusal,
-            "sessions: uid %u has %ju; quota_sessions is %ju (0: no limit), max_sessions %ju",
-            (unsigned)session->uid,
-            (uintmax_t)cgm_quota_used(request->broker, session->uid, CGM_QUOTA_SESSIONS),
-            (uintmax_t)config->quota_sessions, (uintmax_t)config->max_sessions);
     return negotiate(request, hello, ret_version);
 }
 
@@ -211,13 +180,41 @@ int cgm_session_on_hello(struct cgm_request *request)
     return CGM_OK;
 }
 
-int cgm_session_ensure_added(struct cgm_session *session)
+int cgm_session_charge_jobs(struct cgm_session *session, uint64_t jobs, uint64_t fds,
+                            char *ret_detail, size_t size)
+{
+    struct cgm_charge more = {{[CGM_QUOTA_JOBS] = jobs, [CGM_QUOTA_FDS] = fds}};
+    uint64_t *charged = session->charge.amount;
+    if (charged[CGM_QUOTA_JOBS] != 0)
+        return CGM_OK;
+    int status = cgm_quota_take(session->broker, session->uid, &more, ret_detail, size);
+    if (status != CGM_OK)
+        return status;
+    charged[CGM_QUOTA_JOBS] += jobs;
+    charged[CGM_QUOTA_FDS] += fds;
+    return CGM_OK;
+}
+
+void cgm_session_give_jobs(struct cgm_session *session, uint64_t fds)
+{
+    uint64_t *charged = session->charge.amount;
+    struct cgm_charge less = {{[CGM_QUOTA_JOBS] = charged[CGM_QUOTA_JOBS], [CGM_QUOTA_FDS] = fds}};
+    cgm_quota_give(session->broker, session->uid, &less);
+    charged[CGM_QUOTA_JOBS] = 0;
+    charged[CGM_QUOTA_FDS] -= fds;
+}
+
+int cgm_session_ensure_added(struct cgm_session *session, char *ret_detail, size_t size)
 {
     struct cgm_call nobody = {.done = NULL};
     if (session->added)
         return CGM_OK;
-    int status = cgm_session_readd(session, &nobody);
+    int status = cgm_session_charge_jobs(session, CGM_RING_ENTRIES_DEFAULT, 0, ret_detail, size);
+    if (status == CGM_OK)
+        status = cgm_session_readd(session, &nobody);
     session->added = status == CGM_OK;
+    if (!session->added)
+        cgm_session_give_jobs(session, 0);
     return status;
 }
 

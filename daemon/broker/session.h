@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "daemon/broker/connection.h"
+#include "daemon/broker/quota.h"
 #include "daemon/broker/registry.h"
 #include "daemon/broker/request.h"
 #include "proto/messages.h"
@@ -30,10 +31,10 @@ struct cgm_session {
     uid_t uid;
     gid_t gid;
     char name[CGM_NAME_BYTES_MAX + 1];
-    bool counted;   /* in its uid's quota */
+    struct cgm_charge charge; /* of its uid */
+    uint64_t connected_ns;
     bool greeted;   /* Hello was answered */
     bool added;     /* every executor is told of it */
-    int refusal;    /* what its Hello gets; OK: it is welcome */
     uint32_t calls; /* of its requests, at the executor */
     struct cgm_session_ring ring;
     /* id -> object, for each that it holds */
@@ -53,8 +54,14 @@ void cgm_session_end(struct cgm_session *session, const char *why);
 void cgm_session_refuse(struct cgm_session *session, uint32_t serial, int status,
                         const char *detail);
 
-/* Tells the executor of the session, once, before its id is used there. NO_EXECUTOR, NO_MEMORY. */
-int cgm_session_ensure_added(struct cgm_session *session);
+/* Tells the executor of the session, once, before its id is used there. NO_EXECUTOR, NO_MEMORY,
+ * QUOTA with a detail. */
+int cgm_session_ensure_added(struct cgm_session *session, char *ret_detail, size_t size);
+
+/* Room for its jobs, ring or not: once, whoever asks first. */
+int cgm_session_charge_jobs(struct cgm_session *session, uint64_t jobs, uint64_t fds,
+                            char *ret_detail, size_t size);
+void cgm_session_give_jobs(struct cgm_session *session, uint64_t fds);
 
 /* A session with too many requests at the executor is not read until there are fewer. No session of
  * this id: nothing happens. */

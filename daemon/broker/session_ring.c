@@ -12,6 +12,8 @@
 #include "daemon/broker/mps.h"
 #include "daemon/broker/session.h"
 
+#define RING_FDS 3u
+
 static void close_fd(int *fd)
 {
     if (*fd >= 0)
@@ -122,6 +124,7 @@ static void on_added(struct cgm_broker *broker, const struct cgm_call *call,
     if (result->status == CGM_EXECUTOR_LOST)
         return; /* the next one serves it, and a Ring event tells */
     ring_close(&session->ring);
+    cgm_session_give_jobs(session, RING_FDS);
     session->ring.entries = 0;
     session->added = false;
 }
@@ -167,6 +170,9 @@ int cgm_session_on_ring_setup(struct cgm_request *request)
     int status = check_setup(request, setup->entries);
     if (status == CGM_OK)
         status = check_mps(request);
+    if (status == CGM_OK)
+        status = cgm_session_charge_jobs(session, setup->entries, RING_FDS, request->detail,
+                                         sizeof(request->detail));
     if (status != CGM_OK)
         return status;
     session->ring.entries = setup->entries;
@@ -178,5 +184,7 @@ int cgm_session_on_ring_setup(struct cgm_request *request)
     session->ring.serial = status == CGM_OK ? request->serial : 0;
     session->ring.entries = status == CGM_OK ? setup->entries : 0;
     session->added = status == CGM_OK;
+    if (status != CGM_OK)
+        cgm_session_give_jobs(session, RING_FDS);
     return status;
 }

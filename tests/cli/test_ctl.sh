@@ -57,7 +57,7 @@ write_npy() {
 }
 write_npy "$work/a.npy" 12 10
 
-for verb in status sessions comms buffers plans jobs imports algorithms; do
+for verb in status sessions comms buffers plans jobs imports quotas algorithms; do
     expect 0 "\"$verb\":[" "$verb" --json
     expect 0 '' "$verb"
 done

@@ -267,7 +267,7 @@ static void test_fds_run_out(void **state)
     uint32_t kind[CGM_IMPORT_SEGMENTS_MAX];
     uint64_t offset[CGM_IMPORT_SEGMENTS_MAX], length[CGM_IMPORT_SEGMENTS_MAX];
     int fds[CGM_IMPORT_SEGMENTS_MAX], status = CGM_OK;
-    struct rlimit few = {512, 512};
+    struct rlimit few = {180, 180}; /* the quota of one user is half of it: more than an import */
     Cgm__ImportCreate create = CGM__IMPORT_CREATE__INIT;
     create.n_kind = create.n_offset = create.n_length = CGM_IMPORT_SEGMENTS_MAX;
     create.kind = kind;

@@ -1,0 +1,96 @@
+#include "daemon/broker/admission.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/log.h"
+#include "daemon/broker/quota.h"
+#include "daemon/broker/session.h"
+#include "proto/messages.h"
+#include "proto/packet.h"
+#include "proto/status.h"
+
+#define NS_PER_S 1000000000ull
+#define NS_PER_MS 1000000ull
+/* Sessions beyond max_sessions for root and the daemon's own uid, who look what is wrong. */
+#define OPERATOR_SESSIONS 16u
+
+static int check_sessions(const struct cgm_broker *broker, uid_t uid, char *ret_detail, size_t size)
+{
+    uint64_t limit = broker->config.max_sessions;
+    if (uid == 0 || uid == geteuid())
+        limit += OPERATOR_SESSIONS;
+    if (broker->sessions.count < limit)
+        return CGM_OK;
+    return cgm_detail(ret_detail, size, CGM_QUOTA,
+                      "max_sessions: asked for 1, used %zu, allowed %ju", broker->sessions.count,
+                      (uintmax_t)limit);
+}
+
+int cgm_admission_check(struct cgm_broker *broker, int fd, struct ucred *ret_peer,
+                        struct cgm_charge *ret_charge, char *ret_detail, size_t size)
+{
+    socklen_t length = sizeof(*ret_peer);
+    *ret_charge = (struct cgm_charge){{[CGM_QUOTA_SESSIONS] = 1, [CGM_QUOTA_FDS] = 1}};
+    *ret_peer = (struct ucred){.uid = (uid_t)-1};
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_peer, &length) < 0)
+        return cgm_detail(ret_detail, size, cgm_status_of_errno(errno), "it has no credentials");
+    int status = cgm_quota_connect(broker, ret_peer->uid, ret_detail, size);
+    if (status == CGM_OK && !cgm_quota_spares_fd(fd, ret_detail, size))
+        status = CGM_NO_MEMORY;
+    if (status == CGM_OK)
+        status = check_sessions(broker, ret_peer->uid, ret_detail, size);
+    if (status == CGM_OK)
+        status = cgm_quota_take(broker, ret_peer->uid, ret_charge, ret_detail, size);
+    return status;
+}
+
+void cgm_admission_refuse(struct cgm_broker *broker, int fd, const struct ucred *peer, int status,
+                          const char *detail)
+{
+    Cgm__Error error = CGM__ERROR__INIT;
+    cgm_log_debug("socket %s: pid %d of uid %u was refused: %s", broker->listener.path,
+                  (int)peer->pid, (unsigned)peer->uid, detail);
+    error.status = status;
+    error.detail = (char *)(uintptr_t)detail;
+    cgm_packet_send(fd, CGM_MSG_ERROR, 0, &error.base, NULL, 0);
+    cgm_connection_discard_input(fd);
+    close(fd);
+}
+
+/* ---- those who say nothing --------------------------------------------------------------------
+ */
+
+static void on_timer(uv_timer_t *timer)
+{
+    cgm_admission_await_hello(timer->data);
+}
+
+static void end_silent(struct cgm_session *session, uint64_t timeout_s)
+{
+    char detail[80];
+    snprintf(detail, sizeof(detail), "Hello did not come within %ju s", (uintmax_t)timeout_s);
+    cgm_session_refuse(session, 0, CGM_TIMEOUT, detail);
+}
+
+/* Ids count up, so that the first one that is not due is the next one. */
+void cgm_admission_await_hello(struct cgm_broker *broker)
+{
+    uint64_t timeout_s = broker->config.hello_timeout, now_ns = cgm_clock_ns(), at = 0;
+    struct cgm_session *session;
+    if (uv_is_active((uv_handle_t *)&broker->hello_timer))
+        return;
+    while ((session = cgm_registry_next(&broker->sessions, &at))) {
+        uint64_t due_ns = session->connected_ns + timeout_s * NS_PER_S;
+        if (session->greeted)
+            continue;
+        if (due_ns > now_ns) {
+            uv_timer_start(&broker->hello_timer, on_timer, (due_ns - now_ns) / NS_PER_MS + 1, 0);
+            return;
+        }
+        end_silent(session, timeout_s);
+    }
+}

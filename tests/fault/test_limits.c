@@ -1,0 +1,315 @@
+/* What one user may take, how it is told, and that it is nobody else's: daemons with small limits,
+ * users by their uid where the tests run as root. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "commgemm.h"
+
+#define PAGE 4096u
+#define STRANGER 12345u
+
+static void skip_unless_root(void)
+{
+    if (geteuid() == 0)
+        return;
+    print_message("needs root to become another uid\n");
+    skip();
+}
+
+static void become(uid_t uid)
+{
+    assert_int_equal(seteuid(uid), 0);
+}
+
+/* The daemon sees who connected, whoever speaks later. */
+static void connect_as(uid_t uid, struct client *client, const struct daemon *daemon)
+{
+    become(uid);
+    client_connect(client, daemon);
+    become(0);
+}
+
+static void open_as(uid_t uid, struct client *client, const struct daemon *daemon)
+{
+    become(uid);
+    client_open(client, daemon);
+    become(0);
+}
+
+/* Everybody may connect. */
+static void start_for_all(struct daemon *daemon, const char *setting, const char *another)
+{
+    daemon_init(daemon);
+    chmod(daemon->folder, 0711);
+    daemon_start(daemon, "socket_mode=0666", setting, another, NULL);
+}
+
+static void expect_refusal(struct client *client, int status, const char *text)
+{
+    expect_error(client_event(client, CGM_MSG_ERROR), status, text);
+    assert_true(client_is_closed(client));
+    client_close(client);
+}
+
+static uint64_t quota_used(struct client *client, const char *quota)
+{
+    char match[64], value[32];
+    snprintf(match, sizeof(match), "\"%s\"", quota);
+    query_value(client, CGM_QUERY_QUOTAS, "quota", match, "used", value, sizeof(value));
+    return strtoull(value, NULL, 10);
+}
+
+static void wait_for_quota(struct client *client, const char *quota, uint64_t used)
+{
+    for (int naps = 0; quota_used(client, quota) != used; naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+    }
+}
+
+/* ---- connections ------------------------------------------------------------------------------
+ */
+
+static void test_who_says_nothing_is_sent_away(void **state)
+{
+    struct daemon daemon;
+    struct client silent, late, friendly;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "hello_timeout=1", NULL);
+    client_open(&friendly, &daemon);
+    client_connect(&silent, &daemon);
+    usleep(300000);
+    client_connect(&late, &daemon); /* has a time of its own */
+    expect_refusal(&silent, CGM_TIMEOUT, "Hello did not come within 1 s");
+    expect_refusal(&late, CGM_TIMEOUT, "Hello did not come within 1 s");
+    wait_for_status(&friendly, "sessions", 1);
+    client_close(&friendly);
+    daemon_stop(&daemon);
+}
+
+static void test_connection_rate(void **state)
+{
+    struct commgemm_connect_options options;
+    commgemm_client *library = NULL;
+    struct daemon daemon;
+    struct client clients[4], more;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "connection_rate=4", NULL);
+    usleep(1000000); /* the one that waited for the daemon is forgotten */
+    for (int i = 0; i < 4; i++)
+        client_open(&clients[i], &daemon);
+    client_connect(&more, &daemon);
+    expect_refusal(&more, CGM_QUOTA, "asked for 1, used 4 within a second, allowed 4");
+    commgemm_connect_options_init(&options);
+    options.socket = daemon.socket;
+    assert_int_equal(commgemm_connect(&options, &library), COMMGEMM_QUOTA);
+    assert_non_null(strstr(commgemm_last_error(), "connection_rate"));
+    usleep(1000000);
+    client_open(&more, &daemon);
+    client_close(&more);
+    for (int i = 0; i < 4; i++)
+        client_close(&clients[i]);
+    daemon_stop(&daemon);
+}
+
+/* Whatever one user opens, silently or not, the others get in. */
+static void test_one_user_cannot_take_every_session(void **state)
+{
+    enum { MANY = 40 };
+    struct daemon daemon;
+    struct client flood[MANY], honest;
+    (void)state;
+    skip_unless_root();
+    start_for_all(&daemon, "quota_sessions=3", "max_sessions=8");
+    for (int i = 0; i < MANY; i++)
+        connect_as(STRANGER, &flood[i], &daemon);
+    open_as(STRANGER + 1, &honest, &daemon);
+    assert_true(status_number(&honest, "sessions") <= 4);
+    expect_refusal(&flood[MANY - 1], CGM_QUOTA, "quota_sessions of uid 12345: asked for 1, used 3");
+    for (int i = 0; i < MANY - 1; i++)
+        client_close(&flood[i]);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+static void test_an_operator_gets_in_when_it_is_full(void **state)
+{
+    struct daemon daemon;
+    struct client two[2], stranger, operator;
+    (void)state;
+    skip_unless_root();
+    start_for_all(&daemon, "max_sessions=2", NULL);
+    open_as(STRANGER, &two[0], &daemon);
+    wait_for_status(&two[0], "sessions", 1);
+    open_as(STRANGER, &two[1], &daemon);
+    connect_as(STRANGER + 1, &stranger, &daemon);
+    expect_refusal(&stranger, CGM_QUOTA, "max_sessions: asked for 1, used 2, allowed 2");
+    client_open(&operator, & daemon);
+    assert_int_equal(status_number(&operator, "sessions"), 3);
+    client_close(&operator);
+    client_close(&two[0]);
+    client_close(&two[1]);
+    daemon_stop(&daemon);
+}
+
+/* ---- quotas -----------------------------------------------------------------------------------
+ */
+
+static void expect_comm(struct client *client, uint32_t size, const char *refusal)
+{
+    Cgm__CommCreate create = CGM__COMM_CREATE__INIT;
+    create.size = size;
+    if (refusal)
+        client_error(client, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_QUOTA, refusal);
+    else
+        message_free(
+            client_call(client, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY));
+}
+
+static void test_comms_and_ranks(void **state)
+{
+    struct daemon daemon;
+    struct client client, other;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_comms=3", "quota_ranks=100", NULL);
+    client_open(&client, &daemon);
+    client_open(&other, &daemon);
+    expect_comm(&client, 64, NULL);
+    expect_comm(&other, 64, "quota_ranks of uid");
+    expect_comm(&other, 37, "asked for 37, used 64, allowed 100");
+    expect_comm(&other, 30, NULL);
+    expect_comm(&client, 1, NULL);
+    expect_comm(&client, 1, "asked for 1, used 3, allowed 3");
+    client_close(&client);
+    wait_for_quota(&other, "quota_comms", 1);
+    assert_int_equal(quota_used(&other, "quota_ranks"), 30);
+    expect_comm(&other, 64, NULL);
+    client_close(&other);
+    daemon_stop(&daemon);
+}
+
+static void test_jobs_are_counted_by_rings(void **state)
+{
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    struct daemon daemon;
+    struct client one, two;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_jobs=1200", NULL);
+    client_open(&one, &daemon);
+    client_open(&two, &daemon);
+    setup.entries = 1024;
+    message_free(client_call(&one, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING));
+    setup.entries = 256;
+    client_error(&two, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_QUOTA,
+                 "asked for 256, used 1024, allowed 1200");
+    /* Who submits through the socket has as many. */
+    create.bytes = 1;
+    client_error(&two, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_QUOTA, "quota_jobs");
+    setup.entries = 128;
+    message_free(client_call(&two, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING));
+    client_close(&one);
+    wait_for_quota(&two, "quota_jobs", 128);
+    client_close(&two);
+    daemon_stop(&daemon);
+}
+
+static uint32_t send_import(struct client *client, int memfd, uint32_t segments)
+{
+    Cgm__ImportCreate create = CGM__IMPORT_CREATE__INIT;
+    uint32_t kind[CGM_IMPORT_SEGMENTS_MAX];
+    uint64_t offset[CGM_IMPORT_SEGMENTS_MAX] = {0}, length[CGM_IMPORT_SEGMENTS_MAX];
+    int fds[CGM_IMPORT_SEGMENTS_MAX];
+    for (uint32_t i = 0; i < segments; i++) {
+        kind[i] = 1;
+        length[i] = PAGE;
+        fds[i] = memfd;
+    }
+    create.n_kind = create.n_offset = create.n_length = segments;
+    create.kind = kind;
+    create.offset = offset;
+    create.length = length;
+    return client_send(client, CGM_MSG_IMPORT_CREATE, &create.base, fds, segments);
+}
+
+static void test_fds_are_counted(void **state)
+{
+    struct daemon daemon;
+    struct client client, other;
+    (void)state;
+    int memfd = memfd_create("limits", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(memfd, PAGE), 0);
+    assert_int_equal(fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_fds=70", NULL);
+    client_open(&other, &daemon);
+    wait_for_status(&other, "sessions", 1);
+    client_open(&client, &daemon);
+    struct message *reply = client_reply(&client, send_import(&client, memfd, 60));
+    assert_int_equal(reply->type, CGM_MSG_IMPORT_REPLY);
+    message_free(reply);
+    expect_error(client_reply(&client, send_import(&client, memfd, 9)), CGM_QUOTA,
+                 "quota_fds of uid");
+    buffer_create(&client, NULL, 1, 0, NULL);
+    assert_int_equal(quota_used(&other, "quota_fds"), 63);
+    client_close(&client);
+    wait_for_quota(&other, "quota_fds", 1);
+    assert_int_equal(quota_used(&other, "quota_imports"), 0);
+    client_close(&other);
+    daemon_stop(&daemon);
+    close(memfd);
+}
+
+/* Everything that is given out is given back. */
+static void test_nothing_stays_counted(void **state)
+{
+    static const char *const quotas[] = {"quota_bytes", "quota_buffers", "quota_plans",
+                                         "quota_comms", "quota_ranks",   "quota_jobs"};
+    struct daemon daemon;
+    struct client client, other;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, NULL);
+    client_open(&other, &daemon);
+    for (int round = 0; round < 3; round++) {
+        client_open(&client, &daemon);
+        buffer_create(&client, NULL, 10000, 0, NULL);
+        plan_create(&client, comm_join_all(&client, "four", 4), 16);
+        assert_true(quota_used(&other, "quota_bytes") > 12000);
+        assert_int_equal(quota_used(&other, "quota_plans"), 1);
+        assert_int_equal(quota_used(&other, "quota_ranks"), 4);
+        client_close(&client);
+        for (size_t i = 0; i < sizeof(quotas) / sizeof(quotas[0]); i++)
+            wait_for_quota(&other, quotas[i], 0);
+        wait_for_quota(&other, "quota_fds", 1);
+    }
+    client_close(&other);
+    daemon_stop(&daemon);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_says_nothing_is_sent_away),
+        cmocka_unit_test(test_connection_rate),
+        cmocka_unit_test(test_one_user_cannot_take_every_session),
+        cmocka_unit_test(test_an_operator_gets_in_when_it_is_full),
+        cmocka_unit_test(test_comms_and_ranks),
+        cmocka_unit_test(test_jobs_are_counted_by_rings),
+        cmocka_unit_test(test_fds_are_counted),
+        cmocka_unit_test(test_nothing_stays_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
