@@ -274,9 +274,9 @@ static void test_bad_jobs_are_refused(void **state)
     assert_refused(commgemm_submit(f.client, &job, &ticket), COMMGEMM_INVALID_ARGUMENT,
                    "rank is 4; comm");
     job.rank = 0;
-    job.kind = 3;
+    job.kind = 4;
     assert_refused(commgemm_submit(f.client, &job, &ticket), COMMGEMM_INVALID_ARGUMENT,
-                   "kind is 3");
+                   "kind is 4");
     job.kind = COMMGEMM_JOB_RUN;
     job.struct_size = sizeof(job) + 1;
     assert_refused(commgemm_submit(f.client, &job, &ticket), COMMGEMM_INVALID_ARGUMENT,
