@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Times what else there is on the same shapes: the product alone, NCCL alone, one after the other,
-and PyTorch's symmetric-memory operators. One process a GPU, started by this program itself unless
+and PyTorch's symmetric-memory operators; with --commgemm also the jobs of a running commgemmd, on
+the same tensors and in the same streams. One process a GPU, started by this program itself unless
 torch.distributed.run started it.
 
 Every figure is the median of event times, the largest of all ranks; the variants of a shape take
@@ -19,7 +20,8 @@ import sys
 SETTINGS = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
 NATIVE = "TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP"  # read by PyTorch at every call
 FLUSH_BYTES = 256 << 20
-HEAD_START_CYCLES = 200000  # the CPU enqueues while the GPU sleeps
+HEAD_START_CYCLES = 2000000  # the CPU enqueues while the GPU sleeps, a millisecond or so
+JOB_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 # Of the whole product; a rank has N / world for ag and as, K / world for rs and ar.
 Shape = collections.namedtuple("Shape", "name op m n k dtype what")
@@ -46,7 +48,7 @@ SHAPES = [
 class Ranks:
     """This process among the others."""
 
-    def __init__(self, torch):
+    def __init__(self, torch, with_commgemm=False):
         import torch.distributed as dist
         import torch.distributed._symmetric_memory as symmetric
 
@@ -60,6 +62,7 @@ class Ranks:
         self.group = dist.group.WORLD.group_name
         self.flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=self.device)
         torch.manual_seed(int.from_bytes(os.urandom(4), "little"))
+        self.jobs = Jobs(self) if with_commgemm else None
 
     def random(self, rows, columns, dtype):
         return self.torch.randn(rows, columns, device=self.device, dtype=getattr(self.torch, dtype))
@@ -72,6 +75,57 @@ class Ranks:
         cell = self.torch.tensor(float(value), device=self.device, dtype=self.torch.float64)
         self.dist.all_reduce(cell, op=self.dist.ReduceOp.MAX)
         return cell.item()
+
+
+class Jobs:
+    """This rank's jobs of commgemmd."""
+
+    def __init__(self, ranks):
+        here = os.path.dirname(os.path.abspath(__file__))
+        sys.path.insert(0, os.path.join(here, "..", "bindings", "python"))
+        import commgemm
+
+        self.ranks, self.plans = ranks, []
+        self.client = commgemm.Client(name="peers")
+        self.comm = self.client.join("peers", ranks.world, ranks.rank, device=ranks.device.index)
+
+    def variant(self, shape, op, method, out, **operands):
+        """A function that submits the job and returns what it writes. Whoever calls it first makes
+        the plan, so that a refusal is this variant's alone."""
+        job = []
+
+        def run():
+            if not job:
+                plan = self.client.plan(self.comm, op=op, method=method, m=shape.m, n=shape.n,
+                                        k=shape.k, dtype=JOB_NAMES[shape.dtype])
+                self.plans.append(plan)
+                job.append(plan.job(self.ranks.rank, detached=True, out=out, **operands))
+            stream = self.ranks.torch.cuda.current_stream().cuda_stream
+            self.client.submit(job[0], stream=stream)
+            return out
+
+        return run
+
+    def reasons(self):
+        return [f"{plan.algorithm}: {plan.reason}" for plan in self.plans]
+
+    def check(self):
+        """Raises when a job since the last call failed."""
+        self.client.wait_detached(timeout_ms=60000)
+
+    def close_plans(self):
+        while self.plans:
+            self.plans.pop().close()
+
+
+def add_jobs(ranks, shape, variants, out, methods, **operands):
+    """The same operation by commgemmd, by each of the methods."""
+    for name, method in methods.items() if ranks.jobs else ():
+        variants[name] = ranks.jobs.variant(shape, shape.op, method, out, **operands)
+
+
+OVERLAPPED = {"commgemm": "auto", "commgemm_ring": "ring_exchange", "commgemm_serial": "none"}
+ALONE = {"commgemm": "auto", "commgemm_serial": "none"}
 
 
 # ---- variants: name -> a function that does it once and returns the result, or None -------------
@@ -116,6 +170,12 @@ def ag_gemm(ranks, shape):
     variants = {"sequence": sequence, "gemm": lambda: drop(torch.mm(gathered, rhs, out=out))}
     variants["nccl"] = gather
     both(variants, "async_tp", fused)
+    add_jobs(ranks, shape, variants, out, OVERLAPPED, lhs=lhs, rhs=rhs)
+    if ranks.jobs:
+        alone = shape._replace(n=columns)
+        product = ranks.empty(shape.m, columns, shape.dtype)
+        job = ranks.jobs.variant(alone, "gemm", "none", product, lhs=gathered, rhs=rhs)
+        variants["commgemm_gemm"] = lambda: drop(job())
     return variants
 
 
@@ -140,6 +200,7 @@ def gemm_rs(ranks, shape):
     variants = {"sequence": sequence, "gemm": lambda: drop(torch.mm(lhs, rhs, out=partial))}
     variants["nccl"] = scatter
     both(variants, "async_tp", fused)
+    add_jobs(ranks, shape, variants, out, OVERLAPPED, lhs=lhs, rhs=rhs)
     return variants
 
 
@@ -155,11 +216,14 @@ def gemm_ar(ranks, shape):
         dist.all_reduce(out)
         return out
 
-    return {
+    variants = {
         "sequence": sequence,
         "gemm": lambda: drop(torch.mm(lhs, rhs, out=out)),
         "nccl": lambda: drop(dist.all_reduce(other, op=dist.ReduceOp.AVG)),
     }
+    add_jobs(ranks, shape, variants, ranks.empty(shape.m, shape.n, shape.dtype), ALONE, lhs=lhs,
+             rhs=rhs)
+    return variants
 
 
 def gemm_as(ranks, shape):
@@ -178,11 +242,29 @@ def gemm_as(ranks, shape):
         gather()
         return out
 
-    return {
+    # Every rank holds the columns of the others behind its own, where the collective puts blocks.
+    whole = ranks.empty(shape.m, shape.n, shape.dtype)
+    variants = {
         "sequence": sequence,
         "gemm": lambda: drop(torch.mm(lhs, rhs, out=own)),
         "nccl": gather,
     }
+    add_jobs(ranks, shape, variants, whole, ALONE, lhs=lhs, rhs=rhs)
+    for name in ALONE if ranks.jobs else ():
+        variants[name] = in_blocks(ranks, shape, variants[name])
+    return variants
+
+
+def in_blocks(ranks, shape, function):
+    """The product is compared as the collective leaves it: every rank's columns as a block of rows.
+    The comparison alone does this, not the job: it is no part of what is timed."""
+
+    def run():
+        return function()
+
+    columns = shape.n // ranks.world
+    run.arrange = lambda product: ranks.torch.cat(product.split(columns, dim=1))
+    return run
 
 
 def all_reduce(ranks, shape):
@@ -203,7 +285,7 @@ def all_reduce(ranks, shape):
         dist.all_reduce(data)
         return data
 
-    return {
+    variants = {
         "sequence": renewed(data, nccl),
         "one_shot": renewed(
             shared, lambda: operators.one_shot_all_reduce(shared, "sum", ranks.group)
@@ -212,6 +294,9 @@ def all_reduce(ranks, shape):
             shared, lambda: operators.two_shot_all_reduce_(shared, "sum", ranks.group)
         ),
     }
+    reduced = ranks.empty(shape.m, shape.n, shape.dtype)
+    add_jobs(ranks, shape, variants, reduced, ALONE, lhs=kept)
+    return variants
 
 
 OPERATIONS = {
@@ -252,6 +337,10 @@ def try_variants(ranks, variants):
             prepare(function)
             result = function()
             ranks.torch.cuda.synchronize()
+            if ranks.jobs:
+                ranks.jobs.check()
+            if hasattr(function, "arrange"):
+                result = function.arrange(result)
             if name == "sequence":
                 expected = None if result is None else result.clone()
             elif differs(result, expected):
@@ -307,7 +396,11 @@ def run_shape(ranks, shape, options):
         return row
     works, row["refused"] = try_variants(ranks, variants)
     row["us"] = measure(ranks, works, options.iters, options.warmup)
-    parts = {"gemm", "nccl"} if shape.op != "ar" else set()
+    if ranks.jobs:
+        ranks.jobs.check()
+        row["commgemm"] = ranks.jobs.reasons()
+        ranks.jobs.close_plans()
+    parts = {"gemm", "nccl", "commgemm_gemm"} if shape.op != "ar" else set()
     whole = {name: us for name, us in row["us"].items() if name not in parts}
     row["best"] = min(whole, key=whole.get) if whole else None
     return row
@@ -359,7 +452,7 @@ def write(path, report):
 def run(options):
     import torch
 
-    ranks = Ranks(torch)
+    ranks = Ranks(torch, options.commgemm)
     report = {**describe(torch, ranks.world), "iters": options.iters, "rows": []}
     table = sys.stderr if options.output_file == "-" else sys.stdout
     if ranks.rank == 0:
@@ -374,6 +467,8 @@ def run(options):
             print_row(row, table)
     if ranks.rank == 0 and options.output_file:
         write(options.output_file, report)
+    if ranks.jobs:
+        ranks.jobs.client.close()
     ranks.dist.destroy_process_group()
 
 
@@ -406,6 +501,9 @@ def parse(arguments):
                         help="which rows of the table; default all; see --list")
     parser.add_argument("--iters", type=positive, default=20, help="timed turns; default 20")
     parser.add_argument("--warmup", type=positive, default=5, help="turns before; default 5")
+    parser.add_argument("--commgemm", action="store_true",
+                        help="also the jobs of the commgemmd at $COMMGEMM_SOCKET; the library is "
+                        "$COMMGEMM_LIBRARY, else libcommgemm-client.so.0")
     parser.add_argument("--world", type=positive, help="processes to start; default: the GPUs")
     parser.add_argument("--output-file", metavar="FILE", help="write JSON; - for standard output")
     parser.add_argument("--list", action="store_true", help="print the table of shapes and end")

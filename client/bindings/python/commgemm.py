@@ -1,0 +1,355 @@
+"""libcommgemm-client for Python, by ctypes: jobs of commgemmd on the tensors and in the streams of
+this process. Nothing but the standard library and the shared library is needed.
+
+    import commgemm, torch
+    client = commgemm.Client()
+    comm = client.join("tp", size=4, rank=rank)
+    plan = client.plan(comm, op="ag_gemm", m=8192, n=57344, k=8192, dtype="bf16")
+    job = plan.job(rank, lhs=shard, rhs=weights, out=out)   # tensors on the GPU
+    client.submit(job, stream=torch.cuda.current_stream().cuda_stream)
+
+Every failure is a commgemm.Error with the library's own text. Sizes are the whole product's, as in
+commgemm.h, which says everything else too. A tensor is whatever has data_ptr(), element_size(),
+shape and stride(), or an Operand."""
+
+import ctypes
+import os
+
+_WHOLE = 0xFFFFFFFF
+_OPERANDS = (
+    "lhs", "rhs", "bias", "gelu_input", "aux_in", "out", "bias_grad", "pre_gelu_out", "aux_out",
+    "lhs_scale", "rhs_scale", "out_scale",
+)
+NOOP, RUN, COPY_IN, BARRIER = range(4)
+BIAS, GELU, GRAD, ACCUMULATE = 1, 2, 4, 8
+
+
+class Error(Exception):
+    """A call that did not return OK: its status, the status' name and the detail."""
+
+    def __init__(self, status, name, detail):
+        super().__init__(f"{name}: {detail}" if detail else name)
+        self.status, self.name, self.detail = status, name, detail
+
+
+# ---- the structures of commgemm.h; a test compares their layouts ---------------------------------
+
+
+class ConnectOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("socket", ctypes.c_char_p),
+        ("name", ctypes.c_char_p),
+        ("ring_entries", ctypes.c_uint32),
+        ("no_ring", ctypes.c_int),
+        ("spin_ns", ctypes.c_uint64),
+    ]
+
+
+class JoinOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("comm", ctypes.c_uint64),
+        ("name", ctypes.c_char_p),
+        ("size", ctypes.c_uint32),
+        ("create", ctypes.c_int),
+        ("mode", ctypes.c_uint32),
+        ("ranks", ctypes.POINTER(ctypes.c_uint32)),
+        ("n_ranks", ctypes.c_uint32),
+        ("devices", ctypes.POINTER(ctypes.c_int32)),
+        ("timeout_ms", ctypes.c_int),
+    ]
+
+
+class PlanOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("comm", ctypes.c_uint64),
+        ("op", ctypes.c_int),
+        ("method", ctypes.c_int),
+        ("algorithm", ctypes.c_int),
+        ("m", ctypes.c_uint64),
+        ("n", ctypes.c_uint64),
+        ("k", ctypes.c_uint64),
+        ("dtype", ctypes.c_int),
+        ("out_dtype", ctypes.c_int),
+        ("transa", ctypes.c_int),
+        ("transb", ctypes.c_int),
+        ("epilogue", ctypes.c_uint32),
+        ("comm_type", ctypes.c_int),
+        ("buffer_shape", ctypes.c_uint64 * 2),
+        ("buffer_dtype", ctypes.c_int),
+        ("tp_size", ctypes.c_uint32),
+        ("num_splits", ctypes.c_uint32),
+        ("num_max_streams", ctypes.c_uint32),
+        ("comm_cga_size", ctypes.c_uint32),
+        ("gemm_priority", ctypes.c_int),
+        ("comm_priority", ctypes.c_int),
+        ("num_comm_sm", ctypes.c_uint32),
+        ("set_sm_margin", ctypes.c_int),
+        ("use_ce", ctypes.c_int),
+        ("atomic_gemm", ctypes.c_int),
+        ("rs_overlap_first_gemm", ctypes.c_int),
+        ("aggregate_ag", ctypes.c_int),
+        ("mode", ctypes.c_uint32),
+        ("allow_tf32", ctypes.c_int),
+    ]
+
+
+class PlanReply(ctypes.Structure):
+    _fields_ = [
+        ("id", ctypes.c_uint64),
+        ("comm", ctypes.c_uint64),
+        ("op", ctypes.c_int),
+        ("algorithm", ctypes.c_int),
+        ("workspace_bytes", ctypes.c_uint64),
+        ("reason", ctypes.c_char * 160),
+    ]
+
+
+class Operand(ctypes.Structure):
+    """Memory of a job: (id, generation) of a buffer or an import, and where in it."""
+
+    _fields_ = [
+        ("id", ctypes.c_uint64),
+        ("offset_bytes", ctypes.c_uint64),
+        ("row_stride_bytes", ctypes.c_uint64),
+        ("generation", ctypes.c_uint32),
+    ]
+
+
+class JobFields(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("kind", ctypes.c_int),
+        ("plan", ctypes.c_uint64),
+        ("rank", ctypes.c_uint32),
+        ("rows", ctypes.c_uint64),
+        *((name, Operand) for name in _OPERANDS),
+        ("accumulate", ctypes.c_int),
+        ("want_phases", ctypes.c_int),
+        ("chunk", ctypes.c_uint32),
+        ("deadline_ms", ctypes.c_uint64),
+        ("detached", ctypes.c_int),
+    ]
+
+
+class Completion(ctypes.Structure):
+    """How a job ended; times in ns."""
+
+    _fields_ = [
+        ("ticket", ctypes.c_uint64),
+        ("status", ctypes.c_int),
+        ("algorithm", ctypes.c_int),
+        ("plan", ctypes.c_uint64),
+        ("comm_number", ctypes.c_uint64),
+        ("queued_ns", ctypes.c_uint64),
+        ("waiting_ns", ctypes.c_uint64),
+        ("running_ns", ctypes.c_uint64),
+        ("reason", ctypes.c_char * 160),
+        ("detail", ctypes.c_char * 192),
+        ("n_phases", ctypes.c_uint32),
+        ("phases_lost", ctypes.c_uint32),
+        ("phases", ctypes.c_void_p),
+    ]
+
+
+# C name -> structure, for the test.
+STRUCTURES = {
+    "commgemm_connect_options": ConnectOptions,
+    "commgemm_join_options": JoinOptions,
+    "commgemm_plan_options": PlanOptions,
+    "commgemm_plan": PlanReply,
+    "commgemm_operand": Operand,
+    "commgemm_job": JobFields,
+    "commgemm_completion": Completion,
+}
+
+
+# ---- the library ---------------------------------------------------------------------------------
+
+
+class _Library:
+    """The functions, and the check of what they return."""
+
+    _NAMES = "commgemm_status_name commgemm_last_error commgemm_algorithm_name"
+
+    def __init__(self):
+        path = os.environ.get("COMMGEMM_LIBRARY", "libcommgemm-client.so.0")
+        self.c = ctypes.CDLL(path)
+        for name in self._NAMES.split():
+            getattr(self.c, name).restype = ctypes.c_char_p
+
+    def error(self, status, detail=None):
+        name = self.c.commgemm_status_name(status).decode()
+        text = self.c.commgemm_last_error() if detail is None else detail
+        return Error(status, name, text.decode(errors="replace"))
+
+    def call(self, name, *arguments):
+        status = getattr(self.c, name)(*arguments)
+        if status != 0:
+            raise self.error(status)
+
+    def init(self, name, structure):
+        """Defaults from the library, which may know more fields than this module."""
+        whole = ctypes.create_string_buffer(ctypes.sizeof(structure) + 4096)
+        getattr(self.c, f"commgemm_{name}_init")(whole)
+        value = structure.from_buffer_copy(whole)
+        value.struct_size = ctypes.sizeof(structure)
+        return value
+
+    def number(self, table, value):
+        """A number from a name: number("dtype", "bf16")."""
+        if isinstance(value, int):
+            return value
+        found = getattr(self.c, f"commgemm_{table}_from_name")(str(value).encode())
+        if found < 0:
+            raise ValueError(f"{table} is {value!r}; there is none of that name")
+        return found
+
+
+_library = None
+
+
+def library():
+    """Loaded by the first call: $COMMGEMM_LIBRARY, else libcommgemm-client.so.0."""
+    global _library
+    if _library is None:
+        _library = _Library()
+    return _library
+
+
+# ---- what a program uses -------------------------------------------------------------------------
+
+
+class Plan:
+    """What commgemm_plan_create made; close() or the client's end gives it back."""
+
+    _NUMBERED = ("op", "method", "algorithm", "dtype", "out_dtype")
+
+    def __init__(self, client, comm, **options):
+        lib = library()
+        request = lib.init("plan_options", PlanOptions)
+        request.comm = comm
+        for name, value in options.items():
+            if not hasattr(request, name):
+                raise TypeError(f"{name}: commgemm_plan_options has no such field")
+            table = "dtype" if name.endswith("dtype") else name
+            setattr(request, name, lib.number(table, value) if name in self._NUMBERED else value)
+        self.client, self.reply = client, PlanReply()
+        lib.call("commgemm_plan_create", client.handle, ctypes.byref(request),
+                 ctypes.byref(self.reply))
+
+    @property
+    def algorithm(self):
+        return library().c.commgemm_algorithm_name(self.reply.algorithm).decode()
+
+    @property
+    def reason(self):
+        return self.reply.reason.decode(errors="replace")
+
+    def job(self, rank, kind=RUN, rows=0, detached=False, **operands):
+        """A job of this plan; operands by name. It may be submitted again and again, as long as the
+        tensors stay allocated."""
+        job = library().init("job", JobFields)
+        job.kind, job.plan, job.rank, job.rows = kind, self.reply.id, rank, rows
+        job.detached = int(detached)
+        for name, tensor in operands.items():
+            if name not in _OPERANDS:
+                raise TypeError(f"{name}: no such operand; there are {', '.join(_OPERANDS)}")
+            setattr(job, name, self.client.operand(tensor))
+        return job
+
+    def close(self):
+        library().call("commgemm_plan_destroy", self.client.handle,
+                       ctypes.c_uint64(self.reply.id))
+
+
+class Client:
+    """One session; one thread at a time, unless commgemm.h allows more."""
+
+    def __init__(self, socket=None, name="python", ring_entries=0, executor_timeout_ms=60000):
+        lib = library()
+        options = lib.init("connect_options", ConnectOptions)
+        if socket:
+            options.socket = os.fsencode(socket)
+        options.name = name.encode()
+        if ring_entries:
+            options.ring_entries = ring_entries
+        self.handle = ctypes.c_void_p()
+        lib.call("commgemm_connect", ctypes.byref(options), ctypes.byref(self.handle))
+        lib.call("commgemm_wait_executor", self.handle, executor_timeout_ms)
+
+    def close(self):
+        """Ends the session. The streams that jobs were submitted in run empty first."""
+        if self.handle:
+            library().c.commgemm_disconnect(self.handle)
+            self.handle = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def join(self, name, size, rank, device=-1, timeout_ms=0):
+        """The id of the comm, when all ranks have joined; made by whoever comes first."""
+        lib = library()
+        options = lib.init("join_options", JoinOptions)
+        options.name, options.size, options.create = name.encode(), size, 1
+        options.ranks, options.n_ranks = (ctypes.c_uint32 * 1)(rank), 1
+        options.devices, options.timeout_ms = (ctypes.c_int32 * 1)(device), timeout_ms
+        comm = ctypes.c_uint64()
+        lib.call("commgemm_comm_join", self.handle, ctypes.byref(options), ctypes.byref(comm))
+        return comm.value
+
+    def plan(self, comm, **options):
+        """Every field of commgemm_plan_options by name; op, method, algorithm and types also by
+        their spelling: plan(comm, op="ag_gemm", m=..., n=..., k=..., dtype="bf16")."""
+        return Plan(self, comm, **options)
+
+    def operand(self, tensor):
+        """Where a tensor lies, for a job. Its rows must be dense; its allocation is imported once."""
+        if isinstance(tensor, Operand):
+            return tensor
+        stride, shape = tensor.stride(), tensor.shape
+        if len(shape) == 0 or len(shape) > 2 or stride[-1] != 1:
+            raise ValueError(f"a tensor of shape {tuple(shape)} and strides {tuple(stride)}; it "
+                             "must have one or two dimensions and dense rows")
+        pitch = stride[0] if len(shape) == 2 else 0
+        elements = shape[-1] if len(shape) == 1 else (shape[0] - 1) * pitch + shape[1]
+        found = Operand()
+        library().call("commgemm_import_pointer", self.handle, ctypes.c_uint64(tensor.data_ptr()),
+                       ctypes.c_uint64(elements * tensor.element_size()), ctypes.byref(found))
+        found.row_stride_bytes = pitch * tensor.element_size()
+        return found
+
+    def submit(self, job, stream=None):
+        """The job's ticket. stream: an integer (torch: stream.cuda_stream), whose order the job then
+        takes; None: at once."""
+        ticket = ctypes.c_uint64()
+        if stream is None:
+            library().call("commgemm_submit", self.handle, ctypes.byref(job), ctypes.byref(ticket))
+        else:
+            library().call("commgemm_submit_on_stream", self.handle, ctypes.byref(job),
+                           ctypes.c_void_p(stream), ctypes.byref(ticket))
+        return ticket.value
+
+    def wait(self, ticket, timeout_ms=-1):
+        """The completion of a job that was not detached; an Error when the job failed."""
+        lib, done = library(), Completion()
+        lib.call("commgemm_wait", self.handle, ctypes.c_uint64(ticket), timeout_ms,
+                 ctypes.byref(done))
+        lib.c.commgemm_completion_fini(ctypes.byref(done))
+        if done.status != 0:
+            raise lib.error(done.status, done.detail)
+        return done
+
+    def wait_detached(self, timeout_ms=-1):
+        """Until all detached jobs have ended; an Error with the first that failed."""
+        lib, first, count = library(), Completion(), ctypes.c_uint64()
+        lib.call("commgemm_wait_detached", self.handle, 0, timeout_ms)
+        lib.call("commgemm_detached_failures", self.handle, ctypes.byref(first),
+                 ctypes.byref(count))
+        if count.value:
+            raise lib.error(first.status, first.detail)
