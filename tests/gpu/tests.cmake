@@ -38,3 +38,10 @@ target_link_libraries(many_sessions PRIVATE commgemm_client_static cgm_options)
 add_test(NAME daemon.leaks COMMAND sh ${PROJECT_SOURCE_DIR}/tests/gpu/leaks.sh
          ${CMAKE_BINARY_DIR}/bin 200 cpu)
 set_tests_properties(daemon.leaks PROPERTIES LABELS daemon TIMEOUT 300)
+
+if(COMMGEMM_WITH_CUDA)
+  add_executable(test_gpu_time_stream gpu/time_stream.c)
+  target_link_libraries(test_gpu_time_stream PRIVATE commgemm_client_static cgm_backend_cuda
+                        cgm_kernels)
+  target_include_directories(test_gpu_time_stream SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+endif()
