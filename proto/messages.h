@@ -67,7 +67,8 @@
     X(86, SHUTDOWN, shutdown, Shutdown)                                                            \
     X(87, COMM_RANK_LEFT, comm_rank_left, CommRankLeft)                                            \
     X(88, COPY_FORWARD, copy_forward, CopyForward)                                                 \
-    X(89, PING, ping, Ping)
+    X(89, PING, ping, Ping)                                                                        \
+    X(90, EXECUTOR_TROUBLE, executor_trouble, ExecutorTrouble)
 
 enum cgm_message_type {
 #define X(number, SYMBOL, name, Type) CGM_MSG_##SYMBOL = (number),
@@ -97,6 +98,12 @@ enum cgm_query {
 /* NULL for an unknown type. */
 const ProtobufCMessageDescriptor *cgm_message_descriptor(int type);
 const char *cgm_message_name(int type);
+
+/* What an executor says of its own end. */
+enum cgm_trouble {
+    CGM_TROUBLE_DEVICE_LOST, /* its context is dead, and it ends */
+    CGM_TROUBLE_STUCK,       /* a job does not end, and it cannot end itself without harm */
+};
 
 /* What MPS did about the process of a session that was ended. */
 enum cgm_mps_part {

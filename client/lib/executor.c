@@ -69,7 +69,7 @@ int commgemm_wait_executor(commgemm_client *client, int timeout_ms)
     uint64_t deadline = cgm_deadline_ns(timeout_ms);
     for (;;) {
         status = look(client);
-        if (status != CGM_NO_EXECUTOR && status != CGM_EXECUTOR_LOST)
+        if (status != CGM_NO_EXECUTOR && status != CGM_EXECUTOR_LOST && status != CGM_GPU_LOST)
             return status;
         if (cgm_now_ns() >= deadline)
             return cgm_fail(CGM_TIMEOUT, "no executor after %d ms", timeout_ms);

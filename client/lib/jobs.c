@@ -382,7 +382,8 @@ int cgm_jobs_ready(struct cgm_jobs *jobs)
     if (dead == CGM_DAEMON_LOST)
         return cgm_fail(CGM_DAEMON_LOST, "the daemon closed the connection");
     if (jobs->lane->buried)
-        return cgm_fail(CGM_EXECUTOR_LOST, "executor %llu has ended; there is no new one yet",
+        return cgm_fail(dead == CGM_GPU_LOST ? CGM_GPU_LOST : CGM_EXECUTOR_LOST,
+                        "executor %llu has ended; there is no new one yet",
                         (unsigned long long)jobs->lane->life);
     return CGM_OK;
 }

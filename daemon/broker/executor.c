@@ -10,11 +10,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/broker/attached.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/mps.h"
+#include "daemon/broker/mps_clients.h"
 #include "daemon/broker/session.h"
 #include "proto/messages.h"
 #include "proto/status.h"
@@ -179,10 +181,10 @@ static void tell_clients_lost(struct cgm_broker *broker, const char *why)
     struct cgm_session *session;
     Cgm__ExecutorLost lost = CGM__EXECUTOR_LOST__INIT;
     lost.executor_life = broker->executor.life;
-    lost.status = CGM_EXECUTOR_LOST;
+    lost.status = broker->executor.lost_status;
     lost.detail = (char *)(uintptr_t)why;
     while ((session = cgm_registry_next(&broker->sessions, &at))) {
-        cgm_session_kill_ring(session, CGM_EXECUTOR_LOST);
+        cgm_session_kill_ring(session, broker->executor.lost_status);
         if (session->greeted)
             cgm_connection_send(&session->connection, CGM_MSG_EXECUTOR_LOST, 0, &lost.base, NULL,
                                 0);
@@ -211,10 +213,28 @@ static bool is_lost(const struct cgm_executor *executor)
     return executor->state == CGM_EXECUTOR_DOWN || executor->state == CGM_EXECUTOR_DYING;
 }
 
-static void kill_process(struct cgm_executor *executor)
+static void on_terminated(void *context, enum cgm_mps_part part, const char *note)
 {
-    if (executor->pid != 0)
+    struct cgm_broker *broker = context;
+    if (part == CGM_MPS_FAILED)
+        cgm_log_warning("executor: MPS: %s; it is killed without", note);
+    if (broker->executor.terminating && broker->executor.pid != 0)
+        uv_process_kill(&broker->executor.process, SIGKILL);
+}
+
+/* Killed with a running kernel, a client of MPS takes everybody's work along, unless MPS ended it
+ * first. Asked a second time, this waits for MPS no longer. */
+static void kill_process(struct cgm_broker *broker)
+{
+    struct cgm_executor *executor = &broker->executor;
+    if (executor->pid == 0)
+        return;
+    if (executor->under_mps && !executor->terminating && !broker->ending) {
+        executor->terminating = true;
+        cgm_mps_terminate(broker, executor->pid, on_terminated, broker);
+    } else {
         uv_process_kill(&executor->process, SIGKILL);
+    }
 }
 
 void cgm_executor_give_up(struct cgm_broker *broker, const char *why)
@@ -223,7 +243,7 @@ void cgm_executor_give_up(struct cgm_broker *broker, const char *why)
         return;
     lose(broker, why);
     broker->executor.explained = true;
-    kill_process(&broker->executor);
+    kill_process(broker);
 }
 
 static void schedule_restart(struct cgm_broker *broker)
@@ -245,7 +265,25 @@ static void schedule_restart(struct cgm_broker *broker)
             executor->backoff_ms = BACKOFF_MAX_MS;
         settle(broker);
     }
-    uv_timer_start(&executor->timer, on_timer, executor->backoff_ms, 0);
+    if (executor->lost_status == CGM_GPU_LOST)
+        cgm_attached_look(broker);
+    else
+        uv_timer_start(&executor->timer, on_timer, executor->backoff_ms, 0);
+}
+
+void cgm_executor_await(struct cgm_broker *broker, const char *what, unsigned look_again_ms)
+{
+    set_why(&broker->executor, what);
+    uv_timer_start(&broker->executor.timer, on_timer, look_again_ms, 0);
+}
+
+/* At once, unless the one before it did not live long either. */
+void cgm_executor_retry(struct cgm_broker *broker)
+{
+    struct cgm_executor *executor = &broker->executor;
+    executor->lost_status = CGM_EXECUTOR_LOST;
+    uv_timer_start(&executor->timer, on_timer,
+                   executor->backoff_ms > BACKOFF_MIN_MS ? executor->backoff_ms : 0, 0);
 }
 
 /* Process and socket are both gone from the loop. */
@@ -304,6 +342,23 @@ static void on_process_exit(uv_process_t *process, int64_t exit_status, int term
 /* ---- its messages -----------------------------------------------------------------------------
  */
 
+/* Without MPS a dead context is the executor's own: the sessions' are sound. */
+static void on_trouble(struct cgm_broker *broker, const ProtobufCMessage *message)
+{
+    const Cgm__ExecutorTrouble *trouble = (const Cgm__ExecutorTrouble *)message;
+    struct cgm_executor *executor = &broker->executor;
+    if (is_lost(executor))
+        return;
+    if (trouble->trouble == CGM_TROUBLE_STUCK) {
+        cgm_executor_give_up(broker, trouble->detail);
+        return;
+    }
+    if (executor->under_mps)
+        executor->lost_status = CGM_GPU_LOST;
+    lose(broker, trouble->detail);
+    executor->explained = true;
+}
+
 static void on_event(struct cgm_broker *broker, struct cgm_packet *packet)
 {
     static const struct {
@@ -313,6 +368,7 @@ static void on_event(struct cgm_broker *broker, struct cgm_packet *packet)
         {CGM_MSG_COMPLETION_FORWARD, cgm_session_on_completion},
         {CGM_MSG_BUFFER_RESTORED, cgm_buffer_on_restored},
         {CGM_MSG_SESSION_BAD, cgm_session_on_bad},
+        {CGM_MSG_EXECUTOR_TROUBLE, on_trouble},
     };
     ProtobufCMessage *message = cgm_packet_unpack(packet);
     for (size_t i = 0; message && i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -465,9 +521,11 @@ static bool is_kept_out_by_mps(struct cgm_executor *executor)
 {
     char why[256];
     struct cgm_mps mps;
+    executor->under_mps = false;
     if (!cgm_executor_is_cuda(executor))
         return false;
     cgm_mps_look(&mps);
+    executor->under_mps = mps.on;
     if (!cgm_mps_excludes(&mps, geteuid()))
         return false;
     snprintf(why, sizeof(why),
@@ -497,6 +555,8 @@ static void start_candidate(struct cgm_broker *broker)
     executor->life++;
     executor->explained = false;
     executor->exit_why[0] = '\0';
+    executor->lost_status = CGM_EXECUTOR_LOST;
+    executor->terminating = false;
     executor->state = CGM_EXECUTOR_STARTING;
     int error = spawn(broker, far_end);
     close(far_end);
@@ -533,13 +593,21 @@ void cgm_executor_start(struct cgm_broker *broker)
     schedule_restart(broker);
 }
 
+static void try_again(struct cgm_broker *broker)
+{
+    if (broker->executor.lost_status == CGM_GPU_LOST)
+        cgm_attached_look(broker);
+    else
+        cgm_executor_start(broker);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct cgm_broker *broker = timer->data;
     if (broker->executor.state == CGM_EXECUTOR_DOWN)
-        cgm_executor_start(broker);
+        try_again(broker);
     else if (broker->executor.state == CGM_EXECUTOR_DYING)
-        kill_process(&broker->executor);
+        kill_process(broker);
     else
         cgm_executor_give_up(broker, broker->executor.exit_why[0]
                                          ? broker->executor.exit_why
@@ -584,7 +652,7 @@ void cgm_executor_shut_down(struct cgm_broker *broker)
 void cgm_executor_kill(struct cgm_broker *broker)
 {
     cgm_executor_give_up(broker, "the daemon ends");
-    kill_process(&broker->executor);
+    kill_process(broker);
 }
 
 void cgm_executor_fini(struct cgm_broker *broker)

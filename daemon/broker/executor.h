@@ -43,6 +43,9 @@ struct cgm_executor {
     unsigned n_candidates, candidate;
     bool chosen;        /* the candidate has said hello once: it stays */
     bool settled;       /* the first one is ready, or none can be started */
+    bool under_mps;     /* it was started with an MPS there */
+    bool terminating;   /* MPS is asked to end it */
+    int lost_status;    /* what its end means to sessions: EXECUTOR_LOST or GPU_LOST */
     char why[256];      /* why none is running */
     bool explained;     /* `why` is what the process itself or its start said */
     char exit_why[192]; /* how the process ended, before its last words were read; "": it did not */
@@ -70,6 +73,13 @@ void cgm_executor_on_replayed(struct cgm_broker *broker);
 
 /* Gives up on the process: kills it, its rings and its calls. `why` goes into log and status. */
 void cgm_executor_give_up(struct cgm_broker *broker, const char *why);
+
+/* None can be started before something that is out of the daemon's hands: says so in log and
+ * status, and looks again after a while. */
+void cgm_executor_await(struct cgm_broker *broker, const char *what, unsigned look_again_ms);
+
+/* What was awaited has come. */
+void cgm_executor_retry(struct cgm_broker *broker);
 
 /* Asks it to finish launched jobs and end. */
 void cgm_executor_shut_down(struct cgm_broker *broker);

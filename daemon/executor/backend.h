@@ -163,6 +163,10 @@ struct cgm_backend_options {
     /* Called from any thread after a signal on a host flag. */
     void (*wake)(void *context);
     void *wake_context;
+    /* Called from any thread when a device's context is dead (stuck: when work on it does not end)
+     * and nothing is left but the end of the process; does not return. NULL: abort(). */
+    void (*end)(void *context, bool stuck, const char *why);
+    void *end_context;
 };
 
 /* One finding of a backend about its devices; the texts are copied. */

@@ -16,6 +16,9 @@
 #include "proto/messages.h"
 #include "proto/status.h"
 
+/* How long the broker may take to end a stuck process in a way that harms nobody else. */
+#define STUCK_PATIENCE_S 10u
+
 static _Atomic int log_level = 6;
 
 void cgm_executor_log(int level, const char *format, ...)
@@ -41,6 +44,27 @@ uint64_t cgm_now_ns(void)
 static void wake_poller(void *context)
 {
     cgm_poller_wake(context);
+}
+
+void cgm_executor_end(struct cgm_executor *executor, enum cgm_trouble trouble, const char *why)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    Cgm__ExecutorTrouble event = CGM__EXECUTOR_TROUBLE__INIT;
+    if (atomic_flag_test_and_set(&told)) /* another thread is at it */
+        for (;;)
+            pause();
+    event.trouble = trouble;
+    event.detail = (char *)(uintptr_t)why;
+    cgm_executor_log(3, "%s: the executor ends", why);
+    cgm_packet_send(executor->link, CGM_MSG_EXECUTOR_TROUBLE, 0, &event.base, NULL, 0);
+    if (trouble == CGM_TROUBLE_STUCK)
+        sleep(STUCK_PATIENCE_S);
+    abort();
+}
+
+static void end_for_backend(void *context, bool stuck, const char *why)
+{
+    cgm_executor_end(context, stuck ? CGM_TROUBLE_STUCK : CGM_TROUBLE_DEVICE_LOST, why);
 }
 
 static int map_journal(struct cgm_executor *executor, int fd)
@@ -112,6 +136,8 @@ static int open_backend(struct cgm_executor *executor, const Cgm__ExecutorSetup 
         .spin_ns = m->spin_ns,
         .wake = wake_poller,
         .wake_context = &executor->poller,
+        .end = end_for_backend,
+        .end_context = executor,
     };
     int status = executor->ops->open(&options, detail, bytes, &executor->backend);
     if (status == CGM_OK)

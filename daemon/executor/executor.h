@@ -15,6 +15,7 @@
 #include "daemon/executor/poller.h"
 #include "daemon/executor/task.h"
 #include "proto/journal.h"
+#include "proto/messages.h"
 #include "proto/packet.h"
 
 struct cgm_transfer;
@@ -39,6 +40,10 @@ struct cgm_executor {
 
 /* Serves the broker at the other end of `link` until it hangs up. Returns the exit status. */
 int cgm_executor_serve(const struct cgm_backend_ops *ops, int link);
+
+/* Ends this process; the broker is told why, and ends a stuck one itself. Any thread. */
+_Noreturn void cgm_executor_end(struct cgm_executor *executor, enum cgm_trouble trouble,
+                                const char *why);
 
 /* One line on stderr, which the broker's log takes over. level as syslog's: 3 error to 7 debug. */
 void cgm_executor_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));

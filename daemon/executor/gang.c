@@ -540,14 +540,15 @@ static void watch(struct cgm_gang *gang, uint64_t now_ns)
 {
     uint64_t limit_ns = gang->comm->poller->executor->limits.job_timeout_ns;
     int running = CGM_OK;
+    char why[96];
     if (limit_ns == 0 || now_ns - gang->launch_ns < limit_ns)
         return;
     atomic_compare_exchange_strong(&gang->flight->run.status, &running, CGM_WATCHDOG);
     if (now_ns - gang->launch_ns < limit_ns + WATCHDOG_GRACE_NS)
         return;
-    cgm_executor_log(3, "comm %llu: job %llu does not end after its abort: the executor ends",
-                     (ull)gang->comm->id, (ull)gang->number);
-    abort();
+    snprintf(why, sizeof(why), "job %llu of comm %llu does not end after its abort",
+             (ull)gang->number, (ull)gang->comm->id);
+    cgm_executor_end(gang->comm->poller->executor, CGM_TROUBLE_STUCK, why);
 }
 
 static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)

@@ -6,6 +6,8 @@
  *   drop.<Message>       leaves the message unanswered, as long as the file is there
  *   error.<Message>      answers with the status in the file
  *   refuse.<Message>     answers with NOT_SUPPORTED and the file's text, and ends; once
+ *   lose.<Message>       says that its device is lost, and ends; once
+ *   stuck.<Message>      says that a job does not end, and waits; once
  *   garbage.<Message>    answers with bytes that are no packet, once
  *   backend              says what it calls itself
  * A submitted RUN marks its `out` buffer as being written, and its number as submitted, in the
@@ -264,6 +266,15 @@ static void refuse(const struct cgm_packet *packet, const char *name)
     _exit(1);
 }
 
+static void tell_trouble(enum cgm_trouble trouble)
+{
+    Cgm__ExecutorTrouble event = CGM__EXECUTOR_TROUBLE__INIT;
+    event.trouble = trouble;
+    event.detail = (char *)(uintptr_t) "device 0: the test wants it";
+    if (cgm_packet_send(LINK, CGM_MSG_EXECUTOR_TROUBLE, 0, &event.base, NULL, 0) != CGM_OK)
+        exit(8);
+}
+
 /* True when a fault took the place of the answer. */
 static bool misbehave(const struct cgm_packet *packet, const char *name)
 {
@@ -271,6 +282,15 @@ static bool misbehave(const struct cgm_packet *packet, const char *name)
     refuse(packet, name);
     if (fault("die", name, true, NULL))
         _exit(5);
+    if (fault("lose", name, true, NULL)) {
+        tell_trouble(CGM_TROUBLE_DEVICE_LOST);
+        _exit(5);
+    }
+    if (fault("stuck", name, true, NULL)) {
+        tell_trouble(CGM_TROUBLE_STUCK);
+        for (;;)
+            pause();
+    }
     if (fault("drop", name, false, NULL))
         return true;
     if (fault("garbage", name, true, NULL))

@@ -156,6 +156,16 @@ static void folder_use(struct daemon *daemon)
     setenv("CUDA_MPS_PIPE_DIRECTORY", path, 1);
 }
 
+/* One whose name says that it is for CUDA. */
+static void cuda_setting(const struct daemon *daemon, char *ret_setting, size_t size)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/commgemm-executor-cuda", daemon->folder);
+    assert_int_equal(symlink(CGM_BIN_DIR "/fake_executor", path), 0);
+    write_file(daemon->folder, "backend", "cuda", 0644);
+    snprintf(ret_setting, size, "executor=%s", path);
+}
+
 /* ---- what is said about it --------------------------------------------------------------------
  */
 
@@ -235,15 +245,12 @@ static void test_single_user_of_another_uid(void **state)
     struct daemon daemon;
     struct client client;
     struct service service;
-    char path[128], setting[160];
+    char path[128], setting[192];
     (void)state;
     if (getuid() != 0)
         skip();
     folder_use(&daemon);
-    snprintf(path, sizeof(path), "%s/commgemm-executor-cuda", daemon.folder);
-    assert_int_equal(symlink(CGM_BIN_DIR "/fake_executor", path), 0);
-    snprintf(setting, sizeof(setting), "executor=%s", path);
-    write_file(daemon.folder, "backend", "cuda", 0644);
+    cuda_setting(&daemon, setting, sizeof(setting));
     service_start(&service, &daemon, ANOTHER_UID, NULL);
     daemon_start(&daemon, setting, NULL);
     client_open(&client, &daemon);
@@ -263,6 +270,114 @@ static void test_single_user_of_another_uid(void **state)
     setup.entries = 4;
     client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_PERMISSION,
                  "serves uid 65534 alone");
+    client_close(&client);
+    service_stop(&service);
+    daemon_stop(&daemon);
+}
+
+/* ---- an executor that loses its GPU, and one that cannot end ----------------------------------
+ */
+
+/* Makes the executor meet the fault with a session that has a ring. */
+static void make_trouble(const struct daemon *daemon, struct client *client, const char *fault,
+                         int status)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    setup.entries = 4;
+    message_free(client_call(client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING));
+    fake_fault(daemon, fault, "BufferAlloc", "");
+    create.bytes = 1;
+    client_send(client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0);
+    struct message *event = client_event(client, CGM_MSG_EXECUTOR_LOST);
+    const Cgm__ExecutorLost *lost = (const Cgm__ExecutorLost *)event->body;
+    assert_int_equal(lost->status, status);
+    assert_non_null(strstr(lost->detail, "the test wants it"));
+    message_free(event);
+}
+
+static void await_text(struct client *client, const char *words)
+{
+    char value[2048];
+    for (int i = 0; i < WAIT_S * 100; i++, usleep(10000)) {
+        query_value(client, CGM_QUERY_DOCTOR, "check", "\"executor\"", "text", value,
+                    sizeof(value));
+        if (strstr(value, words))
+            return;
+    }
+    fail_msg("%s lacks: %s", value, words);
+}
+
+static void test_gpu_lost_under_mps_names_who_is_attached(void **state)
+{
+    struct daemon daemon;
+    struct client client, asker;
+    struct service service;
+    char executor[192], control[160], words[128];
+    (void)state;
+    folder_use(&daemon);
+    program_install(&daemon, control, sizeof(control));
+    cuda_setting(&daemon, executor, sizeof(executor));
+    service_start(&service, &daemon, getuid(), "-M");
+    daemon_start(&daemon, executor, control, NULL);
+    client_open(&client, &daemon);
+    client_open(&asker, &daemon);
+    make_trouble(&daemon, &client, "lose", CGM_GPU_LOST);
+    snprintf(words, sizeof(words), "until these have ended: %d (", (int)getpid());
+    await_text(&asker, words);
+    write_file(daemon.folder, "answer.get_client_list", "", 0644);
+    wait_for_executor(&asker);
+    client_close(&asker);
+    client_close(&client);
+    service_stop(&service);
+    daemon_stop(&daemon);
+}
+
+static void test_gpu_lost_without_mps_is_the_executors_own(void **state)
+{
+    struct daemon daemon;
+    struct client client, asker;
+    char executor[192];
+    (void)state;
+    folder_use(&daemon);
+    cuda_setting(&daemon, executor, sizeof(executor));
+    daemon_start(&daemon, executor, NULL);
+    client_open(&client, &daemon);
+    client_open(&asker, &daemon);
+    make_trouble(&daemon, &client, "lose", CGM_EXECUTOR_LOST);
+    wait_for_executor(&asker);
+    client_close(&asker);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+/* MPS ends it before it is killed, so that its running kernels harm nobody. */
+static void test_a_stuck_executor_is_ended_by_mps(void **state)
+{
+    struct daemon daemon;
+    struct client client, asker;
+    struct service service;
+    char executor[192], control[160], pid[32], path[160], commands[512] = "";
+    (void)state;
+    folder_use(&daemon);
+    program_install(&daemon, control, sizeof(control));
+    cuda_setting(&daemon, executor, sizeof(executor));
+    service_start(&service, &daemon, getuid(), "-M");
+    daemon_start(&daemon, executor, control, NULL);
+    client_open(&client, &daemon);
+    client_open(&asker, &daemon);
+    snprintf(pid, sizeof(pid), "%ju\n", (uintmax_t)status_number(&asker, "executor_pid"));
+    write_file(daemon.folder, "answer.get_client_list", pid, 0644);
+    make_trouble(&daemon, &client, "stuck", CGM_EXECUTOR_LOST);
+    wait_for_executor(&asker);
+    snprintf(path, sizeof(path), "%s/commands", daemon.folder);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    commands[fread(commands, 1, sizeof(commands) - 1, file)] = '\0';
+    fclose(file);
+    snprintf(path, sizeof(path), "terminate_client " SERVER " %s", pid);
+    assert_non_null(strstr(commands, path));
+    client_close(&asker);
     client_close(&client);
     service_stop(&service);
     daemon_stop(&daemon);
@@ -431,6 +546,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_the_cpu_backend_is_not_concerned),
         cmocka_unit_test(test_single_user_of_our_uid),
         cmocka_unit_test(test_single_user_of_another_uid),
+        cmocka_unit_test(test_gpu_lost_under_mps_names_who_is_attached),
+        cmocka_unit_test(test_gpu_lost_without_mps_is_the_executors_own),
+        cmocka_unit_test(test_a_stuck_executor_is_ended_by_mps),
         cmocka_unit_test(test_kill_without_mps),
         cmocka_unit_test(test_kill_under_mps),
         cmocka_unit_test(test_kill_when_mps_fails),

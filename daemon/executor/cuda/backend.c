@@ -53,7 +53,7 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
                         size_t detail_bytes, struct cgm_backend **ret_backend)
 {
     uint32_t count = 0;
-    cgm_cuda_log_limit(options->log_level);
+    cgm_cuda_reports_init(options);
     int status = cgm_devices_find(options, ret_detail, detail_bytes, &count);
     if (status == CGM_OK)
         status = cgm_blas_load(ret_detail, detail_bytes);

@@ -1,7 +1,6 @@
 #include "daemon/executor/cuda/driver.h"
 
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,19 +37,24 @@ int cgm_driver_load(char *ret_detail, size_t detail_bytes)
     return status;
 }
 
-static _Atomic int log_limit;
+static struct {
+    int log_limit;
+    void (*end)(void *context, bool stuck, const char *why);
+    void *end_context;
+} reports; /* written before there is a second thread */
 
-void cgm_cuda_log_limit(int level)
+void cgm_cuda_reports_init(const struct cgm_backend_options *options)
 {
-    atomic_store(&log_limit, level);
+    reports.log_limit = options->log_level;
+    reports.end = options->end;
+    reports.end_context = options->end_context;
 }
 
 void cgm_cuda_log(int level, const char *format, ...)
 {
     char begin[32], line[512];
     va_list arguments;
-    int limit = atomic_load(&log_limit);
-    if (limit > 0 && level > limit)
+    if (reports.log_limit > 0 && level > reports.log_limit)
         return;
     va_start(arguments, format);
     vsnprintf(line, sizeof(line), format, arguments);
@@ -107,14 +111,23 @@ static const struct {
     {cudaErrorPeerAccessAlreadyEnabled, CGM_OK},
 };
 
+void cgm_cuda_end(bool stuck, const char *why)
+{
+    if (reports.end)
+        reports.end(reports.end_context, stuck, why);
+    cgm_cuda_log(3, "%s: the executor ends", why);
+    abort();
+}
+
 static void end_if_fatal(cudaError_t error, const char *operation, unsigned device)
 {
+    char why[384];
     for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
         if (fatal[i] != error)
             continue;
-        cgm_cuda_log(3, "device %u: %s: %s (%s): the executor ends", device, operation,
-                     cudaGetErrorName(error), cudaGetErrorString(error));
-        abort();
+        snprintf(why, sizeof(why), "device %u: %s: %s (%s)", device, operation,
+                 cudaGetErrorName(error), cudaGetErrorString(error));
+        cgm_cuda_end(false, why);
     }
 }
 

@@ -8,6 +8,8 @@
 #include <cuda_runtime_api.h>
 #include <stddef.h>
 
+#include "daemon/executor/backend.h"
+
 /* X(name, version of its interface) */
 #define CGM_DRIVER_FUNCTIONS(X)                                                                    \
     X(DeviceGetAttribute, 2000)                                                                    \
@@ -46,9 +48,14 @@ int cgm_driver_check(CUresult result, const char *operation, unsigned device);
 /* As cgm_cuda_check, without a line for an error that is survived: one that input can cause. */
 int cgm_cuda_try(cudaError_t error, const char *operation, unsigned device);
 
+/* Where a fatal error goes, and which lines are left out. First of all. */
+void cgm_cuda_reports_init(const struct cgm_backend_options *options);
+
+/* Ends the process as cgm_backend_options.end says. */
+_Noreturn void cgm_cuda_end(bool stuck, const char *why);
+
 /* One line on stderr, which the broker's log takes over. level as syslog's: lines above the limit
  * are left out, 0 for none. */
-void cgm_cuda_log_limit(int level);
 void cgm_cuda_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

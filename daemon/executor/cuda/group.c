@@ -299,24 +299,18 @@ static void *abort_member(void *argument)
     return NULL;
 }
 
-static void end_process(const char *why)
-{
-    cgm_cuda_log(3, "%s: the executor ends", why);
-    abort();
-}
-
 static void *abort_group(void *argument)
 {
     struct cgm_group *group = argument;
     struct timespec deadline;
     for (uint32_t r = 0; r < group->size; r++)
         if (pthread_create(&group->members[r].aborter, NULL, abort_member, &group->members[r]) != 0)
-            end_process("no thread for the abort of a collective");
+            cgm_cuda_end(true, "no thread for the abort of a collective");
     clock_gettime(CLOCK_REALTIME, &deadline);
     deadline.tv_sec += ABORT_S;
     for (uint32_t r = 0; r < group->size; r++)
         if (pthread_timedjoin_np(group->members[r].aborter, NULL, &deadline) != 0)
-            end_process("the abort of a collective does not end");
+            cgm_cuda_end(true, "the abort of a collective does not end");
     return NULL;
 }
 
@@ -333,7 +327,7 @@ static void release(struct cgm_group *group, const struct cgm_run *run)
                  group->size);
     atomic_store(&group->aborted, true);
     if (pthread_create(&group->aborter, NULL, abort_group, group) != 0)
-        end_process("no thread for the abort of a collective");
+        cgm_cuda_end(true, "no thread for the abort of a collective");
 }
 
 void cgm_groups_release(struct cgm_backend *backend, const struct cgm_run *run)
@@ -353,7 +347,7 @@ void cgm_groups_check(struct cgm_backend *backend)
             cgm_nccl.CommGetAsyncError(group->members[r].comm, &error);
             if (error != ncclSuccess && error != ncclInProgress) {
                 check(error, "NCCL while jobs were running", group->members[r].device);
-                end_process("a communicator is broken");
+                cgm_cuda_end(true, "a communicator is broken");
             }
         }
     pthread_mutex_unlock(&backend->lock);
