@@ -35,6 +35,20 @@ struct cgm_kernel_gemm {
     bool transa, transb, accumulate;
 };
 
+/* out in place: GELU, or with `backward` multiplied by GELU's derivative at input. Of GELU input is
+ * where out's former elements go, or absent. Both have one shape. */
+struct cgm_kernel_activation {
+    struct cgm_kernel_matrix out, input;
+    bool backward;
+};
+
+/* dst, one row: the sums of src's columns, or with `across` of its rows, in an order that the shape
+ * alone decides. */
+struct cgm_kernel_sum {
+    struct cgm_kernel_matrix dst, src;
+    bool across;
+};
+
 /* Each counter becomes its value unless it is above that already. */
 struct cgm_kernel_raises {
     uint64_t *counter[CGM_KERNEL_RAISES_MAX];
@@ -49,6 +63,9 @@ cudaError_t cgm_kernel_copy_launch(const struct cgm_kernel_matrix *dst,
                                    cudaStream_t stream);
 cudaError_t cgm_kernel_reduce_launch(const struct cgm_kernel_reduce *reduce, cudaStream_t stream);
 cudaError_t cgm_kernel_gemm_launch(const struct cgm_kernel_gemm *gemm, cudaStream_t stream);
+cudaError_t cgm_kernel_activate_launch(const struct cgm_kernel_activation *activation,
+                                       cudaStream_t stream);
+cudaError_t cgm_kernel_sum_launch(const struct cgm_kernel_sum *sum, cudaStream_t stream);
 /* Every element NaN. */
 cudaError_t cgm_kernel_poison_launch(const struct cgm_kernel_matrix *matrix, cudaStream_t stream);
 /* Numbers that look random, for the times of products: zeros would be faster. */

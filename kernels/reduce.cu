@@ -1,43 +1,17 @@
 // Sums of matrices. The wide kernel handles eight neighbouring elements at a time with 16-byte
 // accesses; the plain one takes any types, strides and alignment.
-#include "kernels/device_numbers.cuh"
+#include "kernels/device_vectors.cuh"
 
 namespace
 {
 
 constexpr unsigned threads = 256;
-constexpr unsigned wide = 8;      // elements
 constexpr unsigned in_flight = 4; // sources that are read before the first is added
 
-struct vector {
-    float value[wide];
-};
-
-template <typename T> __device__ vector load_wide(const void *data, uint64_t index)
-{
-    const T *at = static_cast<const T *>(data) + index;
-    alignas(16) T elements[wide];
-#pragma unroll
-    for (unsigned part = 0; part < sizeof(elements) / sizeof(uint4); part++)
-        reinterpret_cast<uint4 *>(elements)[part] = reinterpret_cast<const uint4 *>(at)[part];
-    vector result;
-#pragma unroll
-    for (unsigned i = 0; i < wide; i++)
-        result.value[i] = cgm::to_float(elements[i]);
-    return result;
-}
-
-template <typename T> __device__ void store_wide(void *data, uint64_t index, const vector &values)
-{
-    T *at = static_cast<T *>(data) + index;
-    alignas(16) T elements[wide];
-#pragma unroll
-    for (unsigned i = 0; i < wide; i++)
-        elements[i] = cgm::from_float<T>(values.value[i]);
-#pragma unroll
-    for (unsigned part = 0; part < sizeof(elements) / sizeof(uint4); part++)
-        reinterpret_cast<uint4 *>(at)[part] = reinterpret_cast<const uint4 *>(elements)[part];
-}
+using cgm::load_wide;
+using cgm::store_wide;
+using cgm::vector;
+using cgm::wide;
 
 __device__ void add(vector &sum, const vector &value)
 {
@@ -105,12 +79,7 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-bool is_wide(const cgm_kernel_matrix &matrix, int format)
-{
-    const uint64_t bytes = format == CGM_FORMAT_FP32 ? 4 : 2;
-    return matrix.format == format && reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 &&
-           matrix.cols % wide == 0 && (matrix.rows == 1 || matrix.stride * bytes % 16 == 0);
-}
+using cgm::is_wide;
 
 bool all_wide(const cgm_kernel_reduce &reduce)
 {

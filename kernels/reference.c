@@ -28,6 +28,7 @@ void cgm_reference_fini(struct cgm_reference *reference)
     free(reference->value);
     free(reference->magnitude);
     free(reference->partials);
+    free(reference->factors);
     *reference = (struct cgm_reference){0};
 }
 
@@ -131,8 +132,60 @@ void cgm_reference_add_bias(struct cgm_reference *reference, const float *bias)
     reference->terms++;
 }
 
-static double element_bound(const struct cgm_reference *reference, uint64_t at,
-                            const struct cgm_format_info *info)
+/* ---- activations ---- */
+
+#define SQRT_2_PI 0.79788456080286535588
+#define GELU_CUBE 0.044715
+/* Of GELU between any two numbers; its derivative's largest value. */
+#define GELU_SLOPE 1.13
+/* How far GELU's derivative may be off when it is taken in fp32. */
+#define DERIVATIVE_ERROR 0x1p-21
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(SQRT_2_PI * (x + GELU_CUBE * x * x * x)));
+}
+
+static double gelu_derivative(double x)
+{
+    double t = tanh(SQRT_2_PI * (x + GELU_CUBE * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * SQRT_2_PI * (1 + 3 * GELU_CUBE * x * x);
+}
+
+void cgm_reference_gelu(struct cgm_reference *reference)
+{
+    reference->activation = CGM_REFERENCE_GELU;
+}
+
+int cgm_reference_dgelu(struct cgm_reference *reference, const float *input, uint64_t stride)
+{
+    reference->factors = malloc(reference->rows * reference->cols * sizeof(double));
+    if (!reference->factors)
+        return -1;
+    for (uint64_t row = 0; row < reference->rows; row++)
+        for (uint64_t col = 0; col < reference->cols; col++)
+            reference->factors[row * reference->cols + col] =
+                gelu_derivative((double)input[row * stride + col]);
+    reference->activation = CGM_REFERENCE_DGELU;
+    return 0;
+}
+
+static double element_value(const struct cgm_reference *reference, uint64_t at)
+{
+    switch (reference->activation) {
+    case CGM_REFERENCE_GELU:
+        return gelu(reference->value[at]);
+    case CGM_REFERENCE_DGELU:
+        return reference->value[at] * reference->factors[at];
+    default:
+        return reference->value[at];
+    }
+}
+
+/* ---- bounds ---- */
+
+static double linear_bound(const struct cgm_reference *reference, uint64_t at,
+                           const struct cgm_format_info *info)
 {
     double bound = info->unit * fabs(reference->value[at]) + info->smallest_normal;
     bound += ((double)reference->terms * FP32_UNIT + 2 * reference->input_rounding) *
@@ -140,6 +193,39 @@ static double element_bound(const struct cgm_reference *reference, uint64_t at,
     if (reference->partials)
         bound += info->unit * reference->partial_rounding * reference->partials[at];
     return bound;
+}
+
+static double element_bound(const struct cgm_reference *reference, uint64_t at,
+                            const struct cgm_format_info *info)
+{
+    double bound = linear_bound(reference, at, info);
+    if (reference->activation == CGM_REFERENCE_LINEAR)
+        return bound;
+    double slope = GELU_SLOPE, own = info->unit * fabs(element_value(reference, at));
+    if (reference->activation == CGM_REFERENCE_DGELU) {
+        slope = fabs(reference->factors[at]);
+        own += DERIVATIVE_ERROR * fabs(reference->value[at]);
+    }
+    return slope * bound + own + info->smallest_normal;
+}
+
+/* What the summands may be off goes into the sum's partials, which are rounded once: u Q is it. */
+int cgm_reference_init_sum(struct cgm_reference *reference, const struct cgm_reference *of,
+                           const struct cgm_reference_window *window, int format)
+{
+    const struct cgm_format_info *info = cgm_format_info(format);
+    if (cgm_reference_init(reference, 1, window->cols, true))
+        return -1;
+    for (uint64_t row = window->row; row < window->row + window->rows; row++)
+        for (uint64_t col = 0; col < window->cols; col++) {
+            uint64_t at = row * of->cols + window->col + col;
+            double value = element_value(of, at), bound = element_bound(of, at, info);
+            reference->value[col] += value;
+            reference->magnitude[col] += fabs(value) + bound;
+            reference->partials[col] += bound / info->unit;
+        }
+    reference->terms = window->rows;
+    return 0;
 }
 
 static double element_ratio(double found, double expected, double bound,
@@ -157,7 +243,7 @@ static void check_element(const struct cgm_reference *reference, uint64_t row, u
                           struct cgm_verdict *verdict)
 {
     uint64_t at = row * reference->cols + col;
-    double expected = reference->value[at];
+    double expected = element_value(reference, at);
     double bound = element_bound(reference, at, info);
     double ratio = element_ratio(found, expected, bound, info);
     verdict->no_number += isnan(found) ? 1 : 0;
@@ -185,6 +271,11 @@ void cgm_reference_check(const struct cgm_reference *reference,
                               info, verdict);
         }
     }
+}
+
+double cgm_reference_value(const struct cgm_reference *reference, uint64_t row, uint64_t col)
+{
+    return element_value(reference, row * reference->cols + col);
 }
 
 double cgm_reference_bound(const struct cgm_reference *reference, uint64_t row, uint64_t col,

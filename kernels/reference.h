@@ -9,6 +9,10 @@
  * With inputs that are rounded on the way (TF32), 2 e G more, e their unit.
  * u, tiny: the output format's unit and smallest normal number
  *
+ * Behind an activation the bound is that of what it is applied to, rounded to the output format,
+ * times the steepest slope between the two, plus u |R'|, R' the activation of R. Derivatives are
+ * taken in fp32: 2^-21 |R| more.
+ *
  * Inputs are fp32 arrays that hold numbers of the job's format (cgm_format_round): R and G are
  * about the rounded inputs. Row-major; strides count elements. */
 #ifndef CGM_REFERENCE_H
@@ -18,6 +22,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum cgm_reference_activation {
+    CGM_REFERENCE_LINEAR,
+    CGM_REFERENCE_GELU,  /* R' = gelu(R), tanh form */
+    CGM_REFERENCE_DGELU, /* R' = R gelu'(x) */
+};
+
 struct cgm_reference {
     uint64_t rows, cols;
     double *value;           /* R */
@@ -26,6 +36,8 @@ struct cgm_reference {
     uint64_t terms;          /* K */
     double partial_rounding; /* r; 1 when a partial product is rounded once */
     double input_rounding;   /* e; 0 when inputs are taken as they are */
+    enum cgm_reference_activation activation;
+    double *factors; /* DGELU: GELU's derivative for each element; else NULL */
 };
 
 /* op(a) * op(b): a is stored rows x depth, or depth x rows with transa; b is stored depth x cols,
@@ -69,12 +81,26 @@ void cgm_reference_add_matrix(struct cgm_reference *reference, const float *valu
 /* Adds one row to every row. */
 void cgm_reference_add_bias(struct cgm_reference *reference, const float *bias);
 
+/* What is checked from now on is the GELU of R, or R times GELU's derivative at `input`, a matrix
+ * of the result's shape. The latter returns 0, or -1 when memory is short. */
+void cgm_reference_gelu(struct cgm_reference *reference);
+int cgm_reference_dgelu(struct cgm_reference *reference, const float *input, uint64_t stride);
+
+/* One row: the sums over rows row ... row + rows - 1 of columns col ... col + cols - 1 of a result
+ * that was rounded to `format`. Returns 0, or -1 when memory is short. */
+struct cgm_reference_window {
+    uint64_t row, col, rows, cols;
+};
+int cgm_reference_init_sum(struct cgm_reference *reference, const struct cgm_reference *of,
+                           const struct cgm_reference_window *window, int format);
+
 /* Checks a part and adds what it finds to *verdict, which begins as {0}. An infinity is right where
  * the bound reaches beyond the format's largest number. */
 void cgm_reference_check(const struct cgm_reference *reference,
                          const struct cgm_reference_found *found, struct cgm_verdict *verdict);
 
-/* How far one element of this format may be from R. */
+/* What an element must be near to, and how far from it one of this format may be. */
+double cgm_reference_value(const struct cgm_reference *reference, uint64_t row, uint64_t col);
 double cgm_reference_bound(const struct cgm_reference *reference, uint64_t row, uint64_t col,
                            int format);
 

@@ -69,7 +69,8 @@
     X(2, REDUCE, "reduce")                                                                         \
     X(3, COLLECTIVE, "collective")                                                                 \
     X(4, WAIT, "wait")                                                                             \
-    X(5, FILL, "fill")
+    X(5, FILL, "fill")                                                                             \
+    X(6, EPILOGUE, "epilogue")
 
 #define CGM_TYPE_ENUM(PREFIX, number, SYMBOL) PREFIX##SYMBOL = (number),
 enum cgm_dtype {

@@ -35,6 +35,7 @@ static enum look look_of(int kind)
         [CGM_PHASE_COLLECTIVE] = LOOK_COMMUNICATION,
         [CGM_PHASE_WAIT] = LOOK_WAIT,
         [CGM_PHASE_FILL] = LOOK_COMMUNICATION,
+        [CGM_PHASE_EPILOGUE] = LOOK_GEMM,
     };
     bool known = kind >= 0 && (size_t)kind < sizeof(table) / sizeof(table[0]);
     return known ? table[kind] : LOOK_WAIT;

@@ -150,7 +150,8 @@ enum commgemm_phase_kind {
     COMMGEMM_PHASE_REDUCE = 2,
     COMMGEMM_PHASE_COLLECTIVE = 3,
     COMMGEMM_PHASE_WAIT = 4,
-    COMMGEMM_PHASE_FILL = 5
+    COMMGEMM_PHASE_FILL = 5,
+    COMMGEMM_PHASE_EPILOGUE = 6
 };
 
 /* Spellings as in the command line tools ("bf16", "ag_gemm", "ring_exchange", ...). The first five
@@ -320,6 +321,20 @@ int commgemm_import_release(commgemm_client *client, uint64_t id);
 /* ---- plans ------------------------------------------------------------------------------------
  */
 
+/* What is done besides the product P: of gemm_rs and gemm_ar the sum over all ranks, so that each of
+ * these is applied once, after the reduction. Their operands have out's type; out is what this rank
+ * gets of it. GELU is the tanh form; everything is computed in fp32 and rounded where it is stored.
+ *   BIAS                out = P + bias                 bias: one row of out
+ *   GELU                out = gelu(P)                  pre_gelu_out, if given: P, shaped like out
+ *   BIAS | GELU         out = gelu(P + bias)           pre_gelu_out, if given: P + bias
+ *   GRAD | GELU         out = P gelu'(gelu_input)      gelu_input: shaped like out
+ *   GRAD | GELU | BIAS  the same                       bias_grad: the sum of out's rows, one row;
+ *                                                      of gemm_rs the sum of this rank's rows
+ *   GRAD | BIAS         out = P                        bias_grad: the sums of op(lhs) over k, m of
+ *                                                      them; gemm alone
+ *   ACCUMULATE          out += what it would be else; not with GELU, not of gemm_ar
+ * As TransformerEngine has them (GELU_AUX_BIAS, DGELU, DGELU_BGRAD, BGRADB). GRAD alone is refused.
+ * Sums of rows run in an order that depends on the shape alone. */
 enum commgemm_epilogue {
     COMMGEMM_EPILOGUE_BIAS = 1,
     COMMGEMM_EPILOGUE_GELU = 2,
@@ -444,6 +459,7 @@ struct commgemm_job {
     uint64_t plan;
     uint32_t rank;
     uint64_t rows; /* active rows of the whole product; 0: the plan's m */
+    /* Shapes: enum commgemm_op and enum commgemm_epilogue. What a plan does not take is absent. */
     struct commgemm_operand lhs, rhs, bias, gelu_input, aux_in;
     struct commgemm_operand out, bias_grad, pre_gelu_out, aux_out;
     struct commgemm_operand lhs_scale, rhs_scale, out_scale;

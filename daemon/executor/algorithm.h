@@ -48,9 +48,10 @@ struct cgm_algorithm {
     uint64_t (*scratch_bytes)(const struct cgm_spec *spec); /* on each rank; NULL: none */
     uint32_t (*flags)(const struct cgm_spec *spec);         /* on each rank; NULL: none */
 
-    /* Enqueues rank's part, called once for every rank on the thread of the rank's device. When it
-     * returns, everything that writes rank's outputs or reads rank's operands, on any queue of any
-     * rank, is ordered before what is enqueued next on ranks[rank].compute. */
+    /* Enqueues rank's part of the linear operation: everything but GELU and gradients, which
+     * cgm_launch_enqueue puts behind it. Called once for every rank on the thread of the rank's
+     * device. When it returns, everything that writes rank's outputs or reads rank's operands, on
+     * any queue of any rank, is ordered before what is enqueued next on ranks[rank].compute. */
     int (*enqueue)(const struct cgm_launch *launch, uint32_t rank);
 };
 
@@ -66,6 +67,11 @@ int cgm_algorithm_choose(const struct cgm_spec *spec, char *ret_reason, size_t r
 
 /* NULL when there is none with this number. */
 const struct cgm_algorithm *cgm_algorithm_find(int number);
+
+/* Enqueues rank's part of a launch: the algorithm's, and behind it on the compute queue what the
+ * spec's epilogue does to a finished out: GELU, its derivative, bias gradients. */
+int cgm_launch_enqueue(const struct cgm_algorithm *algorithm, const struct cgm_launch *launch,
+                       uint32_t rank);
 
 /* copy_in, which belongs to every plan: lhs, in the shape of cgm_operation_chunk, into chunk
  * `chunk` of rank's user buffer (UINT32_MAX: all of it). Enqueued on the compute queue. */

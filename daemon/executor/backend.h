@@ -128,6 +128,24 @@ struct cgm_reduce {
     bool accumulate;
 };
 
+/* out in place, element by element: GELU in its tanh form (kernels/gelu.h), or multiplied by GELU's
+ * derivative; computed in fp32, rounded once. `input` has out's shape: of GELU what it was applied
+ * to, written where it is present; of its derivative what that is taken at. */
+enum cgm_activation_kind { CGM_ACTIVATION_GELU, CGM_ACTIVATION_DGELU };
+struct cgm_activation {
+    struct cgm_label label;
+    enum cgm_activation_kind kind;
+    struct cgm_view out, input;
+};
+
+/* dst, one row: element j is the sum of column j of src, or with `across` of its row j. In fp32, in
+ * an order that the shape alone decides, rounded once. */
+struct cgm_sum {
+    struct cgm_label label;
+    struct cgm_view dst, src;
+    bool across;
+};
+
 /* What a device library does at once over all ranks of a group. It adds in the views' own type and
  * rounds at every step. */
 enum cgm_collective_kind {
@@ -219,6 +237,8 @@ struct cgm_backend_ops {
     int (*gemm)(struct cgm_queue *queue, const struct cgm_gemm *gemm);
     int (*flagged_gemm)(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
     int (*reduce)(struct cgm_queue *queue, const struct cgm_reduce *reduce);
+    int (*activate)(struct cgm_queue *queue, const struct cgm_activation *activation);
+    int (*sum)(struct cgm_queue *queue, const struct cgm_sum *sum);
     /* Every element NaN; the outputs of a failed job. Runs whatever run->status says. */
     int (*poison)(struct cgm_queue *queue, const struct cgm_view *view);
     int (*signal)(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value);

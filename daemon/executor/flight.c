@@ -70,7 +70,7 @@ static int flight_enqueue(struct cgm_flight *flight, uint32_t rank)
 {
     switch (flight->kind) {
     case CGM_FLIGHT_RUN:
-        return flight->plan->algorithm->enqueue(&flight->launch, rank);
+        return cgm_launch_enqueue(flight->plan->algorithm, &flight->launch, rank);
     case CGM_FLIGHT_COPY_IN:
         return cgm_copy_in_enqueue(&flight->launch, rank, flight->chunk);
     case CGM_FLIGHT_POISON:

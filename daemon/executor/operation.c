@@ -5,14 +5,15 @@
 #include "daemon/executor/algorithm.h"
 #include "proto/status.h"
 
-#define LINEAR (CGM_EPILOGUE_BIAS | CGM_EPILOGUE_ACCUMULATE)
+/* Of every product; some add accumulation. */
+#define PRODUCT (CGM_EPILOGUE_BIAS | CGM_EPILOGUE_GELU | CGM_EPILOGUE_GRAD)
 
 static const struct cgm_operation_row rows_of_table[] = {
     {
         .op = CGM_OP_GEMM,
         .comm_type = CGM_COMM_TYPE_NONE,
         .product = true,
-        .epilogues = LINEAR,
+        .epilogues = PRODUCT | CGM_EPILOGUE_ACCUMULATE,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K},
                     [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N},
                     [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
@@ -24,7 +25,7 @@ static const struct cgm_operation_row rows_of_table[] = {
         .comm_type = CGM_COMM_TYPE_AG,
         .product = true,
         .uses_buffer = true,
-        .epilogues = LINEAR,
+        .epilogues = PRODUCT | CGM_EPILOGUE_ACCUMULATE,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M_SHARD, CGM_DIM_K},
                     [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N_SHARD},
                     [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N_SHARD},
@@ -38,7 +39,7 @@ static const struct cgm_operation_row rows_of_table[] = {
         .product = true,
         .partials = true,
         .uses_buffer = true,
-        .epilogues = LINEAR,
+        .epilogues = PRODUCT | CGM_EPILOGUE_ACCUMULATE,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K_SHARD},
                     [CGM_OPERAND_RHS] = {CGM_DIM_K_SHARD, CGM_DIM_N},
                     [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
@@ -51,7 +52,7 @@ static const struct cgm_operation_row rows_of_table[] = {
         .product = true,
         .partials = true,
         .uses_buffer = true,
-        .epilogues = CGM_EPILOGUE_BIAS,
+        .epilogues = PRODUCT,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K_SHARD},
                     [CGM_OPERAND_RHS] = {CGM_DIM_K_SHARD, CGM_DIM_N},
                     [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
@@ -187,18 +188,56 @@ static bool operand_is_transposed(const struct cgm_spec *spec, int operand)
     return spec->transa && (operand == CGM_OPERAND_LHS || operand == CGM_OPERAND_AUX_OUT);
 }
 
+/* Of a bias gradient: a row of out, or of op(lhs) transposed. */
+static struct cgm_shape gradient_shape(const struct cgm_spec *spec, uint64_t rows)
+{
+    const struct cgm_dims *dims = cgm_operation_row(spec->op)->operand;
+    enum cgm_dim of = spec->epilogue & CGM_EPILOGUE_GELU ? dims[CGM_OPERAND_OUT].cols
+                                                         : dims[CGM_OPERAND_LHS].rows;
+    return (struct cgm_shape){1, dim_value(spec, rows, of), spec->out_dtype};
+}
+
+/* Operands that an epilogue brings along: with all of `with` and none of `without`. */
+static const struct {
+    int operand;
+    uint32_t with, without;
+    enum cgm_presence presence;
+} epilogue_rows[] = {
+    {CGM_OPERAND_BIAS, CGM_EPILOGUE_BIAS, CGM_EPILOGUE_GRAD, CGM_REQUIRED},
+    {CGM_OPERAND_BIAS_GRAD, CGM_EPILOGUE_BIAS | CGM_EPILOGUE_GRAD, 0, CGM_REQUIRED},
+    {CGM_OPERAND_PRE_GELU_OUT, CGM_EPILOGUE_GELU, CGM_EPILOGUE_GRAD, CGM_OPTIONAL},
+    {CGM_OPERAND_GELU_INPUT, CGM_EPILOGUE_GELU | CGM_EPILOGUE_GRAD, 0, CGM_REQUIRED},
+};
+
+/* Of an operand that is there whatever the epilogue: CGM_REQUIRED. */
+static enum cgm_presence presence_by_epilogue(uint32_t epilogue, int operand)
+{
+    for (size_t i = 0; i < sizeof(epilogue_rows) / sizeof(epilogue_rows[0]); i++) {
+        if (epilogue_rows[i].operand != operand)
+            continue;
+        bool wanted = (epilogue & epilogue_rows[i].with) == epilogue_rows[i].with &&
+                      !(epilogue & epilogue_rows[i].without);
+        return wanted ? epilogue_rows[i].presence : CGM_ABSENT;
+    }
+    return CGM_REQUIRED;
+}
+
 enum cgm_presence cgm_operation_operand(const struct cgm_spec *spec, uint64_t rows, int operand,
                                         struct cgm_shape *ret_shape)
 {
-    const struct cgm_dims *dims = &cgm_operation_row(spec->op)->operand[operand];
-    bool computed = operand == CGM_OPERAND_OUT || operand == CGM_OPERAND_BIAS;
-    *ret_shape = shape_of(spec, rows, dims, operand_is_transposed(spec, operand),
-                          computed ? spec->out_dtype : spec->dtype);
-    if (dims->rows == CGM_DIM_NONE)
+    const struct cgm_dims *table = cgm_operation_row(spec->op)->operand;
+    bool like_out = operand == CGM_OPERAND_GELU_INPUT || operand == CGM_OPERAND_PRE_GELU_OUT;
+    const struct cgm_dims *dims = &table[like_out ? CGM_OPERAND_OUT : operand];
+    bool computed = like_out || operand == CGM_OPERAND_OUT || operand == CGM_OPERAND_BIAS;
+    *ret_shape = operand == CGM_OPERAND_BIAS_GRAD
+                     ? gradient_shape(spec, rows)
+                     : shape_of(spec, rows, dims, operand_is_transposed(spec, operand),
+                                computed ? spec->out_dtype : spec->dtype);
+    if (operand != CGM_OPERAND_BIAS_GRAD && dims->rows == CGM_DIM_NONE)
         return CGM_ABSENT;
-    if (operand == CGM_OPERAND_BIAS)
-        return spec->epilogue & CGM_EPILOGUE_BIAS ? CGM_REQUIRED : CGM_ABSENT;
-    return operand == CGM_OPERAND_AUX_OUT ? CGM_OPTIONAL : CGM_REQUIRED;
+    if (operand == CGM_OPERAND_AUX_OUT)
+        return CGM_OPTIONAL;
+    return presence_by_epilogue(spec->epilogue, operand);
 }
 
 bool cgm_operation_shards_rows(int op)

@@ -16,6 +16,20 @@ static int skip_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce)
     return CGM_OK;
 }
 
+static int skip_activate(struct cgm_queue *queue, const struct cgm_activation *activation)
+{
+    (void)queue;
+    (void)activation;
+    return CGM_OK;
+}
+
+static int skip_sum(struct cgm_queue *queue, const struct cgm_sum *sum)
+{
+    (void)queue;
+    (void)sum;
+    return CGM_OK;
+}
+
 static int skip_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value)
 {
     (void)queue;
@@ -52,6 +66,8 @@ int cgm_rehearse(const struct cgm_algorithm *algorithm, const struct cgm_launch 
     struct cgm_backend_ops ops = *launch->ops;
     ops.copy = skip_copy;
     ops.reduce = skip_reduce;
+    ops.activate = skip_activate;
+    ops.sum = skip_sum;
     ops.signal = skip_signal;
     ops.wait = skip_wait;
     ops.collective = skip_collective;
@@ -59,5 +75,5 @@ int cgm_rehearse(const struct cgm_algorithm *algorithm, const struct cgm_launch 
     ops.flagged_gemm = launch->ops->prepare_flagged_gemm;
     struct cgm_launch rehearsal = *launch;
     rehearsal.ops = &ops;
-    return algorithm->enqueue(&rehearsal, rank);
+    return cgm_launch_enqueue(algorithm, &rehearsal, rank);
 }

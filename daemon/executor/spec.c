@@ -244,35 +244,59 @@ static int check_buffer_shape(struct check *check)
 /* ---- what the operation does ------------------------------------------------------------------
  */
 
+static const struct {
+    const char *name;
+    uint32_t bit;
+} epilogue_names[] = {{"bias", CGM_EPILOGUE_BIAS},
+                      {"gelu", CGM_EPILOGUE_GELU},
+                      {"grad", CGM_EPILOGUE_GRAD},
+                      {"accumulate", CGM_EPILOGUE_ACCUMULATE}};
+
+/* lhs and its whole k are on every rank: what sums lhs without communication. */
+static bool has_whole_lhs(const struct cgm_operation_row *row)
+{
+    return row->operand[CGM_OPERAND_LHS].rows == CGM_DIM_M &&
+           row->operand[CGM_OPERAND_LHS].cols == CGM_DIM_K;
+}
+
+/* Which of them go together. */
+static int check_epilogue_pairs(struct check *check, uint32_t bits)
+{
+    bool grad = bits & CGM_EPILOGUE_GRAD, gelu = bits & CGM_EPILOGUE_GELU;
+    if (grad && !gelu && !(bits & CGM_EPILOGUE_BIAS))
+        return refuse(
+            check, CGM_INVALID_ARGUMENT,
+            "epilogue grad is set alone; with gelu it is GELU's derivative, with bias the "
+            "bias gradient");
+    if (gelu && bits & CGM_EPILOGUE_ACCUMULATE)
+        return refuse(check, CGM_INVALID_ARGUMENT,
+                      "epilogue gelu does not go with accumulate: out is no sum then");
+    if (grad && !gelu && !has_whole_lhs(check->row))
+        return refuse(check, CGM_INVALID_ARGUMENT,
+                      "epilogue grad with bias and without gelu sums lhs, which %s divides over "
+                      "the ranks; it goes with gemm",
+                      op_name(check));
+    return CGM_OK;
+}
+
 static int check_epilogue(struct check *check)
 {
-    static const struct {
-        const char *name;
-        uint32_t bit;
-    } names[] = {{"bias", CGM_EPILOGUE_BIAS},
-                 {"gelu", CGM_EPILOGUE_GELU},
-                 {"grad", CGM_EPILOGUE_GRAD},
-                 {"accumulate", CGM_EPILOGUE_ACCUMULATE}};
     uint32_t bits = check->request->epilogue;
     if (bits & ~(uint32_t)CGM_EPILOGUE_ALL)
         return refuse(check, CGM_INVALID_ARGUMENT,
                       "epilogue is %u; it is a sum of 1 (bias), 2 (gelu), 4 (grad), 8 (accumulate)",
                       bits);
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (!(bits & names[i].bit & ~check->row->epilogues))
+    for (size_t i = 0; i < sizeof(epilogue_names) / sizeof(epilogue_names[0]); i++) {
+        if (!(bits & epilogue_names[i].bit & ~check->row->epilogues))
             continue;
         char list[128];
-        cgm_operation_list(names[i].bit, list, sizeof list);
-        if (list[0] == '\0')
-            return refuse(check, CGM_NOT_SUPPORTED,
-                          "epilogue %s is not supported; there are bias and accumulate",
-                          names[i].name);
+        cgm_operation_list(epilogue_names[i].bit, list, sizeof list);
         return refuse(check, CGM_INVALID_ARGUMENT,
-                      "epilogue %s does not go with %s; it goes with %s", names[i].name,
+                      "epilogue %s does not go with %s; it goes with %s", epilogue_names[i].name,
                       op_name(check), list);
     }
     check->spec->epilogue = bits;
-    return CGM_OK;
+    return check_epilogue_pairs(check, bits);
 }
 
 static int check_layout(struct check *check)

@@ -188,7 +188,7 @@ static inline void rig_enqueue(struct rig_device *device, struct rig_launch *lau
     const struct cgm_plan_rank *self = &device->rig->ranks[rank];
     ops->set_run(self->compute, &launch->run);
     ops->set_run(self->comm, &launch->run);
-    int status = device->batch->algorithm->enqueue(&launch->launch, rank);
+    int status = cgm_launch_enqueue(device->batch->algorithm, &launch->launch, rank);
     if (status != CGM_OK)
         atomic_store(&launch->run.status, device->status = status);
     ops->signal(self->compute, device->rig->done[rank], launch->launch.epoch);

@@ -86,10 +86,15 @@ static bool rounds_partials(const struct trial *trial)
     return !is_direct(trial) && trial->spec.buffer_dtype == trial->spec.out_dtype;
 }
 
+static bool adds_bias(const struct config *config)
+{
+    return config->bias && !config->grad;
+}
+
 static bool rounds_before_addends(const struct trial *trial)
 {
     return CGM_TEST_ADDENDS_ROUND && is_product(trial) && is_direct(trial) &&
-           (trial->config->bias || trial->config->accumulate);
+           (adds_bias(trial->config) || trial->config->accumulate);
 }
 
 /* Whether a library adds the partial results, in their own type. */
@@ -105,16 +110,17 @@ static bool library_sums(const struct trial *trial, uint32_t index)
 static void allow_library_rounding(const struct trial *trial, const struct job *job,
                                    struct cgm_reference *reference)
 {
-    bool addends = trial->config->bias || trial->config->accumulate;
+    bool addends = adds_bias(trial->config) || trial->config->accumulate;
     reference->partial_rounding = trial->spec.world - 1.0 + addends;
     for (uint32_t r = 0; !is_product(trial) && r < trial->spec.world; r++)
         for (uint64_t i = 0; i < job->rows * trial->spec.n; i++)
             reference->partials[i] += fabs((double)job->lhs.values[r][i]);
 }
 
-/* The whole result of a job; for matrices that each rank has of its own, that of `rank`. */
-static void reference_of(const struct trial *trial, const struct job *job, uint32_t rank,
-                         struct cgm_reference *ret_reference)
+/* The result before GELU or its derivative: all of it; for matrices that each rank has of its own,
+ * that of `rank`. */
+static void linear_reference_of(const struct trial *trial, const struct job *job, uint32_t rank,
+                                struct cgm_reference *ret_reference)
 {
     const struct cgm_spec *spec = &trial->spec;
     uint32_t w = spec->world;
@@ -137,16 +143,80 @@ static void reference_of(const struct trial *trial, const struct job *job, uint3
     uint32_t own = job->out.sharing == OWN ? rank : 0;
     if (trial->config->accumulate)
         cgm_reference_add_matrix(ret_reference, job->out.values[own], spec->n);
-    if (trial->config->bias)
+    if (adds_bias(trial->config))
         cgm_reference_add_bias(ret_reference, job->bias.values[own]);
     if (library)
         allow_library_rounding(trial, job, ret_reference);
-    if (rounds_before_addends(trial) && trial->config->accumulate && trial->config->bias) {
+    if (rounds_before_addends(trial) && trial->config->accumulate && adds_bias(trial->config)) {
         ret_reference->partial_rounding = 2;
         for (uint64_t i = 0; i < job->rows * spec->n; i++)
             ret_reference->partials[i] += fabs((double)job->out.values[own][i]) +
                                           fabs((double)job->bias.values[own][i % spec->n]);
     }
+}
+
+static void reference_of(const struct trial *trial, const struct job *job, uint32_t rank,
+                         struct cgm_reference *ret_reference)
+{
+    uint32_t own = job->out.sharing == OWN ? rank : 0;
+    linear_reference_of(trial, job, rank, ret_reference);
+    if (trial->config->gelu && trial->config->grad)
+        assert_int_equal(
+            cgm_reference_dgelu(ret_reference, job->gelu_input.values[own], trial->spec.n), 0);
+    else if (trial->config->gelu)
+        cgm_reference_gelu(ret_reference);
+}
+
+static void judge_pre_gelu(const struct trial *trial, uint32_t index, uint32_t rank)
+{
+    const struct job *job = &trial->jobs[index];
+    const struct cgm_view *view = &trial->launches[index].operands[rank][CGM_OPERAND_PRE_GELU_OUT];
+    struct part part = matrix_part(&job->out, trial->spec.world, rank);
+    struct cgm_reference_found found = found_of(view, job->after[rank], part.row, part.col);
+    struct cgm_reference reference;
+    struct cgm_verdict verdict = {0};
+    linear_reference_of(trial, job, rank, &reference);
+    cgm_reference_check(&reference, &found, &verdict);
+    judge(trial, &verdict, 1, "pre_gelu_out", index, rank);
+    cgm_reference_fini(&reference);
+}
+
+/* The sums of the whole of lhs over k, one below the other. */
+static void lhs_sums(const struct job *job, uint32_t rank, struct cgm_reference *ret_reference)
+{
+    uint64_t depth = job->lhs.cols;
+    float *ones = must_alloc(depth * sizeof(float));
+    for (uint64_t i = 0; i < depth; i++)
+        ones[i] = 1;
+    struct matrix whole = job->lhs;
+    whole.sharing = job->lhs.sharing == OWN ? OWN : WHOLE;
+    struct part lhs = matrix_part(&whole, 1, rank), unit = {.values = ones, .stride = 1};
+    assert_int_equal(cgm_reference_init(ret_reference, job->rows, 1, false), 0);
+    add_product(ret_reference, &lhs, &unit);
+    free(ones);
+}
+
+static void judge_gradient(const struct trial *trial, uint32_t index, uint32_t rank)
+{
+    const struct job *job = &trial->jobs[index];
+    const struct cgm_view *view = &trial->launches[index].operands[rank][CGM_OPERAND_BIAS_GRAD];
+    struct cgm_reference_found found = found_of(view, job->after[rank], 0, 0);
+    struct cgm_reference reference, sums;
+    struct cgm_verdict verdict = {0};
+    if (trial->config->gelu) {
+        struct part part = matrix_part(&job->out, trial->spec.world, rank);
+        struct cgm_reference_window window = {part.row, part.col, part.rows, part.cols};
+        reference_of(trial, job, rank, &reference);
+        assert_int_equal(cgm_reference_init_sum(&sums, &reference, &window, view->dtype), 0);
+        cgm_reference_fini(&reference);
+    } else {
+        lhs_sums(job, rank, &sums);
+        found.rows = view->cols;
+        found.cols = found.stride = 1;
+    }
+    cgm_reference_check(&sums, &found, &verdict);
+    judge(trial, &verdict, 1, "bias_grad", index, rank);
+    cgm_reference_fini(&sums);
 }
 
 static void judge_aux(const struct trial *trial, uint32_t index, uint32_t rank)
@@ -230,13 +300,34 @@ static void judge_job(const struct trial *trial, uint32_t index)
         if ((trial->spec.op == CGM_OP_RS || trial->spec.op == CGM_OP_AR) &&
             !library_sums(trial, index))
             judge_order(trial, index, rank);
-        if (trial->config->aux)
+        const struct cgm_view *operands = trial->launches[index].operands[rank];
+        if (operands[CGM_OPERAND_AUX_OUT].mem)
             judge_aux(trial, index, rank);
+        if (operands[CGM_OPERAND_PRE_GELU_OUT].mem)
+            judge_pre_gelu(trial, index, rank);
+        if (operands[CGM_OPERAND_BIAS_GRAD].mem)
+            judge_gradient(trial, index, rank);
     }
 }
 
-/* Around what no_overlap found, whose arenas are in job->again. Either may be off by the
- * reference's bound, so they may differ by twice that. */
+/* Adds one element of the job, which no_overlap found to be `serial`, to the verdict. */
+static void compare_element(const struct cgm_reference *reference, uint64_t row, uint64_t col,
+                            const struct cgm_view *out, const float values[2],
+                            struct cgm_verdict *verdict)
+{
+    double found = (double)values[0], serial = (double)values[1];
+    double bound = cgm_reference_bound(reference, row, col, out->dtype);
+    double ratio = found == serial ? 0 : fabs(found - serial) / bound;
+    verdict->no_number += isnan(found) || isnan(serial);
+    if (verdict->checked++ == 0 || !(ratio <= verdict->ratio)) {
+        verdict->ratio = ratio;
+        verdict->row = row, verdict->col = col;
+        verdict->found = found, verdict->expected = serial, verdict->bound = bound;
+    }
+}
+
+/* With what no_overlap found, whose arenas are in job->again. Either may be off by the reference's
+ * bound, so they may differ by twice that. */
 static void judge_against_serial(const struct trial *trial, uint32_t index)
 {
     const struct job *job = &trial->jobs[index];
@@ -245,21 +336,18 @@ static void judge_against_serial(const struct trial *trial, uint32_t index)
         struct cgm_verdict verdict = {0};
         struct part part = matrix_part(&job->out, trial->spec.world, rank);
         const struct cgm_view *out = &trial->launches[index].operands[rank][CGM_OPERAND_OUT];
-        float *line = must_alloc(out->cols * sizeof(float));
+        size_t bytes = cgm_dtype_bytes(out->dtype);
         reference_of(trial, job, rank, &reference);
-        for (uint64_t i = 0; i < out->rows; i++) {
-            cgm_format_load(out->dtype,
-                            job->again[rank] + out->offset_bytes +
-                                i * out->stride * cgm_dtype_bytes(out->dtype),
-                            out->cols, line);
-            for (uint64_t j = 0; j < out->cols; j++)
-                reference.value[(part.row + i) * reference.cols + part.col + j] = line[j];
-        }
-        struct cgm_reference_found found = found_of(out, job->after[rank], part.row, part.col);
-        cgm_reference_check(&reference, &found, &verdict);
+        for (uint64_t i = 0; i < out->rows; i++)
+            for (uint64_t j = 0; j < out->cols; j++) {
+                size_t at = out->offset_bytes + (i * out->stride + j) * bytes;
+                float values[2];
+                cgm_format_load(out->dtype, job->after[rank] + at, 1, &values[0]);
+                cgm_format_load(out->dtype, job->again[rank] + at, 1, &values[1]);
+                compare_element(&reference, part.row + i, part.col + j, out, values, &verdict);
+            }
         judge(trial, &verdict, 2, "out against no_overlap", index, rank);
         cgm_reference_fini(&reference);
-        free(line);
     }
 }
 
@@ -304,20 +392,38 @@ static void try_config(struct rig *rig, const struct config *config)
  */
 
 /* Bits of a configuration's number. */
-enum { TRANSA = 1, TRANSB = 2, BIAS = 4, ACCUMULATE = 8, AUX = 16, AGGREGATE = 32, BITS_END = 64 };
+enum {
+    TRANSA = 1,
+    TRANSB = 2,
+    BIAS = 4,
+    ACCUMULATE = 8,
+    AUX = 16,
+    AGGREGATE = 32,
+    GELU = 64,
+    GRAD = 128,
+    BITS_END = 256
+};
 
 static uint32_t bits_allowed(const struct cgm_algorithm *algorithm, int op)
 {
     uint32_t bits = 0;
     if (layouts[layout_of(op)].rhs != NOTHING)
-        bits |= TRANSA | TRANSB | BIAS;
+        bits |= TRANSA | TRANSB | BIAS | GELU | GRAD | AUX;
     if (op == CGM_OP_GEMM || op == CGM_OP_AG_GEMM || op == CGM_OP_GEMM_RS)
         bits |= ACCUMULATE;
-    if (op == CGM_OP_AG_GEMM)
-        bits |= AUX;
     if (algorithm->number == CGM_ALGO_SPLIT_PIPELINED_AG_P2P)
         bits |= AGGREGATE;
     return bits;
+}
+
+/* Which go together; a configuration without optional outputs comes once. */
+static bool bits_agree(int op, uint32_t bits)
+{
+    if (bits & GELU && bits & ACCUMULATE)
+        return false;
+    if (bits & GRAD && !(bits & GELU) && (!(bits & BIAS) || op != CGM_OP_GEMM))
+        return false;
+    return !(bits & AUX) || op == CGM_OP_AG_GEMM || (bits & GELU && !(bits & GRAD));
 }
 
 static size_t types_of(int op)
@@ -332,12 +438,14 @@ static void try_bits(struct rig *rig, struct config *config, uint32_t one_in)
 {
     uint32_t allowed = bits_allowed(config->algorithm, config->op);
     for (uint32_t bits = 0; bits < BITS_END; bits++) {
-        if ((bits & ~allowed) || pick(one_in) != 0)
+        if ((bits & ~allowed) || !bits_agree(config->op, bits) || pick(one_in) != 0)
             continue;
         config->transa = bits & TRANSA;
         config->transb = bits & TRANSB;
         config->bias = bits & BIAS;
         config->accumulate = bits & ACCUMULATE;
+        config->gelu = bits & GELU;
+        config->grad = bits & GRAD;
         config->aux = bits & AUX;
         config->aggregate = bits & AGGREGATE;
         config->by_plan = pick(2);

@@ -9,8 +9,8 @@ struct config {
     const struct cgm_algorithm *algorithm;
     int op;
     bool aggregate;
-    int dtype, out_dtype, buffer_dtype; /* buffer_dtype -1: default */
-    bool transa, transb, bias, accumulate, aux, in_place;
+    int dtype, out_dtype, buffer_dtype;                               /* buffer_dtype -1: default */
+    bool transa, transb, bias, accumulate, gelu, grad, aux, in_place; /* aux: optional outputs */
     bool by_plan;    /* the plan says accumulate, not the launch */
     bool full_rows;  /* every launch has the plan's m */
     bool by_library; /* collectives by the device's library, where there is one */
@@ -55,7 +55,7 @@ static const uint32_t worlds[] = {1, 2, 3, 4, 8};
 /* One launch's data. Arenas: [rank], as they are before and after a run. */
 struct job {
     uint64_t rows;
-    struct matrix lhs, rhs, bias, out;
+    struct matrix lhs, rhs, bias, out, gelu_input;
     size_t used[RIG_RANKS];
     unsigned char *before[RIG_RANKS], *after[RIG_RANKS], *again[RIG_RANKS];
 };
@@ -104,14 +104,15 @@ static inline bool is_product(const struct trial *trial)
 
 static inline void describe(const struct config *c, const struct cgm_spec *spec)
 {
-    print_error(
-        "%s%s %s %s->%s buffer %d %c%c%s%s%s%s%s world %u, m %llu n %llu k %llu: ",
-        c->algorithm->name, c->aggregate ? "+aggregate" : "", cgm_type_name(CGM_TABLE_OP, c->op),
-        cgm_type_name(CGM_TABLE_DTYPE, c->dtype), cgm_type_name(CGM_TABLE_DTYPE, c->out_dtype),
-        c->buffer_dtype, c->transa ? 'T' : 'N', c->transb ? 'T' : 'N', c->bias ? " bias" : "",
-        c->accumulate ? " accumulate" : "", c->aux ? " aux" : "", c->in_place ? " in place" : "",
-        c->by_library ? " by library" : "", c->world, (unsigned long long)spec->m,
-        (unsigned long long)spec->n, (unsigned long long)spec->k);
+    print_error("%s%s %s %s->%s buffer %d %c%c%s%s%s%s%s%s%s world %u, m %llu n %llu k %llu: ",
+                c->algorithm->name, c->aggregate ? "+aggregate" : "",
+                cgm_type_name(CGM_TABLE_OP, c->op), cgm_type_name(CGM_TABLE_DTYPE, c->dtype),
+                cgm_type_name(CGM_TABLE_DTYPE, c->out_dtype), c->buffer_dtype,
+                c->transa ? 'T' : 'N', c->transb ? 'T' : 'N', c->bias ? " bias" : "",
+                c->gelu ? " gelu" : "", c->grad ? " grad" : "", c->accumulate ? " accumulate" : "",
+                c->aux ? " aux" : "", c->in_place ? " in place" : "",
+                c->by_library ? " by library" : "", c->world, (unsigned long long)spec->m,
+                (unsigned long long)spec->n, (unsigned long long)spec->k);
 }
 
 static inline uint64_t pick_dim(bool sharded, uint32_t world, bool large)
@@ -142,7 +143,8 @@ static inline void set_spec(const struct config *c, int algorithm, const uint64_
     request.buffer_dtype = c->buffer_dtype >= 0 ? (uint32_t)c->buffer_dtype : 0;
     request.transa = c->transa;
     request.transb = c->transb;
-    request.epilogue = (c->bias ? CGM_EPILOGUE_BIAS : 0) |
+    request.epilogue = (c->bias ? CGM_EPILOGUE_BIAS : 0) | (c->gelu ? CGM_EPILOGUE_GELU : 0) |
+                       (c->grad ? CGM_EPILOGUE_GRAD : 0) |
                        (c->accumulate && c->by_plan ? CGM_EPILOGUE_ACCUMULATE : 0);
     request.num_splits = (uint32_t)pick(8);
     request.aggregate_ag = c->aggregate && algorithm != CGM_ALGO_NO_OVERLAP;
@@ -207,6 +209,7 @@ static inline void place_operand(struct trial *trial, uint32_t index, uint32_t r
         {CGM_OPERAND_LHS, &job->lhs, trial->config->transa, !trial->config->in_place},
         {CGM_OPERAND_RHS, &job->rhs, trial->config->transb, true},
         {CGM_OPERAND_BIAS, &job->bias, false, true},
+        {CGM_OPERAND_GELU_INPUT, &job->gelu_input, false, true},
         {CGM_OPERAND_OUT, &job->out, false, trial->config->accumulate},
     };
     enum cgm_presence presence = cgm_operation_operand(&trial->spec, job->rows, operand, &shape);
@@ -253,7 +256,8 @@ static inline void job_init(struct trial *trial, uint32_t index)
     struct job *job = &trial->jobs[index];
     const struct cgm_spec *spec = &trial->spec;
     uint32_t w = spec->world;
-    enum cgm_fill fill = pick(2) ? CGM_FILL_NORMAL : CGM_FILL_WIDE;
+    bool bent = trial->config->gelu || trial->config->grad; /* an infinity would give NaNs */
+    enum cgm_fill fill = bent || pick(2) ? CGM_FILL_NORMAL : CGM_FILL_WIDE;
     uint64_t step = cgm_operation_shards_rows(spec->op) ? w : 1;
     bool full = trial->config->full_rows || (index == 0 && pick(2));
     job->rows = full ? spec->m : step * (1 + pick(spec->m / step));
@@ -263,6 +267,8 @@ static inline void job_init(struct trial *trial, uint32_t index)
     job->rhs = matrix_new(layouts[trial->layout].rhs, w, spec->k, spec->n, spec->dtype, &rng, fill);
     job->bias = matrix_new(layouts[trial->layout].bias, w, 1, spec->n, spec->out_dtype, &rng, fill);
     job->out =
+        matrix_new(layouts[trial->layout].out, w, job->rows, spec->n, spec->out_dtype, &rng, fill);
+    job->gelu_input =
         matrix_new(layouts[trial->layout].out, w, job->rows, spec->n, spec->out_dtype, &rng, fill);
     trial->launches[index].arenas = trial->rig->operands[index];
     trial->launches[index].launch.rows = job->rows;
@@ -277,6 +283,7 @@ static inline void job_fini(struct job *job, uint32_t world)
     matrix_free(&job->rhs);
     matrix_free(&job->bias);
     matrix_free(&job->out);
+    matrix_free(&job->gelu_input);
     for (uint32_t rank = 0; rank < world; rank++) {
         free(job->before[rank]);
         free(job->after[rank]);

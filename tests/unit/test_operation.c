@@ -177,6 +177,46 @@ static void check_bias(const struct cgm_spec *spec)
                      spec->out_dtype);
 }
 
+/* GELU, its derivative and the bias gradient bring operands along, shaped like out, a row of out or
+ * the rows of op(lhs). */
+static void test_operands_of_epilogues(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t epilogue;
+        enum cgm_presence bias, bias_grad, gelu_input, pre_gelu_out;
+    } cases[] = {
+        {CGM_EPILOGUE_GELU, CGM_ABSENT, CGM_ABSENT, CGM_ABSENT, CGM_OPTIONAL},
+        {CGM_EPILOGUE_GELU | CGM_EPILOGUE_BIAS, CGM_REQUIRED, CGM_ABSENT, CGM_ABSENT, CGM_OPTIONAL},
+        {CGM_EPILOGUE_GELU | CGM_EPILOGUE_GRAD, CGM_ABSENT, CGM_ABSENT, CGM_REQUIRED, CGM_ABSENT},
+        {CGM_EPILOGUE_GELU | CGM_EPILOGUE_GRAD | CGM_EPILOGUE_BIAS, CGM_ABSENT, CGM_REQUIRED,
+         CGM_REQUIRED, CGM_ABSENT},
+        {CGM_EPILOGUE_GRAD | CGM_EPILOGUE_BIAS, CGM_ABSENT, CGM_REQUIRED, CGM_ABSENT, CGM_ABSENT},
+    };
+    for (size_t i = 0; i < PLAN_OPS * sizeof(cases) / sizeof(cases[0]); i++) {
+        int op = plan_ops[i % PLAN_OPS];
+        uint32_t epilogue = cases[i / PLAN_OPS].epilogue;
+        bool of_out = epilogue & CGM_EPILOGUE_GELU;
+        struct cgm_spec spec;
+        Cgm__PlanCreate request = request_of(op);
+        request.epilogue = epilogue;
+        request.has_out_dtype = 1;
+        request.out_dtype = CGM_DTYPE_FP32;
+        request.transa = i % 2;
+        if (!is_product(op) || (!of_out && op != CGM_OP_GEMM))
+            continue;
+        assert_int_equal(spec_of(&request, 2, &spec), CGM_OK);
+        struct cgm_shape out = operand(&spec, 6, CGM_OPERAND_OUT, CGM_REQUIRED), shape;
+        operand(&spec, 6, CGM_OPERAND_BIAS, cases[i / PLAN_OPS].bias);
+        shape = operand(&spec, 6, CGM_OPERAND_BIAS_GRAD, cases[i / PLAN_OPS].bias_grad);
+        assert_shape(shape, false, 1, of_out ? out.cols : 6, CGM_DTYPE_FP32);
+        shape = operand(&spec, 6, CGM_OPERAND_GELU_INPUT, cases[i / PLAN_OPS].gelu_input);
+        assert_shape(shape, false, out.rows, out.cols, CGM_DTYPE_FP32);
+        shape = operand(&spec, 6, CGM_OPERAND_PRE_GELU_OUT, cases[i / PLAN_OPS].pre_gelu_out);
+        assert_shape(shape, false, out.rows, out.cols, CGM_DTYPE_FP32);
+    }
+}
+
 static void check_absent(const struct cgm_spec *spec)
 {
     static const int never[] = {CGM_OPERAND_GELU_INPUT, CGM_OPERAND_AUX_IN,
@@ -417,8 +457,27 @@ static const struct {
      UNSUPPORTED,
      {"AG with none and atomic_gemm"}},
     {CGM_OP_GEMM, {{"epilogue", 16}}, INVALID, {"epilogue is 16", "bias"}},
-    {CGM_OP_GEMM, {{"epilogue", CGM_EPILOGUE_GELU}}, UNSUPPORTED, {"gelu", "bias and accumulate"}},
-    {CGM_OP_GEMM, {{"epilogue", CGM_EPILOGUE_GRAD}}, UNSUPPORTED, {"grad"}},
+    {CGM_OP_AG,
+     {{"epilogue", CGM_EPILOGUE_GELU}},
+     INVALID,
+     {"gelu does not go with ag", "gemm, ag_gemm, gemm_rs, gemm_ar"}},
+    {CGM_OP_RS, {{"epilogue", CGM_EPILOGUE_GRAD}}, INVALID, {"grad does not go with rs"}},
+    {CGM_OP_GEMM,
+     {{"epilogue", CGM_EPILOGUE_GRAD}},
+     INVALID,
+     {"grad is set alone", "gelu", "bias"}},
+    {CGM_OP_GEMM,
+     {{"epilogue", CGM_EPILOGUE_GELU | CGM_EPILOGUE_ACCUMULATE}},
+     INVALID,
+     {"gelu does not go with accumulate"}},
+    {CGM_OP_AG_GEMM,
+     {{"epilogue", CGM_EPILOGUE_GRAD | CGM_EPILOGUE_BIAS}},
+     INVALID,
+     {"sums lhs, which ag_gemm divides", "gemm"}},
+    {CGM_OP_GEMM_AR,
+     {{"epilogue", CGM_EPILOGUE_GRAD | CGM_EPILOGUE_BIAS}},
+     INVALID,
+     {"sums lhs, which gemm_ar divides"}},
     {CGM_OP_AG,
      {{"epilogue", CGM_EPILOGUE_BIAS}},
      INVALID,
@@ -546,11 +605,17 @@ int main(void)
     printf("CGM_TEST_SEED=0x%llx\n", (unsigned long long)seed);
     cgm_random_init(&rng, seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),     cmocka_unit_test(test_equal_requests_give_equal_bytes),
-        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_accumulate),   cmocka_unit_test(test_use_of_the_buffer),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_world),
-        cmocka_unit_test(test_buffer_shape), cmocka_unit_test(test_methods_and_algorithms_agree),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_equal_requests_give_equal_bytes),
+        cmocka_unit_test(test_operands_of_epilogues),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_accumulate),
+        cmocka_unit_test(test_use_of_the_buffer),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_world),
+        cmocka_unit_test(test_buffer_shape),
+        cmocka_unit_test(test_methods_and_algorithms_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

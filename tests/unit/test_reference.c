@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "kernels/gelu.h"
 #include "kernels/number_format.h"
 #include "kernels/random.h"
 #include "kernels/reference.h"
@@ -208,6 +209,79 @@ static void test_infinity_only_beyond_the_largest(void **state)
     cgm_reference_fini(&reference);
 }
 
+/* GELU of the formula, its derivative by differences; the fp32 ones are near to both. */
+static long double exact_gelu(long double x)
+{
+    return x / 2 * (1 + tanhl(0.797884560802865355879892L * (x + 0.044715L * x * x * x)));
+}
+
+static struct cgm_reference single(float value)
+{
+    struct cgm_reference reference;
+    assert_int_equal(cgm_reference_init(&reference, 1, 1, false), 0);
+    cgm_reference_add_matrix(&reference, &value, 1);
+    return reference;
+}
+
+static void test_gelu(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100000; i++) {
+        float x = (float)((double)cgm_random_below(&rng, 1u << 24) * 0x1p-19 - 16);
+        struct cgm_reference forward = single(x), backward = single(1);
+        cgm_reference_gelu(&forward);
+        assert_int_equal(cgm_reference_dgelu(&backward, &x, 1), 0);
+        double value = cgm_reference_value(&forward, 0, 0);
+        double slope = cgm_reference_value(&backward, 0, 0);
+        long double exact = exact_gelu(x), step = 0x1p-20L;
+        long double rise = (exact_gelu(x + step) - exact_gelu(x - step)) / (2 * step);
+        assert_true(fabsl(exact - (long double)value) <= 0x1p-50L * (1 + fabsl((long double)x)));
+        assert_true(fabsl(rise - (long double)slope) <= 0x1p-35L);
+        assert_true(fabs((double)cgm_gelu(x) - value) <= 0x1p-22 * fabs((double)x));
+        assert_true(fabs((double)cgm_gelu_derivative(x) - slope) <= 0x1p-21);
+        cgm_reference_fini(&forward);
+        cgm_reference_fini(&backward);
+    }
+    assert_true(cgm_gelu(INFINITY) == INFINITY && cgm_gelu(-INFINITY) == 0);
+    assert_true(cgm_gelu_derivative(INFINITY) == 1 && cgm_gelu_derivative(-INFINITY) == 0);
+    assert_true(isnan(cgm_gelu(NAN)) && isnan(cgm_gelu_derivative(NAN)));
+}
+
+/* A sum's bound holds for sums of rounded summands, and one that is off by more is found. */
+static void test_sums_of_rounded_elements(void **state)
+{
+    (void)state;
+    float *values = random_matrix(ROWS, COLS, CGM_FILL_NORMAL), sums[COLS] = {0};
+    struct cgm_reference reference, sum;
+    assert_int_equal(cgm_reference_init(&reference, ROWS, COLS, false), 0);
+    cgm_reference_add_matrix(&reference, values, COLS);
+    cgm_reference_gelu(&reference);
+    struct cgm_reference_window window = {3, 10, ROWS - 4, COLS - 10};
+    assert_int_equal(cgm_reference_init_sum(&sum, &reference, &window, CGM_FORMAT_BF16), 0);
+    for (uint64_t row = 3; row < ROWS - 1; row++)
+        for (uint64_t col = 10; col < COLS; col++) {
+            float value = values[row * COLS + col];
+            cgm_format_round(CGM_FORMAT_BF16, &value, 1);
+            value = cgm_gelu(value);
+            cgm_format_round(CGM_FORMAT_BF16, &value, 1);
+            sums[col - 10] += value;
+        }
+    cgm_format_round(CGM_FORMAT_BF16, sums, COLS);
+    for (int wrong = 0; wrong < 2; wrong++) {
+        uint16_t narrow[COLS];
+        struct cgm_verdict verdict = {0};
+        struct cgm_reference_found found = {narrow, CGM_FORMAT_BF16, 0, 0, 1, COLS - 10, COLS};
+        sums[500] += wrong ? 2 * (float)cgm_reference_bound(&sum, 0, 500, CGM_FORMAT_BF16) : 0;
+        cgm_format_store(CGM_FORMAT_BF16, sums, COLS, narrow);
+        cgm_reference_check(&sum, &found, &verdict);
+        assert_int_equal(cgm_verdict_is_right(&verdict), !wrong);
+        assert_true(verdict.ratio > 0.02);
+    }
+    cgm_reference_fini(&sum);
+    cgm_reference_fini(&reference);
+    free(values);
+}
+
 static void test_random(void **state)
 {
     (void)state;
@@ -240,6 +314,8 @@ int main(void)
         cmocka_unit_test(test_check_finds_one_element),
         cmocka_unit_test(test_check_windows_and_formats),
         cmocka_unit_test(test_infinity_only_beyond_the_largest),
+        cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_sums_of_rounded_elements),
         cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

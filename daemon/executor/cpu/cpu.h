@@ -67,6 +67,8 @@ int cgm_cpu_copy(struct cgm_queue *queue, const struct cgm_copy *copy);
 int cgm_cpu_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm);
 int cgm_cpu_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
 int cgm_cpu_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce);
+int cgm_cpu_activate(struct cgm_queue *queue, const struct cgm_activation *activation);
+int cgm_cpu_sum(struct cgm_queue *queue, const struct cgm_sum *sum);
 int cgm_cpu_poison(struct cgm_queue *queue, const struct cgm_view *view);
 int cgm_cpu_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value);
 int cgm_cpu_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,

@@ -118,6 +118,34 @@ int cgm_cpu_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce)
     return CGM_OK;
 }
 
+int cgm_cpu_activate(struct cgm_queue *queue, const struct cgm_activation *activation)
+{
+    struct cgm_matrix_activation resolved = {.kind = activation->kind};
+    bool forward = activation->kind == CGM_ACTIVATION_GELU;
+    if (present(&activation->out, true, &resolved.out) != CGM_OK ||
+        cgm_matrix_resolve(&activation->input, forward, &resolved.input) != CGM_OK ||
+        cgm_activation_check(&resolved) != CGM_OK)
+        return CGM_INVALID_ARGUMENT;
+    struct cgm_record *record = cgm_queue_reserve(queue, CGM_RECORD_ACTIVATE);
+    record->label = activation->label;
+    record->of.activation = resolved;
+    cgm_queue_push(queue);
+    return CGM_OK;
+}
+
+int cgm_cpu_sum(struct cgm_queue *queue, const struct cgm_sum *sum)
+{
+    struct cgm_matrix_sum resolved = {.across = sum->across};
+    if (present(&sum->dst, true, &resolved.dst) != CGM_OK ||
+        present(&sum->src, false, &resolved.src) != CGM_OK || cgm_sum_check(&resolved) != CGM_OK)
+        return CGM_INVALID_ARGUMENT;
+    struct cgm_record *record = cgm_queue_reserve(queue, CGM_RECORD_SUM);
+    record->label = sum->label;
+    record->of.sum = resolved;
+    cgm_queue_push(queue);
+    return CGM_OK;
+}
+
 int cgm_cpu_poison(struct cgm_queue *queue, const struct cgm_view *view)
 {
     struct cgm_matrix matrix;

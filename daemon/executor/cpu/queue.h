@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "daemon/executor/cpu/cpu.h"
+#include "daemon/executor/cpu/epilogue.h"
 #include "daemon/executor/cpu/gemm.h"
 #include "daemon/executor/cpu/matrix.h"
 
@@ -19,6 +20,8 @@ enum cgm_record_kind {
     CGM_RECORD_GEMM,
     CGM_RECORD_SOURCES, /* some sources of the reduction that follows */
     CGM_RECORD_REDUCE,
+    CGM_RECORD_ACTIVATE,
+    CGM_RECORD_SUM,
     CGM_RECORD_POISON,
     CGM_RECORD_SIGNAL,
     CGM_RECORD_WAIT,
@@ -39,6 +42,8 @@ struct cgm_record {
             uint32_t first, count;
         } sources;
         struct cgm_matrix_reduce reduce;
+        struct cgm_matrix_activation activation;
+        struct cgm_matrix_sum sum;
         struct cgm_matrix poison;
         struct {
             struct cgm_flag *flag;

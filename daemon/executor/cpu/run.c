@@ -27,6 +27,18 @@ static void run_reduce(struct cgm_queue *queue, const struct cgm_record *record)
     cgm_matrix_reduce(&record->of.reduce, queue->sources);
 }
 
+static void run_activate(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    (void)queue;
+    cgm_matrix_activate(&record->of.activation);
+}
+
+static void run_sum(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    (void)queue;
+    cgm_matrix_sum(&record->of.sum);
+}
+
 static void run_poison(struct cgm_queue *queue, const struct cgm_record *record)
 {
     (void)queue;
@@ -57,6 +69,8 @@ static const struct {
     [CGM_RECORD_GEMM] = {run_gemm, CGM_PHASE_GEMM, false},
     [CGM_RECORD_SOURCES] = {run_sources, NO_PHASE, false},
     [CGM_RECORD_REDUCE] = {run_reduce, CGM_PHASE_REDUCE, false},
+    [CGM_RECORD_ACTIVATE] = {run_activate, CGM_PHASE_EPILOGUE, false},
+    [CGM_RECORD_SUM] = {run_sum, CGM_PHASE_EPILOGUE, false},
     [CGM_RECORD_POISON] = {run_poison, CGM_PHASE_FILL, true},
     [CGM_RECORD_SIGNAL] = {run_signal, NO_PHASE, true},
     [CGM_RECORD_WAIT] = {run_wait, CGM_PHASE_WAIT, false},

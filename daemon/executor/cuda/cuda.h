@@ -126,6 +126,8 @@ int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm);
 int cgm_cuda_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
 int cgm_cuda_prepare_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
 int cgm_cuda_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce);
+int cgm_cuda_activate(struct cgm_queue *queue, const struct cgm_activation *activation);
+int cgm_cuda_sum(struct cgm_queue *queue, const struct cgm_sum *sum);
 int cgm_cuda_poison(struct cgm_queue *queue, const struct cgm_view *view);
 int cgm_cuda_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value);
 int cgm_cuda_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,

@@ -77,6 +77,56 @@ int cgm_cuda_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce)
     return status;
 }
 
+static int activation_resolve(const struct cgm_activation *activation, uint32_t device,
+                              struct cgm_kernel_activation *ret_activation)
+{
+    bool backward = activation->kind == CGM_ACTIVATION_DGELU;
+    *ret_activation = (struct cgm_kernel_activation){.backward = backward};
+    if (!backward && activation->kind != CGM_ACTIVATION_GELU)
+        return CGM_INVALID_ARGUMENT;
+    int status = cgm_view_resolve(&activation->out, device, true, &ret_activation->out);
+    if (status == CGM_OK && (backward || activation->input.mem))
+        status = cgm_view_resolve(&activation->input, device, !backward, &ret_activation->input);
+    if (status == CGM_OK && ret_activation->input.data &&
+        !same_shape(&ret_activation->input, &ret_activation->out))
+        status = CGM_INVALID_ARGUMENT;
+    return status;
+}
+
+int cgm_cuda_activate(struct cgm_queue *queue, const struct cgm_activation *activation)
+{
+    struct cgm_kernel_activation resolved;
+    uint32_t device = queue->device->index;
+    int status = activation_resolve(activation, device, &resolved);
+    if (status != CGM_OK || !cgm_queue_begin(queue, "a GELU"))
+        return status;
+    struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_EPILOGUE, &activation->label);
+    status = cgm_cuda_check(cgm_kernel_activate_launch(&resolved, queue->stream->handle), "GELU",
+                            device);
+    cgm_span_end(span);
+    return status;
+}
+
+int cgm_cuda_sum(struct cgm_queue *queue, const struct cgm_sum *sum)
+{
+    struct cgm_kernel_sum resolved = {.across = sum->across};
+    uint32_t device = queue->device->index;
+    int status = cgm_view_resolve(&sum->dst, device, true, &resolved.dst);
+    if (status == CGM_OK)
+        status = cgm_view_resolve(&sum->src, device, false, &resolved.src);
+    if (status != CGM_OK)
+        return status;
+    if (resolved.dst.rows != 1 ||
+        resolved.dst.cols != (sum->across ? resolved.src.rows : resolved.src.cols))
+        return CGM_INVALID_ARGUMENT;
+    if (!cgm_queue_begin(queue, "a sum"))
+        return CGM_OK;
+    struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_EPILOGUE, &sum->label);
+    status = cgm_cuda_check(cgm_kernel_sum_launch(&resolved, queue->stream->handle), "sum", device);
+    cgm_span_end(span);
+    return status;
+}
+
 int cgm_cuda_poison(struct cgm_queue *queue, const struct cgm_view *view)
 {
     static const struct cgm_label nobody;
