@@ -53,6 +53,7 @@ products() {
 
 echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort -u)"
 check backend 300 "$bin/test_gpu_backend"
+check epilogue 120 "$bin/test_gpu_epilogue"
 check executor 120 "$bin/test_gpu_executor"
 check copy_in 120 "$bin/test_gpu_copy_in"
 [ ! -x "$bin/test_gpu_stream" ] || check stream 120 "$bin/test_gpu_stream"
