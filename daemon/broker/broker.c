@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -192,6 +193,8 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
     uv_loop_init(&broker->loop);
     broker->wire = malloc(sizeof(*broker->wire));
     status = broker->wire ? CGM_OK : CGM_NO_MEMORY;
+    if (status == CGM_OK && getrandom(broker->plan_key, sizeof(broker->plan_key), 0) < 0)
+        status = CGM_NO_MEMORY;
     if (status == CGM_OK)
         status = cgm_indices_init(&broker->buffer_indices, CGM_JOURNAL_BUFFERS);
     if (status == CGM_OK)

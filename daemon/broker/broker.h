@@ -31,6 +31,7 @@ struct cgm_broker {
     struct cgm_registry users; /* quota.h; by uid + 1 */
     uint64_t last_session, last_comm;
     uint64_t last_object; /* buffers, imports and user buffers of plans share one counter */
+    uint64_t plan_key[2]; /* secret; of the hash that plans are known by */
     struct cgm_indices buffer_indices, comm_indices; /* of the journal */
 
     uv_timer_t join_timer, watchdog_timer, end_timer;

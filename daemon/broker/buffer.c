@@ -12,6 +12,8 @@
 #include "daemon/broker/log.h"
 #include "daemon/broker/session.h"
 
+#define OPENS_MAX (1u << 20) /* of one buffer by one session */
+
 struct cgm_buffer *cgm_buffer_find_name(struct cgm_broker *broker, const char *name)
 {
     uint64_t at = 0;
@@ -140,6 +142,8 @@ int cgm_buffer_grant(struct cgm_session *session, struct cgm_buffer *buffer, boo
     struct cgm_buffer_hold *hold = hold_of(session, buffer);
     if (!hold)
         return CGM_NO_MEMORY;
+    if (hold->opens == OPENS_MAX && !by_plan)
+        return CGM_QUOTA;
     hold->writable |= writable;
     hold->by_plan |= by_plan;
     if (!by_plan)

@@ -10,9 +10,11 @@
 #include "daemon/broker/log.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/siphash.h"
 #include "proto/types.h"
 
-#define BUFFER_SHAPE_MAX 8u /* dimensions; what the executor is told must fit into a packet */
+#define REFERENCES_MAX (1u << 20) /* of one session to one plan */
+#define BUFFER_SHAPE_MAX 8u       /* dimensions; what the executor is told must fit into a packet */
 
 /* ---- objects ----------------------------------------------------------------------------------
  */
@@ -33,11 +35,12 @@ static void release_indices(struct cgm_broker *broker, const struct cgm_call *ca
     free(indices);
 }
 
-static void free_waiters(struct cgm_plan *plan)
+static void free_waiters(struct cgm_broker *broker, struct cgm_plan *plan)
 {
     while (plan->waiters) {
         struct cgm_plan_waiter *waiter = plan->waiters;
         plan->waiters = waiter->next;
+        cgm_session_count_call(broker, waiter->session, -1);
         free(waiter);
     }
 }
@@ -70,7 +73,7 @@ static void plan_free(struct cgm_broker *broker, struct cgm_plan *plan)
         if (plan->buffers[rank])
             cgm_buffer_free_of_plan(broker, plan->buffers[rank]);
     cgm_quota_give(broker, plan->owner.uid, &plan->charge);
-    free_waiters(plan);
+    free_waiters(broker, plan);
     free(plan->request);
     free(plan);
 }
@@ -140,6 +143,8 @@ static int reference(struct cgm_session *session, struct cgm_plan *plan)
         }
         hold->plan = plan;
     }
+    if (hold->references == REFERENCES_MAX)
+        return CGM_QUOTA;
     hold->references++;
     plan->references++;
     return CGM_OK;
@@ -207,13 +212,11 @@ static int pack_request(const Cgm__PlanCreate *create, uint8_t **ret_bytes, size
     return CGM_OK;
 }
 
-/* FNV-1a over the packed request, which has the comm in it. */
-static uint64_t hash(const uint8_t *bytes, size_t size)
+/* Of the packed request, which has the comm in it. */
+static uint64_t id_of(const struct cgm_broker *broker, const uint8_t *packed, size_t bytes)
 {
-    uint64_t h = 0xcbf29ce484222325ull;
-    for (size_t i = 0; i < size; i++)
-        h = (h ^ bytes[i]) * 0x100000001b3ull;
-    return h ? h : 1;
+    uint64_t id = cgm_siphash(broker->plan_key, packed, bytes);
+    return id ? id : 1;
 }
 
 static void send_reply(struct cgm_broker *broker, const struct cgm_plan *plan, uint64_t session,
@@ -243,6 +246,7 @@ static int wait_for(struct cgm_request *request, struct cgm_plan *plan, bool exi
     *waiter =
         (struct cgm_plan_waiter){plan->waiters, request->session->id, request->serial, existed};
     plan->waiters = waiter;
+    cgm_session_count_call(request->broker, request->session->id, 1);
     return CGM_OK;
 }
 
@@ -312,7 +316,7 @@ static void answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, int
             cgm_answer_error(broker, w->session, w->serial, result, "%s",
                              status == CGM_OK ? "the session has left the comm" : detail);
     }
-    free_waiters(plan);
+    free_waiters(broker, plan);
 }
 
 static void on_made(struct cgm_broker *broker, const struct cgm_call *call,
@@ -365,7 +369,7 @@ int cgm_plan_on_create(struct cgm_request *request)
     int status = pack_request(create, &packed, &bytes);
     if (status != CGM_OK)
         return status;
-    uint64_t id = hash(packed, bytes);
+    uint64_t id = id_of(request->broker, packed, bytes);
     plan = cgm_registry_find(&request->broker->plans, id);
     if (plan) {
         status = join_existing(request, plan, packed, bytes);

@@ -1,5 +1,6 @@
-/* Plans: one for all ranks of a comm, known by a hash of everything in its request. Sessions hold
- * it by reference; it ends with the last one, its user buffers with it. */
+/* Plans: one for all ranks of a comm, known by a hash of everything in its request. The hash has a
+ * secret key of this daemon's life, so that nobody can make another's plan collide with one of his.
+ * Sessions hold a plan by reference; it ends with the last one, its user buffers with it. */
 #ifndef CGM_BROKER_PLAN_H
 #define CGM_BROKER_PLAN_H
 

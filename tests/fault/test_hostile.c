@@ -259,6 +259,30 @@ static void test_import_of_a_sparse_giant(void **state)
     expect_service(scene);
 }
 
+/* A hole in huge pages is filled only while there are any: who touches it then dies of it. */
+static void test_import_of_huge_pages(void **state)
+{
+    struct scene *scene = *state;
+    uint32_t kind = 1;
+    uint64_t offset = 0, length = 2u << 20;
+    Cgm__ImportCreate create = CGM__IMPORT_CREATE__INIT;
+    create.n_kind = create.n_offset = create.n_length = 1;
+    create.kind = &kind;
+    create.offset = &offset;
+    create.length = &length;
+    int fd = memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+    if (fd < 0) {
+        print_message("this kernel has no huge pages\n");
+        skip();
+    }
+    assert_int_equal(ftruncate(fd, (off_t)length), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    client_error(&scene->attacker, CGM_MSG_IMPORT_CREATE, &create.base, &fd, 1,
+                 CGM_INVALID_ARGUMENT, "huge pages");
+    close(fd);
+    expect_service(scene);
+}
+
 /* A session may hold 64 fds with one import: the daemon runs out of them. */
 static void test_fds_run_out(void **state)
 {
@@ -402,6 +426,7 @@ int main(void)
         HOSTILE(test_import_released_while_it_is_added),
         HOSTILE(test_reader_that_reads_no_fds),
         HOSTILE(test_import_of_a_sparse_giant),
+        HOSTILE(test_import_of_huge_pages),
         HOSTILE(test_fds_run_out),
         HOSTILE(test_huge_stride_of_one_row),
         HOSTILE(test_cancel_of_a_ring_that_never_empties),

@@ -272,6 +272,68 @@ static void test_fds_are_counted(void **state)
     close(memfd);
 }
 
+/* ---- plans ------------------------------------------------------------------------------------
+ */
+
+static uint64_t first_plan(void)
+{
+    struct daemon daemon;
+    struct client client;
+    daemon_init(&daemon);
+    daemon_start(&daemon, NULL);
+    client_open(&client, &daemon);
+    uint64_t comm = comm_join_all(&client, "one", 1), id = plan_create(&client, comm, 16);
+    assert_int_equal(plan_create(&client, comm, 16), id);
+    client_close(&client);
+    daemon_stop(&daemon);
+    return id;
+}
+
+/* Else somebody could find, at leisure, a plan that takes the place of another's. */
+static void test_plan_ids_cannot_be_foretold(void **state)
+{
+    (void)state;
+    assert_int_not_equal(first_plan(), first_plan());
+}
+
+/* Who asks again and again for a plan that is being made is not read until it is there. */
+static void test_waiting_for_a_plan_is_limited(void **state)
+{
+    enum { REQUESTS = 20000 };
+    static uint8_t packet[CGM_PACKET_BYTES_MAX];
+    Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
+    struct daemon daemon;
+    struct client client, other;
+    size_t size;
+    int sent = 0, naps = 0;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, NULL);
+    fake_fault(&daemon, "drop", "PlanAdd", "");
+    client_open(&client, &daemon);
+    client_open(&other, &daemon);
+    create.comm = comm_join_all(&client, "one", 1);
+    create.op = 2;
+    create.method = 4;
+    create.m = create.n = create.k = 8;
+    assert_int_equal(cgm_packet_pack(CGM_MSG_PLAN_CREATE, 1000, &create.base, 0, packet, &size),
+                     CGM_OK);
+    while (sent < REQUESTS && naps < 20) {
+        if (send(client.fd, packet, size, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)size) {
+            sent++;
+        } else {
+            naps++;
+            usleep(10000);
+        }
+    }
+    assert_in_range(sent, 1, REQUESTS / 4);
+    assert_int_equal(status_number(&other, "sessions"), 2);
+    client_close(&client);
+    wait_for_status(&other, "sessions", 1);
+    client_close(&other);
+    daemon_stop(&daemon);
+}
+
 /* Everything that is given out is given back. */
 static void test_nothing_stays_counted(void **state)
 {
@@ -309,6 +371,8 @@ int main(void)
         cmocka_unit_test(test_comms_and_ranks),
         cmocka_unit_test(test_jobs_are_counted_by_rings),
         cmocka_unit_test(test_fds_are_counted),
+        cmocka_unit_test(test_plan_ids_cannot_be_foretold),
+        cmocka_unit_test(test_waiting_for_a_plan_is_limited),
         cmocka_unit_test(test_nothing_stays_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,6 +49,55 @@ static void test_registry(void **state)
     cgm_registry_fini(&registry);
 }
 
+/* Ids that count up, objects that go from the front, from the back and from the middle. */
+static void test_registry_of_counters(void **state)
+{
+    struct cgm_registry registry = {0};
+    enum { LAST = 5000 };
+    static char objects[LAST + 1];
+    uint64_t added = 0;
+    (void)state;
+    for (int round = 0; round < 50; round++) {
+        for (int i = 0; i < 100; i++) {
+            added++;
+            assert_int_equal(cgm_registry_add(&registry, added, &objects[added]), CGM_OK);
+        }
+        for (int i = 0; i < 90 && registry.count > 1; i++) {
+            uint64_t id = (uint64_t)rand() % added;
+            if (rand() % 3 == 0)
+                id = 0;
+            if (!cgm_registry_next(&registry, &id))
+                id = added;
+            cgm_registry_remove(&registry, id);
+            assert_null(cgm_registry_find(&registry, id));
+        }
+        size_t count = 0;
+        uint64_t before = 0, at = 0;
+        const char *object;
+        for (; (object = cgm_registry_next(&registry, &at)); before = at, count++) {
+            assert_true(at > before);
+            assert_ptr_equal(object, &objects[at]);
+        }
+        assert_int_equal(count, registry.count);
+        assert_true(registry.capacity <= 4 * LAST);
+    }
+    cgm_registry_fini(&registry);
+}
+
+/* A session that held very many objects ends: nothing that is moved is moved for each of them. */
+static void test_a_million_objects_go(void **state)
+{
+    struct cgm_registry registry = {0};
+    enum { MANY = 1000000 };
+    char object;
+    (void)state;
+    for (uint64_t id = 1; id <= MANY; id++)
+        assert_int_equal(cgm_registry_add(&registry, id, &object), CGM_OK);
+    for (uint64_t id = 1; id <= MANY; id++)
+        assert_non_null(cgm_registry_remove(&registry, id));
+    assert_null(registry.slots);
+}
+
 static void test_ids_at_the_end_of_the_range(void **state)
 {
     struct cgm_registry registry = {0};
@@ -98,6 +147,8 @@ int main(void)
     srand(seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_registry),
+        cmocka_unit_test(test_registry_of_counters),
+        cmocka_unit_test(test_a_million_objects_go),
         cmocka_unit_test(test_ids_at_the_end_of_the_range),
         cmocka_unit_test(test_indices),
     };

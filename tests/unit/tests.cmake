@@ -27,6 +27,7 @@ cgm_shell_test(unit symbols)
 cgm_test(unit bench_parts cgm_bench)
 cgm_test(unit broker_config cgm_broker)
 cgm_test(unit broker_registry cgm_broker)
+cgm_test(unit siphash cgm_broker)
 # A driver to test without one; the library opens it by its path.
 add_library(fake_cuda SHARED unit/fake_cuda.c)
 target_link_libraries(fake_cuda PRIVATE cgm_options)

@@ -1,7 +1,9 @@
 #include "daemon/executor/cpu/segment.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "proto/messages.h"
@@ -46,14 +48,20 @@ static int check_access(int fd, bool read_only, int seals, const struct finding 
     return CGM_OK;
 }
 
+/* No seal keeps its owner from punching holes into it. Ordinary pages come back as zeroes; huge
+ * ones may have run out, and then whoever touches them dies. */
 static int check_fd(int fd, bool read_only, const struct finding *f)
 {
+    struct statfs file_system;
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0)
         return REFUSE(f, CGM_INVALID_ARGUMENT, "fd %d is not a memfd", fd);
     if (!(seals & F_SEAL_SHRINK))
         return REFUSE(f, CGM_INVALID_ARGUMENT,
                       "fd %d is not sealed; it must be a memfd with F_SEAL_SHRINK", fd);
+    if (fstatfs(fd, &file_system) != 0 || file_system.f_type == HUGETLBFS_MAGIC)
+        return REFUSE(f, CGM_INVALID_ARGUMENT,
+                      "fd %d has huge pages; a memfd without MFD_HUGETLB is needed", fd);
     return check_access(fd, read_only, seals, f);
 }
 
