@@ -360,6 +360,9 @@ struct commgemm_plan_options {
     int buffer_dtype; /* default -1: dtype */
     uint32_t tp_size; /* the comm's size */
     uint32_t num_splits, num_max_streams, comm_cga_size;
+    /* Of the queues for GEMMs and for communication: from -5, the most urgent, to 5; what a device
+     * does not have becomes the nearest that it has (0 to -5 on current GPUs). Jobs of one comm
+     * keep their order whatever their plans' priorities are. */
     int gemm_priority, comm_priority;
     /* How ranks push their data. use_ce 1: by copy engines, which leave the multiprocessors alone;
      * 0: by a kernel on num_comm_sm of them. set_sm_margin 1: the plan's GEMMs leave num_comm_sm

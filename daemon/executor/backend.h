@@ -85,6 +85,9 @@ struct cgm_gemm {
     struct cgm_view a, b, out, bias;
     bool transa, transb, accumulate;
     bool tf32; /* fp32 inputs may be rounded to TF32 (10 bits); a backend without it does not */
+    /* How many multiprocessors it leaves to others, where the device's library can be told so.
+     * Never all: cgm_device_info.sms. */
+    uint32_t spared_sms;
 };
 
 /* What a part of a flagged product awaits or publishes: the flag is at least the value. */
@@ -164,6 +167,8 @@ struct cgm_collective {
 struct cgm_device_info {
     char uuid[48], name[64];
     uint64_t bytes_total, bytes_free;
+    uint32_t sms;          /* multiprocessors; 0: it has no such thing */
+    int priority_greatest; /* of queues: the most urgent one, at most 0, which is the least */
 };
 
 struct cgm_memory_segment {
@@ -222,7 +227,10 @@ struct cgm_backend_ops {
     uint64_t (*mem_bytes)(const struct cgm_mem *mem); /* usable, as rounded up */
     void (*mem_free)(struct cgm_mem *mem);            /* nothing may use it any more */
 
-    int (*queue_new)(struct cgm_backend *backend, uint32_t device, int priority,
+    /* Smaller priorities are more urgent; cgm_device_info has the limits, beyond which they are
+     * cut. The queue never holds up the `beside` ones that were made before it on this device,
+     * whatever it waits for; those before them it may. NOT_SUPPORTED when that cannot be. */
+    int (*queue_new)(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
                      struct cgm_queue **ret_queue);
     void (*queue_free)(struct cgm_queue *queue); /* waits until it is through */
 

@@ -11,8 +11,6 @@
 
 typedef unsigned long long ull;
 
-#define QUEUES_PER_RANK 2u /* compute and communication */
-
 void cgm_comm_ref(struct cgm_comm *comm)
 {
     comm->users++;
@@ -24,15 +22,9 @@ void cgm_comm_ref(struct cgm_comm *comm)
  * it: that one must be through before the queue goes. */
 static void comm_free_queues(struct cgm_comm *comm, struct cgm_executor *executor)
 {
-    const struct cgm_backend_ops *ops = executor->ops;
     for (uint32_t device = 0; device < executor->n_devices; device++)
         cgm_worker_flush(&executor->devices[device]);
-    for (uint32_t rank = 0; rank < comm->size; rank++) {
-        if (comm->compute[rank])
-            ops->queue_free(comm->compute[rank]);
-        if (comm->comm[rank])
-            ops->queue_free(comm->comm[rank]);
-    }
+    cgm_queue_sets_free(executor, &comm->sets);
 }
 
 static void comm_free(struct cgm_comm *comm)
@@ -41,19 +33,6 @@ static void comm_free(struct cgm_comm *comm)
     cgm_flight_free_all(comm);
     free(comm->window);
     free(comm);
-}
-
-static int comm_make_queues(struct cgm_comm *comm, struct cgm_executor *executor)
-{
-    int status = CGM_OK;
-    for (uint32_t rank = 0; rank < comm->size && status == CGM_OK; rank++) {
-        status = executor->ops->queue_new(executor->backend, comm->devices[rank], 0,
-                                          &comm->compute[rank]);
-        if (status == CGM_OK)
-            status = executor->ops->queue_new(executor->backend, comm->devices[rank], 0,
-                                              &comm->comm[rank]);
-    }
-    return status;
 }
 
 static void comm_discard_step(struct cgm_request *request)
@@ -76,7 +55,9 @@ static void comm_register_step(struct cgm_request *request)
 static void comm_queues_step(struct cgm_request *request)
 {
     struct cgm_comm *comm = request->object;
-    int status = comm_make_queues(comm, request->executor);
+    struct cgm_queue_set *first;
+    int status =
+        cgm_queue_set_get(request->executor, &comm->sets, comm->devices, comm->size, 0, 0, &first);
     if (status == CGM_OK) {
         cgm_request_to_poller(request, comm_register_step);
         return;
@@ -103,7 +84,7 @@ static int crowded_device(const Cgm__CommAdd *m, uint32_t queues_max)
     for (size_t i = 0; queues_max > 0 && i < m->n_devices; i++) {
         uint32_t queues = 0;
         for (size_t j = 0; j < m->n_devices; j++)
-            queues += m->devices[j] == m->devices[i] ? QUEUES_PER_RANK : 0;
+            queues += m->devices[j] == m->devices[i] ? CGM_QUEUES_PER_RANK : 0;
         if (queues > queues_max)
             return (int)m->devices[i];
     }
@@ -159,7 +140,7 @@ void cgm_comm_on_add(struct cgm_request *request)
     if (crowded >= 0) {
         cgm_request_fail(request, CGM_NOT_SUPPORTED,
                          "comm: device %d has more than the %u ranks that it can run side by side",
-                         crowded, executor->ops->queues_max / QUEUES_PER_RANK);
+                         crowded, executor->ops->queues_max / CGM_QUEUES_PER_RANK);
         return;
     }
     struct cgm_comm *comm = comm_new(m, &executor->poller);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "daemon/executor/backend.h"
+#include "daemon/executor/queue_set.h"
 #include "daemon/executor/quiet.h"
 #include "daemon/executor/request.h"
 #include "proto/messages.h"
@@ -20,7 +21,8 @@ struct cgm_comm {
     uint32_t size, journal;
     uint64_t sessions[CGM_COMM_SIZE_MAX]; /* by rank */
     uint32_t devices[CGM_COMM_SIZE_MAX];
-    struct cgm_queue *compute[CGM_COMM_SIZE_MAX], *comm[CGM_COMM_SIZE_MAX];
+    struct cgm_queue_set *sets;                       /* by next; the mapper's */
+    struct cgm_queue_set *current[CGM_COMM_SIZE_MAX]; /* of each rank's last launch; NULL: none */
     /* The mapper's: made by the first plan that wants it. */
     struct cgm_group *group;
     bool group_tried;

@@ -85,13 +85,12 @@ static int map_journal(struct cgm_executor *executor, int fd)
 static int send_hello(struct cgm_executor *executor, uint32_t serial)
 {
     Cgm__ExecutorHello hello = CGM__EXECUTOR_HELLO__INIT;
-    struct cgm_device_info *info = calloc(executor->n_devices, sizeof(*info));
+    struct cgm_device_info *info = executor->info;
     char **uuids = calloc(executor->n_devices, sizeof(*uuids));
     char **names = calloc(executor->n_devices, sizeof(*names));
     uint64_t *bytes = calloc(executor->n_devices, sizeof(*bytes));
-    int status = info && uuids && names && bytes ? CGM_OK : CGM_NO_MEMORY;
+    int status = uuids && names && bytes ? CGM_OK : CGM_NO_MEMORY;
     for (uint32_t i = 0; status == CGM_OK && i < executor->n_devices; i++) {
-        status = executor->ops->device_info(executor->backend, i, &info[i]);
         uuids[i] = info[i].uuid;
         names[i] = info[i].name;
         bytes[i] = info[i].bytes_total;
@@ -105,7 +104,6 @@ static int send_hello(struct cgm_executor *executor, uint32_t serial)
     if (status == CGM_OK)
         status =
             cgm_packet_send(executor->link, CGM_MSG_EXECUTOR_HELLO, serial, &hello.base, NULL, 0);
-    free(info);
     free(uuids);
     free(names);
     free(bytes);
@@ -140,8 +138,13 @@ static int open_backend(struct cgm_executor *executor, const Cgm__ExecutorSetup 
         .end_context = executor,
     };
     int status = executor->ops->open(&options, detail, bytes, &executor->backend);
-    if (status == CGM_OK)
-        executor->n_devices = executor->ops->device_count(executor->backend);
+    if (status != CGM_OK)
+        return status;
+    executor->n_devices = executor->ops->device_count(executor->backend);
+    executor->info = calloc(executor->n_devices, sizeof(*executor->info));
+    status = executor->info ? CGM_OK : CGM_NO_MEMORY;
+    for (uint32_t i = 0; status == CGM_OK && i < executor->n_devices; i++)
+        status = executor->ops->device_info(executor->backend, i, &executor->info[i]);
     return status;
 }
 

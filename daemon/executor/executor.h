@@ -32,7 +32,8 @@ struct cgm_executor {
     struct cgm_journal *journal;
     struct cgm_limits limits;
     uint32_t n_devices;
-    struct cgm_worker *devices; /* [n_devices] */
+    struct cgm_device_info *info; /* [n_devices], as they were at the start */
+    struct cgm_worker *devices;   /* [n_devices] */
     struct cgm_worker mapper;
     struct cgm_transfer *transfer; /* the mapper's */
     struct cgm_poller poller;

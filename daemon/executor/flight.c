@@ -90,9 +90,13 @@ static void flight_rank_run(struct cgm_task *task)
     uint32_t rank = part->rank;
     uint64_t epoch = flight->epoch;
     struct cgm_poller *poller = plan->comm->poller;
+    int expected = CGM_OK, status = CGM_OK;
+    if (part->leaves)
+        status = cgm_queue_set_follow(ops, part->leaves, plan->queues, rank);
     ops->set_run(plan->ranks[rank].compute, &flight->run);
     ops->set_run(plan->ranks[rank].comm, &flight->run);
-    int expected = CGM_OK, status = flight_enqueue(flight, rank);
+    if (status == CGM_OK)
+        status = flight_enqueue(flight, rank);
     if (status != CGM_OK)
         atomic_compare_exchange_strong(&flight->run.status, &expected, status);
     atomic_fetch_add(&flight->n_enqueued, 1);
@@ -132,7 +136,10 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
     for (uint32_t rank = 0; rank < plan->spec.world; rank++) {
         if (!(flight->ranks_mask >> rank & 1))
             continue;
-        flight->ranks[rank] = (struct cgm_flight_rank){{NULL, flight_rank_run}, flight, rank};
+        struct cgm_queue_set *before = plan->comm->current[rank];
+        plan->comm->current[rank] = plan->queues;
+        flight->ranks[rank] = (struct cgm_flight_rank){
+            {NULL, flight_rank_run}, flight, rank, before == plan->queues ? NULL : before};
         cgm_worker_post(&executor->devices[plan->ranks[rank].device], &flight->ranks[rank].task);
     }
 }

@@ -19,6 +19,7 @@ struct cgm_flight_rank {
     struct cgm_task task; /* on the device's thread */
     struct cgm_flight *flight;
     uint32_t rank;
+    struct cgm_queue_set *leaves; /* the queues of the rank's last launch, when they were others */
 };
 
 struct cgm_flight {

@@ -222,7 +222,6 @@ static bool import_segments(const Cgm__ImportAdd *m, struct cgm_packet *packet,
 static int import_device(struct cgm_executor *executor, const Cgm__ImportAdd *m, char *ret_detail,
                          size_t size, uint32_t *ret_device)
 {
-    struct cgm_device_info info;
     *ret_device = m->device;
     if (!m->device_uuid)
         return m->device < executor->n_devices ? CGM_OK
@@ -230,8 +229,7 @@ static int import_device(struct cgm_executor *executor, const Cgm__ImportAdd *m,
                                                             "device: %u; there are 0 to %u",
                                                             m->device, executor->n_devices - 1);
     for (uint32_t i = 0; i < executor->n_devices; i++) {
-        if (executor->ops->device_info(executor->backend, i, &info) != CGM_OK ||
-            strcmp(info.uuid, m->device_uuid) != 0)
+        if (strcmp(executor->info[i].uuid, m->device_uuid) != 0)
             continue;
         *ret_device = i;
         return CGM_OK;

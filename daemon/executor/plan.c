@@ -98,8 +98,8 @@ static int make_rank(struct cgm_plan *plan, uint32_t rank, struct cgm_executor *
 {
     struct cgm_plan_rank *r = &plan->ranks[rank];
     r->device = plan->comm->devices[rank];
-    r->compute = plan->comm->compute[rank];
-    r->comm = plan->comm->comm[rank];
+    r->compute = plan->queues->compute[rank];
+    r->comm = plan->queues->comm[rank];
     int status = make_user_buffer(plan, rank, executor, m->buffer_ids[rank], m->journals[rank]);
     if (status == CGM_OK && plan->scratch_bytes > 0)
         status = executor->ops->mem_alloc(executor->backend, r->device, plan->scratch_bytes, 0,
@@ -184,7 +184,13 @@ static void plan_discard_step(struct cgm_request *request);
 
 static int plan_make(struct cgm_plan *plan, struct cgm_executor *executor, const Cgm__PlanAdd *m)
 {
-    int status = CGM_OK;
+    struct cgm_comm *comm = plan->comm;
+    plan->doing = "making queues of these priorities";
+    int status =
+        cgm_queue_set_get(executor, &comm->sets, comm->devices, comm->size,
+                          plan->spec.gemm_priority, plan->spec.comm_priority, &plan->queues);
+    if (status == CGM_OK)
+        plan->doing = "memory for user buffers and workspace";
     plan->scratch_bytes =
         plan->algorithm->scratch_bytes ? plan->algorithm->scratch_bytes(&plan->spec) : 0;
     plan->n_flags = plan->algorithm->flags ? plan->algorithm->flags(&plan->spec) : 0;
@@ -212,7 +218,9 @@ static struct cgm_plan *plan_of_rehearsal(struct cgm_quiet *quiet)
 static void rehearsal_run(struct cgm_quiet *quiet)
 {
     struct cgm_request *request = plan_of_rehearsal(quiet)->creation;
-    cgm_collectives_choose(request->object, request->executor);
+    struct cgm_plan *plan = request->object;
+    plan->doing = "choosing the products' code";
+    cgm_collectives_choose(plan, request->executor);
     request->status = rehearse(request->object, request->executor);
 }
 
@@ -239,10 +247,9 @@ static void plan_rehearse_step(struct cgm_request *request)
 static void plan_discarded_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
+    const char *doing = plan->doing;
     plan_free(plan, request->executor->ops);
-    cgm_request_fail(request, request->status, "plan: %s on the ranks' devices failed: %s",
-                     request->status == CGM_NO_MEMORY ? "memory for user buffers and workspace"
-                                                      : "the first run",
+    cgm_request_fail(request, request->status, "plan: %s on the ranks' devices failed: %s", doing,
                      cgm_status_text(request->status));
 }
 
@@ -283,6 +290,7 @@ static void plan_register_step(struct cgm_request *request)
         return;
     }
     struct cgm_flight *flight = plan->flight;
+    plan->doing = "the first run";
     flight->plan = plan;
     flight->kind = CGM_FLIGHT_RUN;
     flight->ranks_mask = plan->spec.world == 64 ? UINT64_MAX : (1ull << plan->spec.world) - 1;
@@ -303,11 +311,29 @@ static void name_tf32(struct cgm_plan *plan, const struct cgm_backend_ops *ops)
                  ops->has_tf32 ? "products in TF32" : "strict fp32, this backend has no TF32");
 }
 
+/* A product needs one multiprocessor at least. */
+static int check_margin(const struct cgm_plan *plan, char *detail, size_t bytes)
+{
+    const struct cgm_executor *executor = plan->comm->poller->executor;
+    const struct cgm_spec *spec = &plan->spec;
+    for (uint32_t rank = 0; spec->set_sm_margin && rank < spec->world; rank++) {
+        const struct cgm_device_info *info = &executor->info[plan->comm->devices[rank]];
+        if (info->sms && spec->num_comm_sm >= info->sms)
+            return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                              "num_comm_sm is %u with set_sm_margin; device %u has %u "
+                              "multiprocessors, and a product needs one",
+                              spec->num_comm_sm, plan->comm->devices[rank], info->sms);
+    }
+    return CGM_OK;
+}
+
 static int plan_init(struct cgm_plan *plan, const Cgm__PlanCreate *asked, char *detail,
                      size_t bytes)
 {
     struct cgm_comm *comm = plan->comm;
     int status = cgm_spec_init(asked, comm->size, comm->devices_shared, detail, bytes, &plan->spec);
+    if (status == CGM_OK)
+        status = check_margin(plan, detail, bytes);
     if (status != CGM_OK)
         return status;
     status =

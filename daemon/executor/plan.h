@@ -21,6 +21,7 @@ struct cgm_plan {
     struct cgm_spec spec;
     const struct cgm_algorithm *algorithm;
     char reason[160];
+    struct cgm_queue_set *queues; /* the comm's */
     struct cgm_plan_rank ranks[CGM_COMM_SIZE_MAX];
     /* Host flags: the last epoch that a rank's compute and communication queue are through with. */
     struct cgm_flag *done[CGM_COMM_SIZE_MAX], *sent[CGM_COMM_SIZE_MAX];
@@ -36,6 +37,7 @@ struct cgm_plan {
 
     /* While it is made: the request, its first run, and the operands of that run. */
     struct cgm_request *creation;
+    const char *doing; /* for the error, when it fails */
     struct cgm_quiet rehearsal;
     struct cgm_plan *next_warming;
     struct cgm_flight *flight;

@@ -39,7 +39,7 @@ static int transfer_open(struct cgm_executor *executor, uint32_t device,
     struct cgm_transfer *transfer = &executor->transfer[device];
     int status = CGM_OK;
     if (!transfer->queue)
-        status = executor->ops->queue_new(executor->backend, device, 0, &transfer->queue);
+        status = executor->ops->queue_new(executor->backend, device, 0, 0, &transfer->queue);
     if (status == CGM_OK && !transfer->done)
         status = executor->ops->flag_new(executor->backend, device, CGM_FLAG_HOST, &transfer->done);
     *ret_transfer = transfer;

@@ -107,8 +107,10 @@ static inline void rig_open_rank(struct rig *rig, uint32_t rank)
 {
     struct cgm_plan_rank *self = &rig->ranks[rank];
     self->device = rank % rig->devices;
-    assert_int_equal(ops->queue_new(rig->backend, self->device, 0, &self->compute), CGM_OK);
-    assert_int_equal(ops->queue_new(rig->backend, self->device, 0, &self->comm), CGM_OK);
+    uint32_t beside = rank / rig->devices * 2;
+    assert_int_equal(ops->queue_new(rig->backend, self->device, 0, beside, &self->compute), CGM_OK);
+    assert_int_equal(ops->queue_new(rig->backend, self->device, 0, beside + 1, &self->comm),
+                     CGM_OK);
     for (uint32_t i = 0; i < RIG_FLAGS; i++)
         assert_int_equal(
             ops->flag_new(rig->backend, self->device, CGM_FLAG_DEVICE, &rig->flags[rank][i]),

@@ -11,6 +11,8 @@ foreach(name broker_protocol broker_comms broker_objects broker_executor broker_
 endforeach()
 cgm_test(daemon transfer broker_fixture commgemm_client_static)
 add_dependencies(test_transfer commgemmd commgemm-executor-cpu)
+cgm_test(daemon priorities broker_fixture commgemm_client_static)
+add_dependencies(test_priorities commgemmd commgemm-executor-cpu)
 add_executable(doctor_executor daemon/doctor_executor.c)
 target_link_libraries(doctor_executor PRIVATE cgm_executor cgm_backend_cpu)
 cgm_test(daemon doctor broker_fixture)

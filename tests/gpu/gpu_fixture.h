@@ -42,7 +42,7 @@ struct lane {
 static inline void lane_open(struct lane *lane, uint32_t device)
 {
     memset(lane, 0, sizeof(*lane));
-    assert_int_equal(ops->queue_new(backend, device, 0, &lane->queue), CGM_OK);
+    assert_int_equal(ops->queue_new(backend, device, 0, 8, &lane->queue), CGM_OK);
     assert_int_equal(ops->flag_new(backend, device, CGM_FLAG_HOST, &lane->done), CGM_OK);
     lane->run.begin_ns = now_ns();
     ops->set_run(lane->queue, &lane->run);

@@ -422,7 +422,7 @@ static void test_flags_hold_queues_of_all_devices(void **state)
                 assert_int_equal(ops->signal(signaller.queue, flag, 5), CGM_OK);
                 assert_true(lane_is_through(&waiter, 5000));
                 ops->queue_free(signaller.queue);
-                assert_int_equal(ops->queue_new(backend, b, 0, &signaller.queue), CGM_OK);
+                assert_int_equal(ops->queue_new(backend, b, 0, 8, &signaller.queue), CGM_OK);
                 ops->flag_free(flag);
             }
             lane_close(&waiter);

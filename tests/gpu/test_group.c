@@ -39,7 +39,7 @@ static void stand_open(struct stand *stand)
     stand->world = stand->world < RANKS_MAX ? stand->world : RANKS_MAX;
     for (uint32_t r = 0; r < stand->world; r++) {
         devices[r] = r;
-        assert_int_equal(ops->queue_new(stand->backend, r, 0, &stand->queue[r]), CGM_OK);
+        assert_int_equal(ops->queue_new(stand->backend, r, 0, 0, &stand->queue[r]), CGM_OK);
         assert_int_equal(ops->flag_new(stand->backend, r, CGM_FLAG_HOST, &stand->done[r]), CGM_OK);
         assert_int_equal(ops->mem_alloc(stand->backend, r, COUNT * 4, 0, &stand->in[r]), CGM_OK);
         assert_int_equal(ops->mem_alloc(stand->backend, r, COUNT * 16, 0, &stand->out[r]), CGM_OK);

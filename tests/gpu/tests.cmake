@@ -7,7 +7,7 @@ function(cgm_gpu_test name source)
   target_include_directories(test_gpu_${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   target_compile_definitions(test_gpu_${name} PRIVATE CGM_BIN_DIR="${COMMGEMM_TEST_BIN_DIR}"
     CGM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" CGM_TEST_BACKEND=cgm_backend_cuda
-    CGM_TEST_EXECUTOR="commgemm-executor-cuda" CGM_TEST_ADDENDS_ROUND=true)
+    CGM_TEST_EXECUTOR="commgemm-executor-cuda" CGM_TEST_BACKEND_NAME="cuda" CGM_TEST_ADDENDS_ROUND=true)
   add_test(NAME gpu.${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/gpu/run_with_gpu.sh
            $<TARGET_FILE:test_gpu_${name}>)
   set_tests_properties(gpu.${name} PROPERTIES LABELS gpu TIMEOUT 600 SKIP_RETURN_CODE 77
@@ -22,9 +22,12 @@ if(COMMGEMM_WITH_CUDA)
   cgm_gpu_test(group gpu/test_group.c cgm_kernels)
   cgm_gpu_test(copy gpu/test_copy.c cgm_kernels)
   cgm_gpu_test(epilogue gpu/test_epilogue.c cgm_kernels)
+  cgm_gpu_test(queues gpu/test_queues.c cgm_kernels)
   add_dependencies(test_gpu_executor commgemm-executor-cuda)
   cgm_gpu_test(stream gpu/test_stream.c commgemm_client_static broker_fixture)
   add_dependencies(test_gpu_stream commgemmd commgemm-executor-cuda)
+  cgm_gpu_test(priorities daemon/test_priorities.c broker_fixture commgemm_client_static)
+  add_dependencies(test_gpu_priorities commgemmd commgemm-executor-cuda)
 endif()
 
 if(COMMGEMM_WITH_CUDA)

@@ -325,8 +325,8 @@ int main(int argc, char **argv)
     world = ops->device_count(backend);
     world = world < RANKS_MAX ? world : RANKS_MAX;
     for (uint32_t r = 0; r < world; r++) {
-        must(ops->queue_new(backend, r, 0, &compute[r]), "queue");
-        must(ops->queue_new(backend, r, 0, &comm[r]), "queue");
+        must(ops->queue_new(backend, r, 0, 0, &compute[r]), "queue");
+        must(ops->queue_new(backend, r, 0, 1, &comm[r]), "queue");
     }
     make_group();
     printf("%u ranks, bf16, %u launches a round, median of %u\n", world, LAUNCHES, ROUNDS);

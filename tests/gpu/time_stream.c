@@ -202,7 +202,7 @@ static void alone_open(struct alone *alone)
     struct cgm_backend_options options = {.devices = 1, .log_level = 4};
     char detail[256];
     must(cgm_backend_cuda.open(&options, detail, sizeof(detail), &alone->backend), detail);
-    must(cgm_backend_cuda.queue_new(alone->backend, 0, 0, &alone->queue), "queue");
+    must(cgm_backend_cuda.queue_new(alone->backend, 0, 0, 0, &alone->queue), "queue");
     alone->gemm = (struct cgm_gemm){
         .a = view_of(random_memory(alone->backend, rows[0] * depth), rows[0], depth),
         .b = view_of(random_memory(alone->backend, depth * columns), depth, columns),

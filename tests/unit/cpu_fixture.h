@@ -46,7 +46,7 @@ static inline struct cgm_backend *fixture_open(uint32_t delay_us)
 static inline struct cgm_queue *fixture_queue(struct cgm_backend *backend, uint32_t device)
 {
     struct cgm_queue *queue = NULL;
-    assert_int_equal(ops->queue_new(backend, device, 0, &queue), CGM_OK);
+    assert_int_equal(ops->queue_new(backend, device, 0, 0, &queue), CGM_OK);
     return queue;
 }
 

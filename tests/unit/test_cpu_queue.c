@@ -266,7 +266,7 @@ static void test_open_refuses(void **state)
     assert_non_null(strstr(detail, "64"));
     backend = fixture_open(0);
     assert_int_equal(ops->device_count(backend), 4);
-    assert_int_equal(ops->queue_new(backend, 4, 0, &queue), CGM_INVALID_ARGUMENT);
+    assert_int_equal(ops->queue_new(backend, 4, 0, 0, &queue), CGM_INVALID_ARGUMENT);
     assert_int_equal(ops->flag_new(backend, 4, CGM_FLAG_HOST, &flag), CGM_INVALID_ARGUMENT);
     assert_int_equal(ops->device_info(backend, 4, &info), CGM_INVALID_ARGUMENT);
     assert_int_equal(ops->device_info(backend, 3, &info), CGM_OK);

@@ -155,7 +155,9 @@ void cgm_emit_copy(struct cgm_emit *emit, enum cgm_emit_queue queue, const struc
 void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t chunk)
 {
     struct cgm_gemm labelled = *gemm;
+    const struct cgm_spec *spec = emit->launch->spec;
     labelled.label = label_of(emit, CGM_EMIT_COMPUTE, chunk, emit->rank);
+    labelled.spared_sms = spec->set_sm_margin ? spec->num_comm_sm : 0;
     if (emit->status == CGM_OK)
         emit->status = emit->launch->ops->gemm(emit->self->compute, &labelled);
 }

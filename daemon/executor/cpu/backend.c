@@ -9,6 +9,8 @@
 
 /* Well below the number of buffers that any build of OpenBLAS has. */
 #define BLAS_SEATS 32u
+/* As a GPU has it, and without effect: so that queues of several priorities are used everywhere. */
+#define PRIORITY_GREATEST (-5)
 
 static int backend_open(const struct cgm_backend_options *options, char *ret_detail,
                         size_t detail_bytes, struct cgm_backend **ret_backend)
@@ -46,7 +48,7 @@ static int backend_device_info(struct cgm_backend *backend, uint32_t device,
 {
     if (device >= backend->devices)
         return CGM_INVALID_ARGUMENT;
-    *ret_info = (struct cgm_device_info){0};
+    *ret_info = (struct cgm_device_info){.priority_greatest = PRIORITY_GREATEST};
     snprintf(ret_info->uuid, sizeof(ret_info->uuid), "CPU-%u", device);
     snprintf(ret_info->name, sizeof(ret_info->name), "CPU device %u", device);
     return cgm_system_memory(&ret_info->bytes_total, &ret_info->bytes_free);

@@ -57,7 +57,7 @@ void cgm_cpu_flag_signal(struct cgm_flag *flag, uint64_t value);
 /* Returns when the flag has the value, or soon after run->status (NULL: no run) is a failure. */
 void cgm_cpu_flag_wait(struct cgm_flag *flag, uint64_t value, const struct cgm_run *run);
 
-int cgm_cpu_queue_new(struct cgm_backend *backend, uint32_t device, int priority,
+int cgm_cpu_queue_new(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
                       struct cgm_queue **ret_queue);
 void cgm_cpu_queue_free(struct cgm_queue *queue);
 

@@ -103,10 +103,11 @@ static int thread_start(struct cgm_queue *queue)
     return CGM_OK;
 }
 
-int cgm_cpu_queue_new(struct cgm_backend *backend, uint32_t device, int priority,
+int cgm_cpu_queue_new(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
                       struct cgm_queue **ret_queue)
 {
     (void)priority; /* the threads of a CPU share it as the system decides */
+    (void)beside;   /* none holds up another */
     if (device >= backend->devices)
         return CGM_INVALID_ARGUMENT;
     struct cgm_queue *queue = aligned_alloc(_Alignof(struct cgm_queue), sizeof(*queue));

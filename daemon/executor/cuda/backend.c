@@ -111,7 +111,12 @@ static int backend_device_info(struct cgm_backend *backend, uint32_t device,
             cgm_cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo", device);
     if (status != CGM_OK)
         return status;
-    *ret_info = (struct cgm_device_info){.bytes_total = total_bytes, .bytes_free = free_bytes};
+    *ret_info = (struct cgm_device_info){
+        .bytes_total = total_bytes,
+        .bytes_free = free_bytes,
+        .sms = (uint32_t)backend->devices[device].kind[CGM_KIND_SMS],
+        .priority_greatest = backend->devices[device].priority_greatest,
+    };
     write_uuid(&properties, ret_info->uuid, sizeof(ret_info->uuid));
     snprintf(ret_info->name, sizeof(ret_info->name), "%.63s", properties.name);
     return CGM_OK;

@@ -2,9 +2,9 @@
  *
  * Streams. Every queue is a stream. Streams share a fixed number of hardware queues, in which one
  * that waits for a flag holds up those behind it: so a device has no more streams than those, and
- * queues beyond take turns on them. That is safe because launches are enqueued in one order on all
- * devices, and because queues that follow each other in creation, as those of one comm do, are on
- * different streams.
+ * queues beyond share them. That is safe because launches are enqueued in one order on all devices,
+ * and because the queues of one launch, which are made one after the other, are on different
+ * streams.
  *
  * Addresses. The same memory may lie elsewhere for each device (a cudaIpc handle is opened once on
  * each): cgm_mem.at[device]. */
@@ -27,23 +27,29 @@
 struct cgm_stream {
     cudaStream_t handle;
     int priority;
-    void *workspace; /* of cuBLASLt; NULL until a product is prepared */
+    uint32_t n_queues; /* mapping thread */
+    uint64_t taken;    /* device->taken when a queue took it last */
+    void *workspace;   /* of cuBLASLt; NULL until a product is prepared */
 };
 
 struct cgm_gemm_table;
 struct cgm_flag_slab;
 
+enum { CGM_KIND_MAJOR, CGM_KIND_MINOR, CGM_KIND_SMS };
+
 struct cgm_device {
     uint32_t index;
-    int kind[3]; /* compute capability, multiprocessors: code that suits it */
+    int kind[CGM_KIND_SMS + 1]; /* compute capability, multiprocessors: code that suits it */
     bool reaches[CGM_CUDA_DEVICES_MAX]; /* whose memory it can access; itself too */
     cudaStream_t service;               /* the mapping thread's: zeroing */
     cudaStream_t rescue;                /* the poller's: waits that are let go, reference times */
     cublasLtHandle_t blas;
     struct cgm_gemm_table *gemms;
     struct cgm_stream streams[CGM_CUDA_STREAMS];
-    uint32_t n_streams, next_stream; /* mapping thread */
-    struct cgm_flag_slab *slabs;     /* of device flags; mapping thread */
+    uint32_t n_streams; /* mapping thread */
+    uint64_t taken;     /* how many queues were made; mapping thread */
+    int priority_greatest;
+    struct cgm_flag_slab *slabs; /* of device flags; mapping thread */
     /* A point in time on both clocks; the poller's. */
     cudaEvent_t reference;
     uint64_t reference_ns;
@@ -115,7 +121,7 @@ uint64_t cgm_cuda_flag_read(const struct cgm_flag *flag);
 void cgm_cuda_flag_free(struct cgm_flag *flag);
 void cgm_flag_slabs_free(struct cgm_backend *backend);
 
-int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priority,
+int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
                        struct cgm_queue **ret_queue);
 void cgm_cuda_queue_free(struct cgm_queue *queue);
 void cgm_cuda_set_run(struct cgm_queue *queue, struct cgm_run *run);

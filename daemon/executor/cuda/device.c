@@ -150,19 +150,20 @@ static int find_kind(struct cgm_device *device)
 int cgm_device_open(struct cgm_device *device)
 {
     uint32_t d = device->index;
-    int least, greatest;
+    int least;
     cgm_device_use(d);
     int status = find_kind(device);
     if (status == CGM_OK)
-        status = cgm_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
-                                "cudaDeviceGetStreamPriorityRange", d);
+        status =
+            cgm_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &device->priority_greatest),
+                           "cudaDeviceGetStreamPriorityRange", d);
     if (status == CGM_OK)
         status = cgm_cuda_check(cudaStreamCreateWithFlags(&device->service, cudaStreamNonBlocking),
                                 "cudaStreamCreate", d);
     if (status == CGM_OK)
-        status = cgm_cuda_check(
-            cudaStreamCreateWithPriority(&device->rescue, cudaStreamNonBlocking, greatest),
-            "cudaStreamCreate", d);
+        status = cgm_cuda_check(cudaStreamCreateWithPriority(&device->rescue, cudaStreamNonBlocking,
+                                                             device->priority_greatest),
+                                "cudaStreamCreate", d);
     if (status == CGM_OK)
         status = cgm_cuda_check(cudaEventCreate(&device->reference), "cudaEventCreate", d);
     if (status != CGM_OK)
@@ -183,8 +184,9 @@ void cgm_device_close(struct cgm_device *device)
     if (device->blas)
         cgm_blas.Destroy(device->blas);
     for (uint32_t i = 0; i < device->n_streams; i++) {
-        cgm_cuda_check(cudaStreamDestroy(device->streams[i].handle), "cudaStreamDestroy",
-                       device->index);
+        if (device->streams[i].handle)
+            cgm_cuda_check(cudaStreamDestroy(device->streams[i].handle), "cudaStreamDestroy",
+                           device->index);
         if (device->streams[i].workspace)
             cgm_cuda_check(cudaFree(device->streams[i].workspace), "cudaFree", device->index);
     }

@@ -47,7 +47,13 @@ static uint8_t align_of(const struct cgm_kernel_matrix *matrix)
     return (uint8_t)(bits & -bits);
 }
 
-struct cgm_gemm_key cgm_gemm_key_of(const struct cgm_kernel_gemm *g, bool tf32)
+bool cgm_gemm_spares_few(const struct cgm_device *device, const struct cgm_gemm *gemm)
+{
+    return gemm->spared_sms < (uint32_t)device->kind[CGM_KIND_SMS];
+}
+
+struct cgm_gemm_key cgm_gemm_key_of(const struct cgm_device *device, const struct cgm_gemm *gemm,
+                                    const struct cgm_kernel_gemm *g)
 {
     struct cgm_gemm_key key;
     memset(&key, 0, sizeof(key));
@@ -63,7 +69,8 @@ struct cgm_gemm_key cgm_gemm_key_of(const struct cgm_kernel_gemm *g, bool tf32)
     key.transb = g->transb;
     key.accumulate = g->accumulate;
     key.bias = g->bias.data != NULL;
-    key.tf32 = tf32 && g->a.format == CGM_DTYPE_FP32;
+    key.sms = gemm->spared_sms ? (uint32_t)device->kind[CGM_KIND_SMS] - gemm->spared_sms : 0;
+    key.tf32 = gemm->tf32 && g->a.format == CGM_DTYPE_FP32;
     key.a_align = align_of(&g->a);
     key.b_align = align_of(&g->b);
     key.out_align = align_of(&g->out);
@@ -142,10 +149,11 @@ static int multiply_plain(struct cgm_queue *queue, const struct cgm_kernel_gemm 
 
 /* A product that was not prepared must not make cuBLASLt load code here: it would wait for streams
  * that may be waiting for what this thread enqueues next. */
-static int multiply_fast(struct cgm_queue *queue, const struct cgm_kernel_gemm *g, bool tf32)
+static int multiply_fast(struct cgm_queue *queue, const struct cgm_gemm *gemm,
+                         const struct cgm_kernel_gemm *g)
 {
     struct cgm_gemm_table *table = queue->device->gemms;
-    const struct cgm_gemm_key key = cgm_gemm_key_of(g, tf32);
+    const struct cgm_gemm_key key = cgm_gemm_key_of(queue->device, gemm, g);
     const struct cgm_gemm_entry *entry = cgm_gemm_table_lock(table, &key);
     bool known = entry != NULL;
     int status = entry && !entry->plain ? cgm_gemm_multiply(queue->device, queue->stream, g, entry)
@@ -159,14 +167,15 @@ static int multiply_fast(struct cgm_queue *queue, const struct cgm_kernel_gemm *
 int cgm_cuda_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
 {
     struct cgm_kernel_gemm g;
-    int status = resolve(gemm, queue->device->index, &g);
+    int status = cgm_gemm_spares_few(queue->device, gemm) ? resolve(gemm, queue->device->index, &g)
+                                                          : CGM_INVALID_ARGUMENT;
     if (status != CGM_OK || !cgm_queue_begin(queue, "a product"))
         return status;
     status = cgm_gemm_need_workspace(queue);
     if (status != CGM_OK)
         return status;
     struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_GEMM, &gemm->label);
-    status = cgm_gemm_is_odd(&g) ? multiply_plain(queue, &g) : multiply_fast(queue, &g, gemm->tf32);
+    status = cgm_gemm_is_odd(&g) ? multiply_plain(queue, &g) : multiply_fast(queue, gemm, &g);
     cgm_span_end(span);
     return status;
 }

@@ -12,7 +12,11 @@
 bool cgm_gemm_shapes_fit(const struct cgm_kernel_gemm *g);
 /* What cuBLASLt cannot do whatever the shape. */
 bool cgm_gemm_is_odd(const struct cgm_kernel_gemm *g);
-struct cgm_gemm_key cgm_gemm_key_of(const struct cgm_kernel_gemm *g, bool tf32);
+/* `gemm` is what g was made of. */
+struct cgm_gemm_key cgm_gemm_key_of(const struct cgm_device *device, const struct cgm_gemm *gemm,
+                                    const struct cgm_kernel_gemm *g);
+/* Whether so many multiprocessors can be spared. */
+bool cgm_gemm_spares_few(const struct cgm_device *device, const struct cgm_gemm *gemm);
 /* Allocates the stream's workspace unless it is there. */
 int cgm_gemm_need_workspace(struct cgm_queue *queue);
 /* Enqueues it with the entry's algorithm. */

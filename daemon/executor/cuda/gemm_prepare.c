@@ -261,13 +261,14 @@ int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
                                       .accumulate = gemm->accumulate};
     struct cgm_gemm_entry entry;
     struct cgm_gemm_candidates candidates;
-    if (!g.a.data || !g.b.data || !g.out.data || !cgm_gemm_shapes_fit(&g))
+    if (!g.a.data || !g.b.data || !g.out.data || !cgm_gemm_shapes_fit(&g) ||
+        !cgm_gemm_spares_few(queue->device, gemm))
         return CGM_INVALID_ARGUMENT;
     cgm_device_use(queue->device->index);
     int status = cgm_gemm_need_workspace(queue);
     if (status != CGM_OK || cgm_gemm_is_odd(&g))
         return status;
-    const struct cgm_gemm_key key = cgm_gemm_key_of(&g, gemm->tf32);
+    const struct cgm_gemm_key key = cgm_gemm_key_of(queue->device, gemm, &g);
     if (is_prepared(queue->device->gemms, &key))
         return CGM_OK;
     cgm_gemm_entry_init(&entry, queue->device->blas, &key, &candidates);

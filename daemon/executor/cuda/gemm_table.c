@@ -53,6 +53,7 @@ static bool describe_product(struct cgm_gemm_entry *entry)
     cublasOperation_t op_b = key->transb ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = key->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     cudaDataType_t bias = data_type(key->out_dtype);
+    int32_t sms = (int32_t)key->sms;
     /* Rows here are columns there: out^T = op(b)^T op(a)^T, so b comes first. */
     const struct {
         cublasLtMatmulDescAttributes_t attribute;
@@ -63,6 +64,7 @@ static bool describe_product(struct cgm_gemm_entry *entry)
         {CUBLASLT_MATMUL_DESC_TRANSB, &op_a, sizeof(op_a)},
         {CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)},
         {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof(bias)},
+        {CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof(sms)},
     };
     cublasComputeType_t compute = key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     if (cgm_blas.MatmulDescCreate(&entry->product, compute, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS)

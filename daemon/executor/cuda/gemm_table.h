@@ -15,7 +15,8 @@ struct cgm_gemm_key {
     uint8_t transa, transb, accumulate, bias;
     uint8_t a_align, b_align, out_align; /* 1 to 16: what divides address and row distance */
     uint8_t tf32;
-    uint8_t padding[6];
+    uint8_t padding[2];
+    uint32_t sms; /* that it may use; 0: all */
 };
 
 struct cgm_gemm_entry {

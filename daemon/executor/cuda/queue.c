@@ -5,24 +5,77 @@
 #include "kernels/device_kernels.h"
 #include "proto/status.h"
 
-/* Streams are made until there are as many as hardware queues, then used in turn. */
-static int take_stream(struct cgm_device *device, int priority, struct cgm_stream **ret_stream)
+/* ---- streams --------------------------------------------------------------------------------
+ *
+ * All of this is the mapping thread's. A queue gets a stream of its priority that no other queue
+ * has; with all of them made and taken it shares the one that was taken longest ago. */
+
+static int make_stream(struct cgm_device *device, struct cgm_stream *stream, int priority)
 {
-    uint32_t turn = device->next_stream;
-    struct cgm_stream *stream = &device->streams[turn];
-    if (turn == device->n_streams) {
-        int status = cgm_cuda_check(
-            cudaStreamCreateWithPriority(&stream->handle, cudaStreamNonBlocking, priority),
-            "cudaStreamCreateWithPriority", device->index);
-        if (status != CGM_OK)
-            return status;
-        stream->priority = priority;
-        device->n_streams++;
+    stream->priority = priority;
+    return cgm_cuda_check(
+        cudaStreamCreateWithPriority(&stream->handle, cudaStreamNonBlocking, priority),
+        "cudaStreamCreateWithPriority", device->index);
+}
+
+/* An idle stream of another priority makes room for one of this. Its workspace stays. */
+static int remake_stream(struct cgm_device *device, struct cgm_stream *stream, int priority)
+{
+    int status =
+        cgm_cuda_check(cudaStreamDestroy(stream->handle), "cudaStreamDestroy", device->index);
+    stream->handle = NULL;
+    return status == CGM_OK ? make_stream(device, stream, priority) : status;
+}
+
+/* The one taken longest ago; NULL: none. */
+static struct cgm_stream *find_stream(struct cgm_device *device, bool idle, bool this_priority,
+                                      int priority)
+{
+    struct cgm_stream *found = NULL;
+    for (uint32_t i = 0; i < device->n_streams; i++) {
+        struct cgm_stream *stream = &device->streams[i];
+        if ((!idle || stream->n_queues == 0) && (!this_priority || stream->priority == priority) &&
+            (!found || stream->taken < found->taken))
+            found = stream;
     }
-    device->next_stream = (turn + 1) % CGM_CUDA_STREAMS;
-    *ret_stream = stream;
+    return found;
+}
+
+static int choose_stream(struct cgm_device *device, int priority, uint32_t beside,
+                         struct cgm_stream **ret_stream)
+{
+    if ((*ret_stream = find_stream(device, true, true, priority)))
+        return CGM_OK;
+    if (device->n_streams < CGM_CUDA_STREAMS) {
+        int status = make_stream(device, &device->streams[device->n_streams], priority);
+        if (status == CGM_OK)
+            *ret_stream = &device->streams[device->n_streams++];
+        return status;
+    }
+    if ((*ret_stream = find_stream(device, true, false, priority)))
+        return remake_stream(device, *ret_stream, priority);
+    *ret_stream = find_stream(device, false, true, priority);
+    if (*ret_stream && (*ret_stream)->taken + beside <= device->taken)
+        return CGM_OK;
+    cgm_cuda_log(4, "device %u: all %u streams are in use, too few of them with priority %d",
+                 device->index, CGM_CUDA_STREAMS, priority);
+    return CGM_NOT_SUPPORTED;
+}
+
+static int take_stream(struct cgm_device *device, int priority, uint32_t beside,
+                       struct cgm_stream **ret_stream)
+{
+    int greatest = device->priority_greatest;
+    priority = priority > 0 ? 0 : priority < greatest ? greatest : priority;
+    int status = choose_stream(device, priority, beside, ret_stream);
+    if (status != CGM_OK)
+        return status;
+    (*ret_stream)->taken = ++device->taken;
+    (*ret_stream)->n_queues++;
     return CGM_OK;
 }
+
+/* ---- queues --------------------------------------------------------------------------------- */
 
 static void list_add(struct cgm_queue *queue)
 {
@@ -44,7 +97,7 @@ static void list_remove(struct cgm_queue *queue)
     pthread_mutex_unlock(&backend->lock);
 }
 
-int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priority,
+int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
                        struct cgm_queue **ret_queue)
 {
     if (device >= backend->n_devices)
@@ -59,8 +112,10 @@ int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priorit
     int status = cgm_cuda_check(cudaEventCreateWithFlags(&queue->through, cudaEventDisableTiming),
                                 "cudaEventCreate", device);
     if (status == CGM_OK)
-        status = take_stream(queue->device, priority, &queue->stream);
+        status = take_stream(queue->device, priority, beside, &queue->stream);
     if (status != CGM_OK) {
+        if (queue->through)
+            cudaEventDestroy(queue->through);
         free(queue);
         return status;
     }
@@ -79,6 +134,7 @@ void cgm_cuda_queue_free(struct cgm_queue *queue)
                    device);
     cgm_cuda_check(cudaEventSynchronize(queue->through), "cudaEventSynchronize", device);
     list_remove(queue);
+    queue->stream->n_queues--;
     cgm_spans_free(queue);
     cgm_cuda_check(cudaEventDestroy(queue->through), "cudaEventDestroy", device);
     pthread_mutex_destroy(&queue->lock);

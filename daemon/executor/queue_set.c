@@ -1,0 +1,116 @@
+#include "daemon/executor/queue_set.h"
+
+#include <stdlib.h>
+
+#include "daemon/executor/executor.h"
+#include "proto/status.h"
+
+static struct cgm_queue **queue_of(struct cgm_queue_set *set, uint32_t rank, uint32_t index)
+{
+    return index == 0 ? &set->compute[rank] : &set->comm[rank];
+}
+
+/* How many queues of the set are on the device already: these run side by side. */
+static uint32_t queues_on(const uint32_t *devices, uint32_t rank)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < rank; i++)
+        count += devices[i] == devices[rank] ? CGM_QUEUES_PER_RANK : 0;
+    return count;
+}
+
+static int make_rank(struct cgm_executor *executor, struct cgm_queue_set *set,
+                     const uint32_t *devices, uint32_t rank)
+{
+    const int priorities[CGM_QUEUES_PER_RANK] = {set->gemm_priority, set->comm_priority};
+    uint32_t beside = queues_on(devices, rank);
+    int status = CGM_OK;
+    for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK && status == CGM_OK; i++) {
+        status = executor->ops->queue_new(executor->backend, devices[rank], priorities[i],
+                                          beside + i, queue_of(set, rank, i));
+        if (status == CGM_OK)
+            status = executor->ops->flag_new(executor->backend, devices[rank], CGM_FLAG_DEVICE,
+                                             &set->left[rank][i]);
+    }
+    return status;
+}
+
+static void set_free(struct cgm_executor *executor, struct cgm_queue_set *set)
+{
+    const struct cgm_backend_ops *ops = executor->ops;
+    for (uint32_t rank = 0; rank < set->size; rank++)
+        for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK; i++) {
+            if (*queue_of(set, rank, i))
+                ops->queue_free(*queue_of(set, rank, i));
+            if (set->left[rank][i])
+                ops->flag_free(set->left[rank][i]);
+        }
+    free(set);
+}
+
+/* The smaller, the more urgent; the least urgent is 0 everywhere. */
+static int nearest(const struct cgm_executor *executor, const uint32_t *devices, uint32_t size,
+                   int priority)
+{
+    priority = priority < 0 ? priority : 0;
+    for (uint32_t rank = 0; rank < size; rank++) {
+        int greatest = executor->info[devices[rank]].priority_greatest;
+        priority = priority > greatest ? priority : greatest;
+    }
+    return priority;
+}
+
+int cgm_queue_set_get(struct cgm_executor *executor, struct cgm_queue_set **list,
+                      const uint32_t *devices, uint32_t size, int gemm_priority, int comm_priority,
+                      struct cgm_queue_set **ret_set)
+{
+    int gemm = nearest(executor, devices, size, gemm_priority);
+    int comm = nearest(executor, devices, size, comm_priority), status = CGM_OK;
+    struct cgm_queue_set **end = list;
+    for (; *end; end = &(*end)->next)
+        if ((*end)->gemm_priority == gemm && (*end)->comm_priority == comm) {
+            *ret_set = *end;
+            return CGM_OK;
+        }
+    struct cgm_queue_set *set = calloc(1, sizeof(*set));
+    if (!set)
+        return CGM_NO_MEMORY;
+    set->gemm_priority = gemm;
+    set->comm_priority = comm;
+    set->size = size;
+    for (uint32_t rank = 0; rank < size && status == CGM_OK; rank++)
+        status = make_rank(executor, set, devices, rank);
+    if (status == CGM_OK)
+        *ret_set = *end = set;
+    else
+        set_free(executor, set);
+    return status;
+}
+
+void cgm_queue_sets_free(struct cgm_executor *executor, struct cgm_queue_set **list)
+{
+    while (*list) {
+        struct cgm_queue_set *set = *list;
+        *list = set->next;
+        set_free(executor, set);
+    }
+}
+
+int cgm_queue_set_follow(const struct cgm_backend_ops *ops, struct cgm_queue_set *from,
+                         const struct cgm_queue_set *to, uint32_t rank)
+{
+    static const struct cgm_label nobody;
+    struct cgm_queue *const before[] = {from->compute[rank], from->comm[rank]};
+    struct cgm_queue *const after[] = {to->compute[rank], to->comm[rank]};
+    uint64_t turn = ++from->turn[rank];
+    int status = CGM_OK;
+    /* Of no run: these waits hold whatever becomes of the jobs before and after. */
+    for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK && status == CGM_OK; i++) {
+        ops->set_run(before[i], NULL);
+        ops->set_run(after[i], NULL);
+        status = ops->signal(before[i], from->left[rank][i], turn);
+    }
+    for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK * CGM_QUEUES_PER_RANK && status == CGM_OK; i++)
+        status = ops->wait(after[i / 2], from->left[rank][i % 2], turn, &nobody);
+    return status;
+}

@@ -1,0 +1,40 @@
+/* The queues of a comm's ranks at one pair of priorities: for each rank one for products and one
+ * for communication. A comm has one set from the start, and another for each pair that a plan asks
+ * for. Plans of one comm run in one order whatever sets they are on: see cgm_queue_set_follow. */
+#ifndef CGM_QUEUE_SET_H
+#define CGM_QUEUE_SET_H
+
+#include <stdint.h>
+
+#include "daemon/executor/backend.h"
+#include "proto/messages.h"
+
+#define CGM_QUEUES_PER_RANK 2u
+
+struct cgm_executor;
+struct cgm_spec;
+
+struct cgm_queue_set {
+    struct cgm_queue_set *next; /* in the comm's list; the mapper's */
+    int gemm_priority, comm_priority;
+    uint32_t size;
+    struct cgm_queue *compute[CGM_COMM_SIZE_MAX], *comm[CGM_COMM_SIZE_MAX];
+    /* Reached when a rank's queues are through with what was before a change to another set. */
+    struct cgm_flag *left[CGM_COMM_SIZE_MAX][CGM_QUEUES_PER_RANK];
+    uint64_t turn[CGM_COMM_SIZE_MAX]; /* the thread of the rank's device */
+};
+
+/* The set of these priorities in a comm's list: found there, or made and added. Priorities that a
+ * device does not have become the nearest that all of them have. Mapper. */
+int cgm_queue_set_get(struct cgm_executor *executor, struct cgm_queue_set **list,
+                      const uint32_t *devices, uint32_t size, int gemm_priority, int comm_priority,
+                      struct cgm_queue_set **ret_set);
+/* Every device's thread is through with them. Mapper. */
+void cgm_queue_sets_free(struct cgm_executor *executor, struct cgm_queue_set **list);
+
+/* A rank's next work is on another set than its work until now: makes the queues of `to` wait for
+ * everything that is in those of `from`. On the thread of the rank's device. */
+int cgm_queue_set_follow(const struct cgm_backend_ops *ops, struct cgm_queue_set *from,
+                         const struct cgm_queue_set *to, uint32_t rank);
+
+#endif

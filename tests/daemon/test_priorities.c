@@ -1,0 +1,198 @@
+/* Plans of one comm with queues of several priorities: their jobs still run in the order in which
+ * they were submitted, without anybody waiting between them. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commgemm.h"
+
+#define RANKS 2
+#define SIDE 8 /* of the square matrices */
+#define CELLS (SIDE * SIDE)
+#define JOBS 60 /* in flight at once */
+
+#ifndef CGM_TEST_EXECUTOR
+#define CGM_TEST_EXECUTOR "commgemm-executor-cpu"
+#define CGM_TEST_BACKEND_NAME "cpu"
+#endif
+#define EXECUTOR "executor=" CGM_BIN_DIR "/" CGM_TEST_EXECUTOR
+
+static const struct {
+    int gemm, comm;
+} priorities[] = {{0, 0}, {-3, 0}, {0, -2}, {5, -5}};
+#define PLANS (sizeof(priorities) / sizeof(priorities[0]))
+
+struct scene {
+    struct daemon daemon;
+    commgemm_client *client;
+    uint64_t comm, plans[PLANS];
+    struct commgemm_buffer x[2][RANKS], turn; /* turn: half a permutation of columns */
+    float expected[RANKS][CELLS];
+};
+
+static uint64_t make_plan(struct scene *scene, size_t priority)
+{
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan;
+    commgemm_plan_options_init(&options);
+    options.comm = scene->comm;
+    options.op = COMMGEMM_OP_GEMM_AR;
+    options.m = options.n = SIDE;
+    options.k = SIDE * RANKS;
+    options.gemm_priority = priorities[priority].gemm;
+    options.comm_priority = priorities[priority].comm;
+    if (commgemm_plan_create(scene->client, &options, &plan))
+        fail_msg("plan: %s", commgemm_last_error());
+    return plan.id;
+}
+
+static void join(struct scene *scene)
+{
+    static const uint32_t ranks[RANKS] = {0, 1};
+    struct commgemm_join_options options;
+    commgemm_join_options_init(&options);
+    options.name = "both";
+    options.size = options.n_ranks = RANKS;
+    options.create = 1;
+    options.ranks = ranks;
+    if (commgemm_comm_join(scene->client, &options, &scene->comm))
+        fail_msg("join: %s", commgemm_last_error());
+}
+
+static void write_buffer(struct scene *scene, const float *values,
+                         struct commgemm_buffer *ret_buffer)
+{
+    if (commgemm_buffer_create(scene->client, NULL, sizeof(float) * CELLS, 0, 0, 0, ret_buffer) ||
+        commgemm_buffer_write(scene->client, ret_buffer, 0, values, sizeof(float) * CELLS))
+        fail_msg("buffer: %s", commgemm_last_error());
+}
+
+static void make_data(struct scene *scene)
+{
+    float turn[CELLS];
+    for (int i = 0; i < CELLS; i++)
+        turn[i] = i % SIDE == (i / SIDE + 3) % SIDE ? 0.5f : 0;
+    write_buffer(scene, turn, &scene->turn);
+    for (int rank = 0; rank < RANKS; rank++) {
+        for (int i = 0; i < CELLS; i++)
+            scene->expected[rank][i] = (float)(rand() % 100 - 50);
+        for (int i = 0; i < 2; i++)
+            write_buffer(scene, scene->expected[rank], &scene->x[i][rank]);
+    }
+}
+
+static int scene_open(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+    struct commgemm_connect_options options;
+    unsigned seed = (unsigned)getpid();
+    print_message("seed %u\n", seed);
+    srand(seed);
+    daemon_init(&scene->daemon);
+    daemon_start(&scene->daemon, EXECUTOR, "backend=" CGM_TEST_BACKEND_NAME, "test_delay_us=200",
+                 NULL);
+    commgemm_connect_options_init(&options);
+    options.socket = scene->daemon.socket;
+    assert_int_equal(commgemm_connect(&options, &scene->client), COMMGEMM_OK);
+    assert_int_equal(commgemm_wait_executor(scene->client, WAIT_S * 1000), COMMGEMM_OK);
+    join(scene);
+    for (size_t i = 0; i < PLANS; i++)
+        scene->plans[i] = make_plan(scene, i);
+    make_data(scene);
+    *state = scene;
+    return 0;
+}
+
+static int scene_close(void **state)
+{
+    struct scene *scene = *state;
+    commgemm_disconnect(scene->client);
+    daemon_stop(&scene->daemon);
+    free(scene);
+    return 0;
+}
+
+static struct commgemm_operand all_of(const struct commgemm_buffer *buffer)
+{
+    return (struct commgemm_operand){.id = buffer->id, .generation = buffer->generation};
+}
+
+/* Every rank's x[now] to x[1 - now]. */
+static void submit(struct scene *scene, uint64_t plan, int now, uint64_t *ret_tickets)
+{
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        struct commgemm_job job;
+        commgemm_job_init(&job);
+        job.plan = plan;
+        job.rank = rank;
+        job.lhs = all_of(&scene->x[now][rank]);
+        job.out = all_of(&scene->x[1 - now][rank]);
+        job.rhs = all_of(&scene->turn);
+        if (commgemm_submit(scene->client, &job, &ret_tickets[rank]))
+            fail_msg("submit: %s", commgemm_last_error());
+    }
+}
+
+/* The mean of all ranks' matrices, their columns moved on by three. */
+static void expect_next(struct scene *scene)
+{
+    float mean[CELLS];
+    for (int i = 0; i < CELLS; i++)
+        mean[i] = (scene->expected[0][i] + scene->expected[1][i]) / 2;
+    for (int i = 0; i < CELLS * RANKS; i++)
+        scene->expected[i / CELLS][i % CELLS / SIDE * SIDE + (i % SIDE + 3) % SIDE] =
+            mean[i % CELLS];
+}
+
+static void test_order_is_kept(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t tickets[JOBS][RANKS];
+    for (int i = 0; i < JOBS; i++) {
+        submit(scene, scene->plans[(size_t)rand() % PLANS], i % 2, tickets[i]);
+        expect_next(scene);
+    }
+    for (int i = 0; i < JOBS * RANKS; i++) {
+        struct commgemm_completion done;
+        assert_int_equal(
+            commgemm_wait(scene->client, tickets[i / RANKS][i % RANKS], WAIT_S * 1000, &done),
+            COMMGEMM_OK);
+        if (done.status)
+            fail_msg("job %d: %s", i, done.detail);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        float got[CELLS];
+        assert_int_equal(
+            commgemm_buffer_read(scene->client, &scene->x[JOBS % 2][rank], 0, got, sizeof(got)),
+            COMMGEMM_OK);
+        for (int i = 0; i < CELLS; i++)
+            assert_true(got[i] == scene->expected[rank][i]);
+    }
+}
+
+static void test_out_of_range_is_refused(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan;
+    commgemm_plan_options_init(&options);
+    options.comm = scene->comm;
+    options.op = COMMGEMM_OP_GEMM;
+    options.m = options.n = options.k = SIDE;
+    options.comm_priority = -6;
+    assert_int_equal(commgemm_plan_create(scene->client, &options, &plan),
+                     COMMGEMM_INVALID_ARGUMENT);
+    assert_non_null(strstr(commgemm_last_error(), "comm_priority is -6; the limits are -5 and 5"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_order_is_kept, scene_open, scene_close),
+        cmocka_unit_test_setup_teardown(test_out_of_range_is_refused, scene_open, scene_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
