@@ -1,11 +1,13 @@
 #!/bin/sh
-# recovery.sh BIN mps|no-mps|cpu: who survives whose death on a real GPU, with a named buffer whose
-# checksum must stay the same, and a job that must be right afterwards. cpu: the same without a GPU.
+# recovery.sh BIN mps|no-mps|cpu: who survives whose death, with a named buffer whose checksum must
+# stay the same, a second client that says what became of it, and a job that must be right
+# afterwards. cpu: the cases that need no GPU, without the second client.
 set -eu
 bin=$1
 mode=$2
 work=$(mktemp -d)
 daemon=
+failed=0
 export COMMGEMM_SOCKET="$work/commgemmd.sock"
 
 stop() {
@@ -22,27 +24,38 @@ die() {
     exit 1
 }
 
+unexpected() {
+    echo "UNEXPECTED: $*"
+    failed=1
+}
+
 ctl() {
     "$bin/commgemmctl" "$@"
 }
 
+# Of the status; 0 while nothing answers.
 value() {
-    ctl status --json | sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p"
+    { ctl status --json 2>/dev/null || :; } | sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p"
 }
 
 now_ms() {
     date +%s%3N
 }
 
-# Waits until the daemon has another executor than this one.
-await_executor() {
-    tries=600
-    until new=$(value executor_pid) && [ -n "$new" ] && [ "$new" != 0 ] && [ "$new" != "$1" ] &&
-        ctl buffers checksum weights >/dev/null 2>&1; do
+# await SECONDS WHAT COMMAND...
+await() {
+    tries=$(($1 * 20)) what=$2
+    shift 2
+    until "$@" >/dev/null 2>&1; do
         tries=$((tries - 1))
-        [ "$tries" -gt 0 ] || die "no new executor after $1"
-        sleep 0.1
+        [ "$tries" -gt 0 ] || die "$what: not after a long while"
+        sleep 0.05
     done
+}
+
+has_another_executor() {
+    new=$(value executor_pid)
+    [ -n "$new" ] && [ "$new" != 0 ] && [ "$new" != "$1" ] && ctl buffers checksum weights
 }
 
 job_is_right() {
@@ -56,25 +69,146 @@ job_is_right() {
 buffer_is_whole() {
     now=$(ctl buffers checksum weights | cut -d' ' -f1)
     [ "$now" = "$sum" ] || die "$1: the buffer's checksum is $now, it was $sum"
-    echo "$1: buffer whole ($now)"
+    echo "  the buffer is whole ($now)"
 }
+
+# ---- the other clients ---------------------------------------------------------------------------
+
+# begin NAME WORD...: a process of the test in the background; waits for its word.
+begin() {
+    name=$1 word=$2
+    "$bin/gpu_process" "$name" "$COMMGEMM_SOCKET" >"$work/$name" 2>&1 &
+    pid=$!
+    tries=1200
+    until grep -q "$word" "$work/$name"; do
+        tries=$((tries - 1))
+        kill -0 "$pid" 2>/dev/null && [ "$tries" -gt 0 ] || {
+            cat "$work/$name" >&2
+            die "$name does not come to '$word'"
+        }
+        sleep 0.05
+    done
+}
+
+stayer=
+stay() {
+    [ "$mode" = cpu ] || { begin stay stays; stayer=$pid; }
+}
+
+# stayer_says STATUS CONTEXT: what the second client must have seen; OK: it is still at it.
+stayer_says() {
+    [ "$mode" != cpu ] || return 0
+    [ "$1" != OK ] || { sleep 0.3; kill -TERM "$stayer" 2>/dev/null || :; }
+    wait "$stayer" || :
+    gone_ms=$(now_ms)
+    line=$(tail -n 1 "$work/stay")
+    echo "  the other client: ${line#* }"
+    case $line in
+    *" jobs: $1"*"own context: $2"*) ;;
+    *) unexpected "it should have seen $1 and its own context be $2" ;;
+    esac
+}
+
+# ---- the cases ------------------------------------------------------------------------------------
+# Each leaves the name of what happened in `case`, and in `lost` whether there must be a new executor.
+
+lost_under_mps() {
+    [ "$mode" = mps ] && echo yes || echo no
+}
+
+client_killed_with_jobs() {
+    depth=8192
+    [ "$mode" != cpu ] || depth=16
+    "$bin/commgemm-bench" --benchmark --op gemm_rs --method ring_exchange --world 2 -m 8192 \
+        -n 8192 -k "$depth" --datatype bf16 --iters 100000 >"$work/victim" 2>&1 &
+    victim=$!
+    before=$(value jobs_done)
+    tries=600
+    until [ "$(value jobs_done)" -gt $((before + 20)) ] && ctl jobs --json | grep -q running; do
+        tries=$((tries - 1))
+        [ "$tries" -gt 0 ] || { cat "$work/victim" >&2; die "its jobs do not run"; }
+        sleep 0.1
+    done
+    pkill -KILL -P "$victim" || :
+    kill -KILL "$victim"
+    wait "$victim" 2>/dev/null || :
+    lost=no
+    stayer_says OK cudaSuccess
+}
+
+client_killed_with_a_kernel() {
+    begin spin 'runs a kernel'
+    kill -KILL "$pid"
+    wait "$pid" 2>/dev/null || :
+    lost=$(lost_under_mps)
+    [ "$lost" = yes ] || { stayer_says OK cudaSuccess; return 0; }
+    stayer_says GPU_LOST cudaError
+}
+
+client_ended_by_an_operator() {
+    begin spin 'runs a kernel'
+    session=$(ctl sessions --json | tr '{' '\n' | sed -n 's/.*"id": *\([0-9]*\).*"name": *"spin".*/\1/p')
+    ctl kill "$session"
+    kill -KILL "$pid" 2>/dev/null || :
+    wait "$pid" 2>/dev/null || :
+    lost=no
+    stayer_says OK cudaSuccess
+}
+
+client_faults() {
+    begin fault 'own context'
+    wait "$pid" || :
+    echo "  the client: $(tail -n 1 "$work/fault" | cut -d' ' -f2-)"
+    lost=$(lost_under_mps)
+    [ "$lost" = yes ] || { stayer_says OK cudaSuccess; return 0; }
+    stayer_says GPU_LOST cudaError
+}
+
+executor_killed() {
+    kill -KILL "$executor"
+    lost=yes
+    gone_ms=$(now_ms)
+    stayer_says EXECUTOR_LOST cudaSuccess
+}
+
+job_hangs() {
+    begin slow 'the slow job'
+    wait "$pid" || :
+    echo "  the client: $(tail -n 1 "$work/slow" | cut -d' ' -f2-)"
+    lost=yes
+    gone_ms=$(now_ms)
+    stayer_says EXECUTOR_LOST cudaSuccess
+}
+
+run() {
+    case=$(echo "$1" | tr _ ' ')
+    echo "$case:"
+    executor=$(value executor_pid)
+    stay
+    "$1"
+    if [ "$lost" = yes ]; then
+        await 60 "$case: a new executor" has_another_executor "$executor"
+        echo "  served again $(($(now_ms) - gone_ms)) ms later"
+    elif [ "$(value executor_pid)" != "$executor" ]; then
+        unexpected "there is another executor"
+    fi
+    buffer_is_whole "$case"
+    job_is_right "$case"
+}
+
+# ---- set-up ---------------------------------------------------------------------------------------
 
 if [ "$mode" = mps ]; then
     export CUDA_MPS_PIPE_DIRECTORY="$work/mps" CUDA_MPS_LOG_DIRECTORY="$work/mps-log"
     mkdir -p "$work/mps" "$work/mps-log"
     nvidia-cuda-mps-control -d
 fi
-
-backend=cuda
-[ "$mode" != cpu ] || backend=cpu
-"$bin/commgemmd" --socket "$COMMGEMM_SOCKET" --set "backend=$backend" --set devices=2 >"$work/log" 2>&1 &
+backend=cuda job_timeout=1
+[ "$mode" != cpu ] || backend=cpu job_timeout=60
+"$bin/commgemmd" --socket "$COMMGEMM_SOCKET" --set "backend=$backend" --set devices=2 \
+    --set "job_timeout=$job_timeout" --set log_level=warning >"$work/log" 2>&1 &
 daemon=$!
-tries=600
-until ctl buffers create weights --bytes 256M >/dev/null 2>&1; do
-    tries=$((tries - 1))
-    [ "$tries" -gt 0 ] || die "the daemon does not come up"
-    sleep 0.1
-done
+await 60 "the daemon" ctl buffers create weights --bytes 256M
 ctl buffers destroy weights
 python3 - "$work/w.npy" <<'PY' || die "no python3 to make the tensor"
 import os, sys
@@ -90,31 +224,16 @@ sum=$(ctl buffers checksum weights | cut -d' ' -f1)
 echo "256 MiB, checksum $sum, $mode"
 job_is_right start
 
-# A client is killed while its jobs run.
-depth=8192
-[ "$mode" != cpu ] || depth=16
-"$bin/commgemm-bench" --benchmark --op gemm_rs --method ring_exchange --world 2 -m 8192 -n 8192 \
-    -k "$depth" --datatype bf16 --iters 100000 >"$work/victim" 2>&1 &
-victim=$!
-done_before=$(value jobs_done)
-tries=600
-until [ "$(value jobs_done)" -gt $((done_before + 20)) ] && ctl jobs --json | grep -q running; do
-    tries=$((tries - 1))
-    [ "$tries" -gt 0 ] || { cat "$work/victim" >&2; die "the client that is to be killed runs no jobs"; }
-    sleep 0.1
-done
-pkill -KILL -P "$victim" || :
-kill -KILL "$victim"
-wait "$victim" 2>/dev/null || :
-buffer_is_whole "client killed with jobs in flight"
-job_is_right "client killed"
-
-# The executor is killed.
-old=$(value executor_pid)
-begin=$(now_ms)
-kill -KILL "$old"
-await_executor "$old"
-echo "executor killed: served again after $(($(now_ms) - begin)) ms"
-buffer_is_whole "executor killed"
-job_is_right "executor killed"
+run client_killed_with_jobs
+run executor_killed
+if [ "$mode" != cpu ]; then
+    run client_ended_by_an_operator
+    run job_hangs
+    run client_killed_with_a_kernel
+    run client_faults
+fi
 ctl status
+[ "$mode" != mps ] || ctl doctor || :
+echo "the daemon's log:"
+cat "$work/log"
+exit "$failed"

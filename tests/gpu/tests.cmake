@@ -49,3 +49,13 @@ if(COMMGEMM_WITH_CUDA)
                         cgm_kernels)
   target_include_directories(test_gpu_time_stream SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 endif()
+
+if(COMMGEMM_WITH_CUDA)
+  add_library(gpu_process_kernels OBJECT gpu/process_kernels.cu)
+  set_target_properties(gpu_process_kernels PROPERTIES CUDA_STANDARD 17)
+  target_include_directories(gpu_process_kernels PRIVATE ${PROJECT_SOURCE_DIR})
+  add_executable(gpu_process gpu/process.c)
+  target_link_libraries(gpu_process PRIVATE commgemm_client_static gpu_process_kernels
+                        CUDA::cudart_static)
+  target_include_directories(gpu_process SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+endif()
