@@ -275,13 +275,20 @@ int cgm_import_find_held(struct cgm_request *request)
                                         (uintmax_t)request->session->id, (uintmax_t)id);
 }
 
+static void on_released(struct cgm_broker *broker, const struct cgm_call *call,
+                        const struct cgm_result *result)
+{
+    static const struct cgm_result gone = {.status = CGM_OK, .detail = ""};
+    cgm_call_done_relay(broker, call, result->status == CGM_EXECUTOR_LOST ? &gone : result);
+}
+
 /* Answered when the executor uses the memory no more: then the client may free it. */
 int cgm_import_on_release(struct cgm_request *request)
 {
     struct cgm_import *import = request->object;
     struct cgm_session *session = request->session;
     Cgm__ImportRemove remove = CGM__IMPORT_REMOVE__INIT;
-    struct cgm_call call = cgm_request_call(request, cgm_call_done_relay, import->id);
+    struct cgm_call call = cgm_request_call(request, on_released, import->id);
     remove.id = import->id;
     if (cgm_call_executor(request->broker, CGM_MSG_IMPORT_REMOVE, &remove.base, NULL, 0, &call) !=
         CGM_OK)

@@ -131,12 +131,18 @@ static void on_comm(struct cgm_broker *broker, const struct cgm_call *call,
     count_answer(broker, result);
 }
 
+/* One that has lost a rank is handed over, too: it says so to those who still submit. */
+static bool is_told(const struct cgm_comm *comm)
+{
+    return comm->state != CGM_COMM_FORMING && (!comm->broken || comm->lost_rank >= 0);
+}
+
 static int step_comms(struct cgm_broker *broker, struct cgm_replay *replay)
 {
     struct cgm_comm *comm;
     while ((comm = cgm_registry_next(&broker->comms, &replay->cursor))) {
         struct cgm_call call = {.done = on_comm, .object = comm->id};
-        if (comm->state != CGM_COMM_FORMING && !comm->broken)
+        if (is_told(comm))
             return cgm_comm_tell(broker, comm, &call);
     }
     return CGM_NOT_FOUND;
@@ -155,7 +161,7 @@ static int step_plans(struct cgm_broker *broker, struct cgm_replay *replay)
     while ((plan = cgm_registry_next(&broker->plans, &replay->cursor))) {
         struct cgm_call call = {.done = on_plan, .object = plan->id};
         const struct cgm_comm *comm = cgm_registry_find(&broker->comms, plan->comm);
-        if (plan->ready && comm && !comm->broken)
+        if (plan->ready && comm && is_told(comm))
             return cgm_plan_tell(broker, plan, &call);
     }
     return CGM_NOT_FOUND;

@@ -100,6 +100,18 @@ static bool devices_are_shared(const struct cgm_comm *comm)
     return false;
 }
 
+/* A rank that was lost to an executor before this one. */
+static void note_lost_rank(struct cgm_comm *comm)
+{
+    for (uint32_t rank = 0; rank < comm->size && comm->dead_status == CGM_OK; rank++) {
+        if (comm->sessions[rank] != 0)
+            continue;
+        comm->dead_status = CGM_PEER_LOST;
+        cgm_detail(comm->dead_detail, sizeof(comm->dead_detail), 0,
+                   "rank %u of comm %llu is gone: its session ended", rank, (ull)comm->id);
+    }
+}
+
 static struct cgm_comm *comm_new(const Cgm__CommAdd *m, struct cgm_poller *poller)
 {
     struct cgm_comm *comm = calloc(1, sizeof(*comm));
@@ -121,6 +133,7 @@ static struct cgm_comm *comm_new(const Cgm__CommAdd *m, struct cgm_poller *polle
         comm->sessions[i] = m->sessions[i];
         comm->devices[i] = m->devices[i];
     }
+    note_lost_rank(comm);
     comm->devices_shared = devices_are_shared(comm);
     atomic_store(&poller->executor->journal->comm_high[m->journal], m->burnt);
     return comm;

@@ -244,6 +244,16 @@ static void plan_rehearse_step(struct cgm_request *request)
 
 /* ---- coming, on the poller ------------------------------------------------------------------ */
 
+/* The mapper frees the plan, which needs its comm for that, before the comm. */
+static void free_on_mapper(struct cgm_plan *plan, struct cgm_request *request,
+                           void (*step)(struct cgm_request *request))
+{
+    struct cgm_comm *comm = plan->comm;
+    request->object = plan;
+    cgm_request_to_mapper(request, step);
+    cgm_comm_unref(comm);
+}
+
 static void plan_discarded_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
@@ -257,8 +267,7 @@ static void plan_discard_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
     cgm_flight_give(plan->comm, plan->flight);
-    cgm_comm_unref(plan->comm);
-    cgm_request_to_mapper(request, plan_discarded_step);
+    free_on_mapper(plan, request, plan_discarded_step);
 }
 
 static int register_user_buffers(struct cgm_plan *plan, struct cgm_poller *poller)
@@ -466,10 +475,8 @@ static void plan_free_if_unused(struct cgm_plan *plan)
         if (plan->user[rank]->users > 0)
             return; /* a job of another plan uses it; on_unused comes back here */
     struct cgm_request *removal = plan->removal;
-    removal->object = plan;
     plan->removal = NULL;
-    cgm_comm_unref(plan->comm);
-    cgm_request_to_mapper(removal, plan_freed_step);
+    free_on_mapper(plan, removal, plan_freed_step);
 }
 
 static void user_buffer_unused(struct cgm_memory *memory)

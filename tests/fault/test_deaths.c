@@ -280,6 +280,31 @@ static void test_ranks_agree_after_a_restart(void **state)
     pair_close(&pair);
 }
 
+/* A rank left, then the executor died: the one that is left is told the same as before. */
+static void test_lost_rank_is_remembered(void **state)
+{
+    (void)state;
+    struct pair pair;
+    uint64_t ticket;
+    char detail[192];
+    pair_open(&pair, "spin_us=0");
+    assert_int_equal(commgemm_comm_leave(pair.rank[1].client, pair.rank[1].comm), COMMGEMM_OK);
+    assert_int_equal(kill(executor_pid(&pair.daemon), SIGKILL), 0);
+    for (int i = 0; i < 2; i++) { /* with the old executor or the new one, and with the new one */
+        int status = rank_submit(&pair.rank[0], 0, &ticket);
+        if (status == COMMGEMM_OK)
+            status = rank_wait(&pair.rank[0], ticket, detail, sizeof(detail));
+        assert_int_equal(commgemm_wait_executor(pair.rank[0].client, WAIT_MS), COMMGEMM_OK);
+        if (i == 0)
+            while (status_of(&pair.daemon, "executor_life") != 2)
+                usleep(10000);
+        else
+            assert_int_equal(status, COMMGEMM_PEER_LOST);
+    }
+    assert_non_null(strstr(detail, "rank 1"));
+    pair_close(&pair);
+}
+
 /* The entry lay in the ring and nobody had taken it. */
 static void test_executor_dies_before_it_takes_an_entry(void **state)
 {
@@ -491,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_executor_dies_again_and_again),
         cmocka_unit_test(test_ranks_agree_after_a_restart),
         cmocka_unit_test(test_executor_dies_before_it_takes_an_entry),
+        cmocka_unit_test(test_lost_rank_is_remembered),
         cmocka_unit_test(test_executor_that_hangs),
         cmocka_unit_test(test_daemon_that_stops_for_long),
         cmocka_unit_test(test_client_dies_before_it_submits),
