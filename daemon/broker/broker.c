@@ -16,6 +16,7 @@
 #include "proto/journal.h"
 #include "proto/messages.h"
 #include "proto/status.h"
+#include "proto/step.h"
 
 #define END_PATIENCE_MS 10000u /* for launched jobs, then the executor is killed */
 
@@ -185,6 +186,10 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
     cgm_listener_init(&broker->listener);
     signal(SIGPIPE, SIG_IGN);
     raise_fd_limit();
+    if (config->test_steps[0] && cgm_step_open(config->test_steps) != CGM_OK)
+        return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT,
+                          "test_steps is '%s'; it must be a file of at least %zu bytes",
+                          config->test_steps, sizeof(struct cgm_step_page));
     int status = cgm_listener_bind(&broker->listener, config, ret_detail, size);
     if (status != CGM_OK) {
         cgm_listener_close(&broker->listener);

@@ -7,6 +7,7 @@
 #include "daemon/broker/session.h"
 #include "proto/messages.h"
 #include "proto/status.h"
+#include "proto/step.h"
 
 struct pending {
     uint16_t type;
@@ -65,6 +66,7 @@ void cgm_tell_executor(struct cgm_broker *broker, uint16_t type, const ProtobufC
 static void finish(struct cgm_broker *broker, uint32_t serial, const struct cgm_result *result)
 {
     struct pending *pending = cgm_registry_remove(&broker->executor.calls.pending, serial);
+    cgm_step(CGM_STEP_BROKER_ANSWERED, pending->type);
     cgm_session_count_call(broker, pending->call.session, -1);
     if (result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST)
         cgm_log_debug("executor: %s failed: %s: %s", cgm_message_name(pending->type),

@@ -57,7 +57,9 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
       "Seconds from the connection until the client must have said Hello")                         \
     X(mps_control, TEXT, "", 0, 255, "Path of nvidia-cuda-mps-control. Empty: found in $PATH")     \
     X(test_delay_us, NUMBER, "0", 0, 1000000,                                                      \
-      "For tests: the executor waits a random time of up to this before every operation")
+      "For tests: the executor waits a random time of up to this before every operation")          \
+    X(test_steps, TEXT, "", 0, 255,                                                                \
+      "For tests: a file in which a test says where the daemon stops itself. Empty: nowhere")
 
 #define CGM_CONFIG_FIELD_TEXT(key) char key[CGM_CONFIG_TEXT_BYTES];
 #define CGM_CONFIG_FIELD_NUMBER(key) uint64_t key;

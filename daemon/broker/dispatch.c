@@ -9,6 +9,7 @@
 #include "daemon/broker/plan.h"
 #include "daemon/broker/query.h"
 #include "daemon/broker/session.h"
+#include "proto/step.h"
 
 /* What must hold before a handler runs. */
 enum needs {
@@ -115,6 +116,7 @@ void cgm_dispatch(struct cgm_session *session, struct cgm_packet *packet)
         .serial = packet->header.serial,
         .packet = packet,
     };
+    cgm_step(CGM_STEP_CLIENT_REQUEST, request.type);
     const struct message_row *row = find_row(request.type);
     ProtobufCMessage *message = row ? cgm_packet_unpack(packet) : NULL;
     request.message = message;

@@ -20,6 +20,7 @@
 #include "daemon/broker/session.h"
 #include "proto/messages.h"
 #include "proto/status.h"
+#include "proto/step.h"
 
 #define PROTOCOL_VERSION 1u
 #define BACKOFF_MIN_MS 100u
@@ -195,6 +196,7 @@ static void tell_clients_lost(struct cgm_broker *broker, const char *why)
 static void lose(struct cgm_broker *broker, const char *why)
 {
     struct cgm_executor *executor = &broker->executor;
+    cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_EXECUTOR_LOST);
     executor->state = CGM_EXECUTOR_DYING;
     executor->deaths++;
     cgm_heartbeat_stop(broker);
@@ -440,6 +442,7 @@ static void on_hello(struct cgm_broker *broker, const struct cgm_call *call,
 void cgm_executor_on_replayed(struct cgm_broker *broker)
 {
     struct cgm_executor *executor = &broker->executor;
+    cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_REPLAYED);
     executor->state = CGM_EXECUTOR_READY;
     executor->why[0] = '\0';
     uv_timer_stop(&executor->timer);
@@ -465,6 +468,7 @@ static int send_setup(struct cgm_broker *broker)
     setup.has_log_level = setup.has_test_delay_us = 1;
     setup.log_level = (uint32_t)cgm_log_syslog_level((enum cgm_log_level)config->log_level);
     setup.test_delay_us = (uint32_t)config->test_delay_us;
+    setup.test_steps = config->test_steps[0] ? (char *)(uintptr_t)config->test_steps : NULL;
     executor->state = CGM_EXECUTOR_REPLAYING;
     int status = cgm_call_executor(broker, CGM_MSG_EXECUTOR_SETUP, &setup.base,
                                    &executor->journal_fd, 1, &call);
@@ -567,6 +571,7 @@ static void start_candidate(struct cgm_broker *broker)
         uv_close((uv_handle_t *)&executor->process, on_process_closed);
         return;
     }
+    cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_EXECUTOR_START);
     if (send_setup(broker) != CGM_OK)
         cgm_executor_give_up(broker, "no memory to start it");
     else

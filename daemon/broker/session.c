@@ -12,6 +12,7 @@
 #include "daemon/broker/import.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
+#include "proto/step.h"
 
 #define QUEUED_BYTES_MAX (1u << 20)
 #define CALLS_MAX 128u /* of one session at the executor */
@@ -75,6 +76,7 @@ void cgm_session_accept(void *owner, int fd)
     struct cgm_charge charge;
     struct ucred peer;
     char detail[256];
+    cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_ACCEPT);
     int status = cgm_admission_check(broker, fd, &peer, &charge, detail, sizeof(detail));
     if (status != CGM_OK) {
         cgm_admission_refuse(broker, fd, &peer, status, detail);
@@ -99,6 +101,7 @@ void cgm_session_end(struct cgm_session *session, const char *why)
     cgm_log_info("session %ju: %s (%s, pid %d) ended: %s", (uintmax_t)session->id,
                  session->name[0] ? session->name : "unnamed",
                  session->greeted ? "greeted" : "silent", (int)session->pid, why);
+    cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_SESSION_END);
     cgm_registry_remove(&broker->sessions, session->id);
     remove.session = session->id;
     if (session->added)

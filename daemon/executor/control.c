@@ -10,6 +10,7 @@
 #include "daemon/executor/transfer.h"
 #include "proto/messages.h"
 #include "proto/status.h"
+#include "proto/step.h"
 
 static void on_shutdown(struct cgm_request *request)
 {
@@ -54,6 +55,7 @@ static const struct {
 
 static void dispatch(struct cgm_request *request)
 {
+    cgm_step(CGM_STEP_EXECUTOR_REQUEST, (unsigned)request->type);
     for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]); i++) {
         if (handlers[i].type != request->type)
             continue;

@@ -11,6 +11,7 @@
 #include "daemon/executor/plan.h"
 #include "proto/messages.h"
 #include "proto/status.h"
+#include "proto/step.h"
 
 /* Entries taken from one ring before the others get their turn. */
 #define DRAIN_BATCH 64u
@@ -44,6 +45,7 @@ static void complete_on_ring(struct cgm_endpoint *endpoint, uint64_t ticket, uin
         memcpy(&ring->phase[(size_t)slot * CGM_PHASES_PER_JOB], outcome->phases,
                outcome->phases_stored * sizeof(struct cgm_phase));
     cgm_ring_set_done(ring, slot, ticket, outcome->status);
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_COMPLETE);
     cqe_fill(&ring->cq[endpoint->cq_tail & ring->mask], ticket, slot, comm_number, outcome);
     /* Pairs with the library's acquire of cq_tail before it reads the record. */
     atomic_store_explicit(&ring->header->cq_tail, ++endpoint->cq_tail, memory_order_release);
@@ -82,6 +84,7 @@ void cgm_endpoint_notify(struct cgm_endpoint *endpoint)
     if (!endpoint->notify)
         return;
     endpoint->notify = false;
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_REAP);
     /* Pairs with the library's fence between setting cq_need_wakeup and looking at cq_tail: one of
      * the two sees the other. */
     atomic_thread_fence(memory_order_seq_cst);
@@ -197,6 +200,7 @@ static bool take_entry(struct cgm_endpoint *endpoint, uint32_t slot, uint64_t no
         return false;
     }
     cgm_ring_load_entry(&endpoint->ring, slot, 0, &entry);
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_COPY);
     if (entry.ticket != endpoint->last_ticket + 1) {
         endpoint_break(endpoint, "ring: an entry's ticket is not the last one plus 1");
         return false;

@@ -15,6 +15,7 @@
 #include "proto/log_line.h"
 #include "proto/messages.h"
 #include "proto/status.h"
+#include "proto/step.h"
 
 /* How long the broker may take to end a stuck process in a way that harms nobody else. */
 #define STUCK_PATIENCE_S 10u
@@ -155,6 +156,8 @@ static int set_up(struct cgm_executor *executor, const Cgm__ExecutorSetup *m,
     executor->life = m->life;
     executor->limits =
         (struct cgm_limits){m->spin_ns, m->join_timeout_ns, m->ready_timeout_ns, m->job_timeout_ns};
+    if (m->test_steps)
+        cgm_step_open(m->test_steps);
     if (m->has_log_level)
         atomic_store(&log_level, (int)m->log_level);
     if (m->version < CGM_PROTOCOL_MIN || m->version > CGM_PROTOCOL_MAX)

@@ -7,6 +7,7 @@
 #include "daemon/executor/executor.h"
 #include "daemon/executor/plan.h"
 #include "proto/status.h"
+#include "proto/step.h"
 
 #define LOOK_NS 1000000ull
 
@@ -91,6 +92,7 @@ static void flight_rank_run(struct cgm_task *task)
     uint64_t epoch = flight->epoch;
     struct cgm_poller *poller = plan->comm->poller;
     int expected = CGM_OK, status = CGM_OK;
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_ENQUEUE);
     if (part->leaves)
         status = cgm_queue_set_follow(ops, part->leaves, plan->queues, rank);
     ops->set_run(plan->ranks[rank].compute, &flight->run);

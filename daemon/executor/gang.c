@@ -9,6 +9,7 @@
 #include "daemon/executor/preparation.h"
 #include "daemon/executor/quiet.h"
 #include "proto/status.h"
+#include "proto/step.h"
 
 typedef unsigned long long ull;
 
@@ -201,6 +202,7 @@ static void gang_launch(struct cgm_gang *gang, uint64_t now_ns)
         gang_end(gang, now_ns);
         return;
     }
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_LAUNCH);
     gang->flight = cgm_flight_take(gang->comm);
     if (!gang->flight) {
         cgm_gang_fail(gang, CGM_NO_MEMORY, "the executor is out of host memory");
@@ -350,6 +352,7 @@ static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
 {
     char detail[CGM_CQE_DETAIL];
     bool matches = true;
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_MATCH);
     if (gang->n_came == 0) {
         gang->plan = job->plan;
         gang->opcode = job->opcode;
@@ -367,6 +370,7 @@ static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
         return;
     }
     if (gang->n_came == gang->n_expected) {
+        cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_READY);
         gang->state = CGM_GANG_COLLECTED;
         gang->collected_ns = job->accept_ns;
     }
@@ -569,6 +573,7 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
         return false;
     }
     const struct cgm_backend_ops *ops = gang->flight->launch.ops;
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_DONE);
     if (ops->finish_phases && gang->flight->run.phases)
         ops->finish_phases(gang->comm->poller->executor->backend, &gang->flight->run);
     gang->status = atomic_load(&gang->flight->run.status);

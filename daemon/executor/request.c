@@ -7,6 +7,7 @@
 
 #include "proto/messages.h"
 #include "proto/status.h"
+#include "proto/step.h"
 
 struct cgm_request *cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet)
 {
@@ -58,6 +59,7 @@ void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_
 void cgm_request_answer(struct cgm_request *request, int type, const ProtobufCMessage *message,
                         const int *fds, unsigned n_fds)
 {
+    cgm_step(CGM_STEP_EXECUTOR_ANSWER, (unsigned)request->type);
     if (request->serial != 0)
         cgm_packet_send(request->executor->link, (uint16_t)type, request->serial, message, fds,
                         n_fds);

@@ -3,6 +3,7 @@
 
 #include "daemon/executor/cpu/queue.h"
 #include "proto/status.h"
+#include "proto/step.h"
 
 static void run_copy(struct cgm_queue *queue, const struct cgm_record *record)
 {
@@ -119,6 +120,8 @@ void cgm_record_run(struct cgm_queue *queue, const struct cgm_record *record)
 {
     struct cgm_run *run = record->run;
     int phase = kinds[record->kind].phase;
+    if (phase != NO_PHASE)
+        cgm_step(CGM_STEP_PHASE, (unsigned)phase);
     if (queue->backend->options.test_delay_us)
         delay(queue, queue->backend->options.test_delay_us);
     if (!kinds[record->kind].always && run && atomic_load(&run->status) != CGM_OK)

@@ -1,0 +1,567 @@
+/* At every step of the protocol, of a job's life and of every algorithm (cases.h), a client, the
+ * executor or the daemon is killed or stopped. Afterwards: right results or the named error on
+ * every rank that is left, in bounded time; nothing of the lost one is left in the daemon; named
+ * buffers have their bytes; the next job is right.
+ *
+ *   test_steps [-l] [-v] [PART]...    -l: lists the cases; -v: names each one; PART: of their names
+ *
+ * $CGM_FAULT_WORKERS says how many daemons work at the same time. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/executor/algorithm.h"
+#include "kernels/random.h"
+#include "proto/status.h"
+#include "proto/types.h"
+#include "tests/fault/cases.h"
+#include "tests/fault/node.h"
+#include "tests/fault/product.h"
+
+#define WORKERS_DEFAULT 10
+#define WORKERS_MAX 64
+#define CASES_MAX 4096
+#define PAIRS_MAX 64
+#define REACH_S 20 /* until a step is reached */
+#define END_S 60   /* until everybody knows how it ended */
+#define SHORT_MS 1500
+#define LONG_MS 30000
+#define SPARE_MAPS 16 /* arenas and stacks that the C library keeps */
+#define SPARE_KIB 8192
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MEMORY_IS_OURS 0 /* the sanitizer keeps what is freed */
+#else
+#define MEMORY_IS_OURS 1
+#endif
+
+struct pair {
+    int algorithm, op;
+};
+
+static struct fault_case cases[CASES_MAX];
+static unsigned n_cases;
+static struct pair pairs[PAIRS_MAX];
+static unsigned n_pairs;
+
+static struct {
+    _Atomic unsigned next, run, failed;
+} * shared; /* by all workers */
+
+struct worker {
+    struct node node;
+    struct life lives[PRODUCT_WORLD];
+    struct node_load broker_load, executor_load; /* idle, after a first life */
+    unsigned serial;
+    uint64_t seed;
+    char tag[32];
+    char why[512];
+};
+
+#define FAIL(worker, ...) (snprintf((worker)->why, sizeof((worker)->why), __VA_ARGS__), false)
+
+/* ---- two lives ---------------------------------------------------------------------------------
+ */
+
+static void begin_lives(struct worker *w, const struct fault_case *c, const char *kind)
+{
+    bool is_short = c->victim == VICTIM_CLIENT && kind[0] == 'c';
+    snprintf(w->tag, sizeof(w->tag), "%s%u", kind, ++w->serial);
+    for (uint32_t rank = 0; rank < PRODUCT_WORLD; rank++) {
+        struct life_options options = {
+            .socket = w->node.socket,
+            .tag = w->tag,
+            .rank = rank,
+            .algorithm = c->algorithm,
+            .op = c->op,
+            .seed = w->seed + w->serial,
+            .join_timeout_ms = is_short ? SHORT_MS : LONG_MS,
+            .deadline_ms = is_short ? SHORT_MS : 0,
+            .no_ring = c->step.flags & MESSAGES,
+        };
+        life_begin(&w->lives[rank], &options);
+    }
+}
+
+static void end_lives(struct worker *w)
+{
+    for (uint32_t rank = 0; rank < PRODUCT_WORLD; rank++)
+        life_end(&w->lives[rank]);
+}
+
+static bool has_ended(const struct life *life)
+{
+    return !life->pid || (life->waits && life->report.gate == GATE_END);
+}
+
+/* Lets a life on, as far as to the gate; true when it stands there, or has ended. */
+static bool follow(struct life *life, enum gate gate)
+{
+    life_await(life, 0);
+    if (life->waits && life->report.gate < (int)gate)
+        life_let_on(life);
+    return has_ended(life) || (life->waits && life->report.gate >= (int)gate);
+}
+
+static bool follow_both(struct worker *w, enum gate gate)
+{
+    bool first = follow(&w->lives[0], gate);
+    return follow(&w->lives[1], gate) && first;
+}
+
+/* Nothing is struck before. */
+static bool bring_to_gate(struct worker *w, enum gate gate)
+{
+    if (!NODE_AWAIT(END_S, follow_both(w, gate)))
+        return FAIL(w, "the ranks do not come to the gate '%s'", gate_names[gate]);
+    for (uint32_t rank = 0; rank < PRODUCT_WORLD; rank++)
+        if (w->lives[rank].report.gate != (int)gate || !w->lives[rank].pid)
+            return FAIL(w, "rank %u ended before the gate '%s': %s: %s", rank, gate_names[gate],
+                        cgm_status_name(w->lives[rank].report.status),
+                        w->lives[rank].report.detail);
+    return true;
+}
+
+/* ---- the blow ----------------------------------------------------------------------------------
+ */
+
+static bool is_reached(const struct worker *w)
+{
+    pid_t pid = atomic_load(&w->node.steps->pid);
+    return pid != 0 && process_is_stopped(pid);
+}
+
+/* Rank 1 is let on first, so that what is struck is at work for the one that may be struck. */
+static bool reach_step(struct worker *w, const struct fault_case *c)
+{
+    struct cgm_step_page *steps = w->node.steps;
+    pid_t executor = node_executor(&w->node);
+    if (!c->step.place && !(c->step.flags & RESTART))
+        return true;
+    atomic_store(&steps->pid, 0);
+    atomic_store(&steps->skip, 0);
+    atomic_store(&steps->armed, (uint32_t)c->step.place << 16 | c->step.value);
+    if (c->step.flags & RESTART) {
+        kill(executor, SIGKILL);
+    } else {
+        life_let_on(&w->lives[1]);
+        for (int naps = 0; naps < 10 && !is_reached(w); naps++)
+            usleep(2000);
+        life_let_on(&w->lives[0]);
+    }
+    if (NODE_AWAIT(REACH_S, is_reached(w)))
+        return true;
+    atomic_store(&steps->armed, 0);
+    return FAIL(w, "the step is never reached");
+}
+
+static pid_t pid_of(const struct worker *w, enum victim victim)
+{
+    switch (victim) {
+    case VICTIM_CLIENT:
+        return w->lives[1].pid;
+    case VICTIM_EXECUTOR:
+        return node_executor(&w->node);
+    default:
+        return w->node.broker;
+    }
+}
+
+/* The step's process goes on unless it is the one that was struck. */
+static void strike(struct worker *w, const struct fault_case *c, pid_t victim)
+{
+    pid_t at_step = c->step.place ? atomic_load(&w->node.steps->pid) : 0;
+    if (victim != 0)
+        kill(victim, c->blow == BLOW_KILL ? SIGKILL : SIGSTOP);
+    if (c->blow == BLOW_STOP && victim != 0)
+        NODE_AWAIT(END_S, process_is_stopped(victim) || process_is_gone(victim));
+    if (at_step != 0 && (at_step != victim || c->blow == BLOW_KILL))
+        kill(at_step, SIGCONT);
+}
+
+/* Jobs that the daemon has nothing to do with end while it stands still. */
+static bool goes_on_alone(const struct fault_case *c)
+{
+    bool is_job = c->step.place == CGM_STEP_JOB || c->step.place == CGM_STEP_PHASE ||
+                  (!c->step.place && (c->step.gate == GATE_SUBMIT || c->step.gate == GATE_WAIT));
+    return is_job && !(c->step.flags & (MESSAGES | RESTART));
+}
+
+static bool await_ends(struct worker *w, const struct fault_case *c, pid_t victim)
+{
+    bool ended;
+    if (c->victim == VICTIM_CLIENT) {
+        ended = NODE_AWAIT(END_S, follow(&w->lives[0], GATE_END));
+        if (!ended)
+            return FAIL(w, "rank 0 does not end");
+        if (c->blow == BLOW_STOP && w->serial % 2) {
+            kill(victim, SIGCONT);
+            ended = NODE_AWAIT(END_S, follow(&w->lives[1], GATE_END));
+        }
+        return ended || FAIL(w, "rank 1 does not end after it went on");
+    }
+    if (c->victim == VICTIM_BROKER && c->blow == BLOW_STOP) {
+        if (goes_on_alone(c) && !NODE_AWAIT(END_S, follow_both(w, GATE_CLOSE)))
+            return FAIL(w, "the job does not end while the daemon stands still");
+        usleep(20000);
+        kill(victim, SIGCONT);
+    }
+    ended = NODE_AWAIT(END_S, follow_both(w, GATE_END));
+    return ended || FAIL(w, "a rank does not end: gates %d and %d", w->lives[0].report.gate,
+                         w->lives[1].report.gate);
+}
+
+/* ---- what came of it ---------------------------------------------------------------------------
+ */
+
+static bool names_rank(const char *detail, unsigned rank)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "rank %u", rank);
+    return strstr(detail, text) != NULL;
+}
+
+/* The statuses that a rank may end with; OK is one always. */
+static bool is_allowed(const struct fault_case *c, uint32_t rank, const struct life_report *report)
+{
+    bool peer = (report->status == CGM_PEER_LOST || report->status == CGM_JOIN_TIMEOUT ||
+                 report->status == CGM_READY_TIMEOUT) &&
+                names_rank(report->detail, 1 - rank);
+    bool gone = report->status == CGM_DAEMON_LOST || report->status == CGM_NOT_RUNNING;
+    if (report->status == CGM_OK)
+        return true;
+    switch (c->victim) {
+    case VICTIM_CLIENT: /* a rank that slept through its own job is named to itself, too */
+        return peer || (rank == 1 && names_rank(report->detail, 1));
+    case VICTIM_EXECUTOR:
+        return peer && c->step.flags & HALVED;
+    default:
+        return c->blow == BLOW_KILL ? gone : false;
+    }
+}
+
+static bool check_reports(struct worker *w, const struct fault_case *c)
+{
+    for (uint32_t rank = 0; rank < PRODUCT_WORLD; rank++) {
+        const struct life *life = &w->lives[rank];
+        bool struck = c->victim == VICTIM_CLIENT && rank == 1;
+        if (!life->waits && struck)
+            continue;
+        if (!life->waits)
+            return FAIL(w, "rank %u died", rank);
+        if (!is_allowed(c, rank, &life->report))
+            return FAIL(w, "rank %u: %s: %s", rank, cgm_status_name(life->report.status),
+                        life->report.detail);
+    }
+    return true;
+}
+
+static bool is_as_before(const struct node_load *now, const struct node_load *before)
+{
+    return now->fds == before->fds && now->threads == before->threads &&
+           (!MEMORY_IS_OURS || (now->maps <= before->maps + SPARE_MAPS &&
+                                now->resident_kib <= before->resident_kib + SPARE_KIB));
+}
+
+static bool check_load(struct worker *w, const char *who, pid_t pid, const struct node_load *before)
+{
+    struct node_load now;
+    if (NODE_AWAIT(REACH_S, (now = process_load(pid), is_as_before(&now, before))))
+        return true;
+    process_show_fds(pid);
+    return FAIL(w, "%s: %ld fds (before: %ld), %ld threads (%ld), %ld maps (%ld), %ld KiB (%ld)",
+                who, now.fds, before->fds, now.threads, before->threads, now.maps, before->maps,
+                now.resident_kib, before->resident_kib);
+}
+
+static bool check_node(struct worker *w)
+{
+    char left[256];
+    if (!NODE_AWAIT(5, node_is_clean(&w->node, w->tag, left, sizeof(left))))
+        return FAIL(w, "left in the daemon: %s", left);
+    return true;
+}
+
+static bool check_next_job(struct worker *w, const struct fault_case *c)
+{
+    begin_lives(w, c, "n");
+    if (!NODE_AWAIT(END_S, follow_both(w, GATE_END)))
+        return FAIL(w, "the next job does not end");
+    for (uint32_t rank = 0; rank < PRODUCT_WORLD; rank++)
+        if (!w->lives[rank].waits || w->lives[rank].report.status != CGM_OK)
+            return FAIL(w, "the next job: rank %u: %s: %s", rank,
+                        cgm_status_name(w->lives[rank].report.status),
+                        w->lives[rank].report.detail);
+    end_lives(w);
+    return check_node(w);
+}
+
+/* ---- one case ----------------------------------------------------------------------------------
+ */
+
+static bool raise_daemon(struct worker *w, const struct fault_case *c, pid_t executor)
+{
+    if (c->victim != VICTIM_BROKER || c->blow != BLOW_KILL)
+        return true;
+    if (!node_reap(&w->node, executor))
+        return FAIL(w, "the executor outlives its daemon");
+    return node_start(&w->node) || FAIL(w, "the daemon does not start again");
+}
+
+/* Each executor that ends at once makes the next one come later: the daemon is made anew, too. */
+static bool forget_deaths(struct worker *w, pid_t executor)
+{
+    if (node_executor(&w->node) == executor)
+        return true;
+    return (node_stop(&w->node) || FAIL(w, "the daemon does not end well")) &&
+           (node_start(&w->node) || FAIL(w, "the daemon does not start again"));
+}
+
+static bool run_case(struct worker *w, const struct fault_case *c)
+{
+    pid_t first = node_executor(&w->node);
+    begin_lives(w, c, "c");
+    if (!bring_to_gate(w, c->step.gate) || !reach_step(w, c))
+        return false;
+    pid_t executor = node_executor(&w->node), victim = pid_of(w, c->victim);
+    strike(w, c, victim);
+    if (!await_ends(w, c, victim) || !check_reports(w, c))
+        return false;
+    end_lives(w);
+    return raise_daemon(w, c, executor) && check_node(w) && check_next_job(w, c) &&
+           check_load(w, "daemon", w->node.broker, &w->broker_load) &&
+           check_load(w, "executor", node_executor(&w->node), &w->executor_load) &&
+           forget_deaths(w, first);
+}
+
+/* What the last client left goes without anybody waiting for it. */
+static struct node_load settled_load(pid_t pid)
+{
+    struct node_load load, later = process_load(pid);
+    do {
+        load = later;
+        usleep(100000);
+        later = process_load(pid);
+    } while (later.fds != load.fds || later.threads != load.threads);
+    return later;
+}
+
+/* A first life, so that what is made once is there. */
+static bool worker_start(struct worker *w)
+{
+    struct fault_case first = {
+        .algorithm = pairs[0].algorithm, .op = pairs[0].op, .victim = VICTIM_BROKER};
+    if (!node_start(&w->node))
+        return FAIL(w, "the daemon does not start");
+    if (!check_next_job(w, &first) || !check_next_job(w, &first))
+        return false;
+    w->broker_load = settled_load(w->node.broker);
+    w->executor_load = settled_load(node_executor(&w->node));
+    return true;
+}
+
+static bool worker_open(struct worker *w, uint64_t seed)
+{
+    *w = (struct worker){.seed = seed};
+    return (node_init(&w->node) || FAIL(w, "no room for a daemon")) && worker_start(w);
+}
+
+static void worker_close(struct worker *w)
+{
+    end_lives(w);
+    if (w->node.broker)
+        kill(w->node.broker, SIGCONT);
+    node_fini(&w->node);
+}
+
+/* ---- all cases ---------------------------------------------------------------------------------
+ */
+
+static const char *const victims[] = {"client", "executor", "daemon"};
+static const char *const blows[] = {"killed", "stopped"};
+
+static const char *step_name(const struct step_row *step)
+{
+#define X(number, NAME, text) [number] = #NAME,
+    static const char *const broker[] = {CGM_BROKER_STEPS(X)}, *const job[] = {CGM_JOB_STEPS(X)};
+#undef X
+    switch (step->place) {
+    case CGM_STEP_BROKER:
+        return broker[step->value];
+    case CGM_STEP_JOB:
+        return job[step->value];
+    case CGM_STEP_PHASE:
+        return cgm_type_name(CGM_TABLE_PHASE, (int)step->value);
+    default:
+        return step->place ? cgm_message_name((int)step->value) : "";
+    }
+}
+
+static void case_add(const struct step_row *step, enum victim victim, enum blow blow,
+                     const struct pair *pair)
+{
+    static const char *const places[] = {"at the gate",
+#define X(number, NAME, text, values) #NAME,
+                                         CGM_STEP_PLACES(X)
+#undef X
+    };
+    struct fault_case *c = &cases[n_cases++];
+    *c = (struct fault_case){*step, victim, blow, pair->algorithm, pair->op, ""};
+    snprintf(c->name, sizeof(c->name), "%s %s: %s%s, %s %s; %s, %s", victims[victim], blows[blow],
+             gate_names[step->gate], step->flags & RESTART ? " after a restart" : "",
+             places[step->place], step_name(step), cgm_type_name(CGM_TABLE_ALGO, pair->algorithm),
+             cgm_type_name(CGM_TABLE_OP, pair->op));
+}
+
+static void row_add(const struct step_row *step, const struct pair *pair)
+{
+    for (int victim = 0; victim < VICTIM_COUNT; victim++)
+        for (int blow = 0; blow < BLOW_COUNT; blow++)
+            if (n_cases < CASES_MAX)
+                case_add(step, (enum victim)victim, (enum blow)blow, pair);
+}
+
+/* Which kinds of operations a job of this algorithm has is found by running one. */
+static void phases_add(struct worker *w, const struct pair *pair)
+{
+    struct fault_case c = {.algorithm = pair->algorithm, .op = pair->op, .victim = VICTIM_BROKER};
+    begin_lives(w, &c, "p");
+    if (!bring_to_gate(w, GATE_SUBMIT)) {
+        printf("not here: %s: %s\n", cgm_type_name(CGM_TABLE_ALGO, pair->algorithm), w->why);
+        end_lives(w);
+        n_pairs--;
+        return;
+    }
+    atomic_store(&w->node.steps->phases, 0);
+    NODE_AWAIT(END_S, follow_both(w, GATE_END));
+    uint32_t phases = atomic_load(&w->node.steps->phases);
+    end_lives(w);
+    check_node(w);
+    for (unsigned kind = 0; kind < 32; kind++) {
+        struct step_row step = {GATE_SUBMIT, CGM_STEP_PHASE, kind, 0};
+        if (phases >> kind & 1)
+            row_add(&step, pair);
+    }
+}
+
+static void find_pairs(struct worker *w)
+{
+    for (size_t i = 0; i < cgm_algorithm_count; i++)
+        for (int op = 0; op < 32; op++) {
+            struct pair pair = {(int)cgm_algorithms[i]->number, op};
+            if (!(cgm_algorithms[i]->ops >> op & 1) || !product_knows(op) || n_pairs == PAIRS_MAX)
+                continue;
+            pairs[n_pairs++] = pair;
+            if (w)
+                phases_add(w, &pair);
+        }
+}
+
+static bool make_cases(uint64_t seed)
+{
+    struct worker w;
+    find_pairs(NULL);
+    bool ready = worker_open(&w, seed);
+    if (ready) {
+        n_pairs = 0;
+        find_pairs(&w);
+        for (size_t i = 0; i < STEP_ROWS; i++)
+            row_add(&step_rows[i], &pairs[i % n_pairs]);
+    } else {
+        fprintf(stderr, "test_steps: %s\n", w.why);
+        node_show_log(&w.node, true);
+    }
+    worker_close(&w);
+    return ready;
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* After a failure everything is made anew. */
+static bool work(uint64_t seed, bool verbose)
+{
+    struct worker w;
+    unsigned index;
+    bool ready = worker_open(&w, seed);
+    while (ready && (index = atomic_fetch_add(&shared->next, 1)) < n_cases) {
+        const struct fault_case *c = &cases[index];
+        double begin = now_s();
+        bool passed = run_case(&w, c);
+        atomic_fetch_add(&shared->run, 1);
+        if (verbose)
+            printf("%s %s, %.2f s\n", passed ? "passed" : "FAILED", c->name, now_s() - begin);
+        fflush(stdout);
+        node_show_log(&w.node, !passed);
+        if (passed)
+            continue;
+        fprintf(stderr, "FAILED %s\n       %s\n", c->name, w.why);
+        atomic_fetch_add(&shared->failed, 1);
+        worker_close(&w);
+        ready = worker_open(&w, seed + index);
+    }
+    if (!ready)
+        fprintf(stderr, "test_steps: %s\n", w.why);
+    else if (!node_stop(&w.node))
+        ready = FAIL(&w, "the daemon does not end well");
+    worker_close(&w);
+    return ready;
+}
+
+static unsigned select_cases(char **parts)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < n_cases; i++) {
+        bool wanted = !*parts;
+        for (char **part = parts; *part; part++)
+            wanted |= strstr(cases[i].name, *part) != NULL;
+        if (wanted)
+            cases[kept++] = cases[i];
+    }
+    return kept;
+}
+
+static int run_workers(uint64_t seed, bool verbose)
+{
+    const char *text = getenv("CGM_FAULT_WORKERS");
+    int workers = text ? atoi(text) : WORKERS_DEFAULT, status, failed = 0;
+    for (int i = 0; i < workers && i < WORKERS_MAX; i++)
+        if (fork() == 0)
+            exit(!work(seed + (uint64_t)i * 1000003, verbose));
+    while (wait(&status) > 0)
+        failed += status != 0;
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    bool list = false, verbose = false;
+    int option;
+    uint64_t seed = cgm_random_seed();
+    while ((option = getopt(argc, argv, "lv")) != -1) {
+        list |= option == 'l';
+        verbose |= option == 'v';
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    printf("seed 0x%llx\n", (unsigned long long)seed);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED || !make_cases(seed))
+        return 1;
+    n_cases = select_cases(argv + optind);
+    for (unsigned i = 0; list && i < n_cases; i++)
+        printf("%s\n", cases[i].name);
+    int failed = list ? 0 : run_workers(seed, verbose);
+    printf("%u cases of %zu steps and %u pairs of algorithm and operation, %u run, %u failed\n",
+           n_cases, STEP_ROWS, n_pairs, atomic_load(&shared->run), atomic_load(&shared->failed));
+    return failed > 0 || atomic_load(&shared->failed) > 0 ||
+           (!list && atomic_load(&shared->run) != n_cases);
+}
