@@ -75,7 +75,8 @@ static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_
 void cgm_gang_free_all(struct cgm_comm *comm)
 {
     for (uint32_t i = 0; i < CGM_COMM_WINDOW; i++)
-        free(comm->window[i]);
+        if (comm->window[i]) /* few are */
+            free(comm->window[i]);
     while (comm->free_gangs) {
         struct cgm_gang *gang = comm->free_gangs;
         comm->free_gangs = gang->next;

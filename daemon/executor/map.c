@@ -50,6 +50,8 @@ static int map_grow(struct cgm_map *map)
 
 int cgm_map_add(struct cgm_map *map, uint64_t key, void *value)
 {
+    if (key == 0)
+        return CGM_INVALID_ARGUMENT;
     if (cgm_map_get(map, key))
         return CGM_EXISTS;
     if (map->count * 4 >= map->capacity * 3 && map_grow(map) != CGM_OK)

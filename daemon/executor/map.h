@@ -18,7 +18,7 @@ struct cgm_map {
 
 void cgm_map_fini(struct cgm_map *map);
 void *cgm_map_get(const struct cgm_map *map, uint64_t key); /* NULL: absent */
-/* OK, EXISTS or NO_MEMORY. */
+/* OK, EXISTS or NO_MEMORY; INVALID_ARGUMENT for a key of 0. */
 int cgm_map_add(struct cgm_map *map, uint64_t key, void *value);
 void *cgm_map_remove(struct cgm_map *map, uint64_t key); /* the value, or NULL */
 

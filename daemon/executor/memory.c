@@ -163,16 +163,23 @@ static void memory_made(struct cgm_request *request, struct cgm_memory *memory, 
     cgm_request_to_poller(request, memory_register);
 }
 
+/* False when it was refused: the broker may remember more devices than this executor has. */
+static bool device_is_there(struct cgm_request *request, uint32_t device)
+{
+    uint32_t n_devices = request->executor->n_devices;
+    if (device >= n_devices)
+        cgm_request_fail(request, CGM_INVALID_ARGUMENT, "device: %u; this node has 0 to %u", device,
+                         n_devices - 1);
+    return device < n_devices;
+}
+
 void cgm_buffer_on_alloc(struct cgm_request *request)
 {
     const Cgm__BufferAlloc *m = (const Cgm__BufferAlloc *)request->message;
     struct cgm_executor *executor = request->executor;
     char detail[160] = "";
-    if (m->device >= executor->n_devices) {
-        cgm_request_fail(request, CGM_INVALID_ARGUMENT, "device: %u; this node has 0 to %u",
-                         m->device, executor->n_devices - 1);
+    if (!device_is_there(request, m->device))
         return;
-    }
     struct cgm_memory *memory = memory_new(m->id, m->generation, m->bytes, m->device, m->journal);
     int status = memory ? executor->ops->mem_alloc(executor->backend, m->device, m->bytes, m->flags,
                                                    &memory->mem)
@@ -186,6 +193,8 @@ void cgm_buffer_on_adopt(struct cgm_request *request)
 {
     const Cgm__BufferAdopt *m = (const Cgm__BufferAdopt *)request->message;
     struct cgm_executor *executor = request->executor;
+    if (!device_is_there(request, m->device))
+        return;
     int fd = cgm_packet_take_fd(request->packet, 0);
     struct cgm_memory *memory = memory_new(m->id, m->generation, m->bytes, m->device, m->journal);
     int status =

@@ -539,8 +539,13 @@ static void set_up(void)
     config.quota_sessions = 4;
     config.quota_buffers = config.quota_plans = config.quota_imports = 4;
     config.quota_bytes = 1 << 20;
+    config.quota_comms = 6;
+    config.quota_ranks = 16;
+    config.quota_fds = 24;
+    config.connection_rate = 0; /* who only connected would be remembered for a while */
     fake_link.on_sent = on_sent;
     FUZZ_CHECK(cgm_broker_init(&broker, &config, NULL, detail, sizeof(detail)) == CGM_OK);
+    memset(broker.plan_key, 0, sizeof(broker.plan_key)); /* the same ids in every run */
     cgm_listener_close(&broker.listener);
     cgm_listener_init(&broker.listener);
     memory_fd = memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);

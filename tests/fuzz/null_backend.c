@@ -1,0 +1,352 @@
+#include "tests/fuzz/null_backend.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "proto/status.h"
+#include "tests/fuzz/fuzz.h"
+
+#define MEM_BYTES_MAX (1ull << 40)
+#define HELD_MAX 4096u
+
+struct cgm_mem {
+    uint64_t bytes;
+};
+struct cgm_queue {
+    uint32_t device;
+    struct cgm_run *run;
+};
+struct cgm_flag {
+    uint64_t value;
+};
+
+static struct {
+    struct cgm_flag *flag;
+    uint64_t value;
+} held[HELD_MAX];
+static unsigned n_held;
+
+struct null_backend null_backend;
+
+static int next_status(void)
+{
+    int status = null_backend.next_status;
+    null_backend.next_status = CGM_OK;
+    return status;
+}
+
+/* ---- devices and memory ----------------------------------------------------------------------
+ */
+
+static uint32_t device_count(struct cgm_backend *backend)
+{
+    (void)backend;
+    return NULL_DEVICES;
+}
+
+static int device_info(struct cgm_backend *backend, uint32_t device,
+                       struct cgm_device_info *ret_info)
+{
+    (void)backend;
+    FUZZ_CHECK(device < NULL_DEVICES);
+    *ret_info = (struct cgm_device_info){
+        .uuid = "GPU-0", .name = "null", .sms = 8, .priority_greatest = -2};
+    ret_info->uuid[4] = (char)('0' + device);
+    return CGM_OK;
+}
+
+static int mem_alloc(struct cgm_backend *backend, uint32_t device, uint64_t bytes, uint32_t flags,
+                     struct cgm_mem **ret_mem)
+{
+    (void)backend;
+    FUZZ_CHECK(device < NULL_DEVICES);
+    int status = next_status();
+    if (status == CGM_OK && (flags || bytes == 0 || bytes > MEM_BYTES_MAX))
+        status = flags ? CGM_NOT_SUPPORTED : CGM_NO_MEMORY;
+    if (status != CGM_OK)
+        return status;
+    *ret_mem = malloc(sizeof(**ret_mem));
+    FUZZ_CHECK(*ret_mem);
+    (*ret_mem)->bytes = bytes;
+    null_backend.mems++;
+    return CGM_OK;
+}
+
+static int mem_export(struct cgm_mem *mem, int *ret_fd)
+{
+    FUZZ_CHECK(mem->bytes > 0);
+    *ret_fd = fcntl(0, F_DUPFD_CLOEXEC, 3);
+    return *ret_fd < 0 ? CGM_IO : CGM_OK;
+}
+
+static int mem_adopt(struct cgm_backend *backend, uint32_t device, int fd, uint64_t bytes,
+                     struct cgm_mem **ret_mem)
+{
+    return fd < 0 ? CGM_BAD_MESSAGE : mem_alloc(backend, device, bytes, 0, ret_mem);
+}
+
+static int mem_import(struct cgm_backend *backend, uint32_t device,
+                      const struct cgm_memory_segment *segments, uint32_t n_segments,
+                      bool read_only, char *ret_detail, size_t detail_bytes,
+                      struct cgm_mem **ret_mem)
+{
+    uint64_t bytes = 0;
+    (void)read_only;
+    for (uint32_t i = 0; i < n_segments; i++)
+        if (segments[i].kind != 1 || segments[i].fd < 0 ||
+            __builtin_add_overflow(bytes, segments[i].length, &bytes)) {
+            snprintf(ret_detail, detail_bytes, "segment %u is none", i);
+            return CGM_INVALID_ARGUMENT;
+        }
+    return mem_alloc(backend, device, bytes, 0, ret_mem);
+}
+
+static uint64_t mem_bytes(const struct cgm_mem *mem)
+{
+    return mem->bytes;
+}
+
+static void mem_free(struct cgm_mem *mem)
+{
+    FUZZ_CHECK(mem && null_backend.mems > 0);
+    null_backend.mems--;
+    free(mem);
+}
+
+/* ---- queues and flags ------------------------------------------------------------------------
+ */
+
+static int queue_new(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
+                     struct cgm_queue **ret_queue)
+{
+    (void)backend;
+    (void)priority;
+    (void)beside;
+    int status = next_status();
+    if (status != CGM_OK)
+        return status;
+    *ret_queue = calloc(1, sizeof(**ret_queue));
+    FUZZ_CHECK(*ret_queue && device < NULL_DEVICES);
+    null_backend.queues++;
+    return CGM_OK;
+}
+
+static void queue_free(struct cgm_queue *queue)
+{
+    null_backend_let_go();
+    null_backend.queues--;
+    free(queue);
+}
+
+static int flag_new(struct cgm_backend *backend, uint32_t device, enum cgm_flag_kind kind,
+                    struct cgm_flag **ret_flag)
+{
+    (void)backend;
+    (void)kind;
+    FUZZ_CHECK(device < NULL_DEVICES);
+    int status = next_status();
+    if (status != CGM_OK)
+        return status;
+    *ret_flag = calloc(1, sizeof(**ret_flag));
+    FUZZ_CHECK(*ret_flag);
+    null_backend.flags++;
+    return CGM_OK;
+}
+
+static uint64_t flag_read(const struct cgm_flag *flag)
+{
+    return flag->value;
+}
+
+static void flag_free(struct cgm_flag *flag)
+{
+    for (unsigned i = 0; i < n_held; i++)
+        FUZZ_CHECK(held[i].flag != flag);
+    null_backend.flags--;
+    free(flag);
+}
+
+static void set_run(struct cgm_queue *queue, struct cgm_run *run)
+{
+    int running = CGM_OK;
+    queue->run = run;
+    if (run && null_backend.run_status != CGM_OK)
+        atomic_compare_exchange_strong(&run->status, &running, null_backend.run_status);
+    null_backend.run_status = CGM_OK;
+}
+
+static int raise_flag(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value)
+{
+    FUZZ_CHECK(queue);
+    if (!null_backend.hold) {
+        flag->value = value > flag->value ? value : flag->value;
+        return CGM_OK;
+    }
+    FUZZ_CHECK(n_held < HELD_MAX);
+    held[n_held].flag = flag;
+    held[n_held++].value = value;
+    return CGM_OK;
+}
+
+void null_backend_let_go(void)
+{
+    for (unsigned i = 0; i < n_held; i++)
+        if (held[i].value > held[i].flag->value)
+            held[i].flag->value = held[i].value;
+    n_held = 0;
+}
+
+static int await(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,
+                 const struct cgm_label *label)
+{
+    FUZZ_CHECK(queue && flag && label && value > 0);
+    return CGM_OK;
+}
+
+/* ---- work ------------------------------------------------------------------------------------
+ */
+
+static void check_view(const struct cgm_view *view)
+{
+    uint64_t end;
+    FUZZ_CHECK(view->mem && view->rows > 0 && view->cols > 0 && view->stride >= view->cols);
+    FUZZ_CHECK(cgm_dtype_bytes(view->dtype) > 0);
+    FUZZ_CHECK(cgm_view_end(view, &end) && end <= view->mem->bytes);
+}
+
+static void check_same_shape(const struct cgm_view *a, const struct cgm_view *b)
+{
+    FUZZ_CHECK(a->rows == b->rows && a->cols == b->cols);
+}
+
+static int copy(struct cgm_queue *queue, const struct cgm_copy *c)
+{
+    FUZZ_CHECK(queue->run && c->dst.dtype == c->src.dtype);
+    check_view(&c->dst);
+    check_view(&c->src);
+    check_same_shape(&c->dst, &c->src);
+    return next_status();
+}
+
+static void check_gemm(const struct cgm_gemm *g, const struct cgm_view *a,
+                       const struct cgm_view *out)
+{
+    uint64_t depth = g->transa ? a->rows : a->cols;
+    check_view(a);
+    check_view(&g->b);
+    check_view(out);
+    FUZZ_CHECK((g->transa ? a->cols : a->rows) == out->rows);
+    FUZZ_CHECK((g->transb ? g->b.cols : g->b.rows) == depth);
+    if (g->bias.mem)
+        check_view(&g->bias);
+}
+
+static int gemm(struct cgm_queue *queue, const struct cgm_gemm *g)
+{
+    FUZZ_CHECK(queue->run);
+    check_gemm(g, &g->a, &g->out);
+    FUZZ_CHECK((g->transb ? g->b.rows : g->b.cols) == g->out.cols);
+    return next_status();
+}
+
+static int flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged)
+{
+    FUZZ_CHECK(queue->run && flagged->n_parts >= 1 && flagged->n_parts <= CGM_GEMM_PARTS_MAX);
+    for (uint32_t i = 0; i < flagged->n_parts; i++) {
+        const struct cgm_gemm_part *part = &flagged->parts[i];
+        check_gemm(&flagged->gemm, &part->a, &part->out);
+        if (part->publish.flag)
+            raise_flag(queue, part->publish.flag, part->publish.value);
+    }
+    return next_status();
+}
+
+static int reduce(struct cgm_queue *queue, const struct cgm_reduce *r)
+{
+    FUZZ_CHECK(queue->run && r->n_src >= 1 && r->n_src <= CGM_REDUCE_SOURCES_MAX);
+    check_view(&r->dst);
+    for (uint32_t i = 0; i < r->n_src; i++) {
+        check_view(&r->src[i]);
+        check_same_shape(&r->dst, &r->src[i]);
+    }
+    if (r->bias.mem)
+        check_view(&r->bias);
+    return next_status();
+}
+
+static int activate(struct cgm_queue *queue, const struct cgm_activation *a)
+{
+    FUZZ_CHECK(queue->run && (a->input.mem || a->kind == CGM_ACTIVATION_GELU));
+    check_view(&a->out);
+    if (a->input.mem) {
+        check_view(&a->input);
+        check_same_shape(&a->out, &a->input);
+    }
+    return next_status();
+}
+
+static int sum(struct cgm_queue *queue, const struct cgm_sum *s)
+{
+    FUZZ_CHECK(queue->run);
+    check_view(&s->dst);
+    check_view(&s->src);
+    FUZZ_CHECK(s->dst.rows == 1 && s->dst.cols == (s->across ? s->src.rows : s->src.cols));
+    return next_status();
+}
+
+static int poison(struct cgm_queue *queue, const struct cgm_view *view)
+{
+    FUZZ_CHECK(queue);
+    check_view(view);
+    return CGM_OK;
+}
+
+/* Memory of the operands may be gone: only shapes count. */
+static int prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *g)
+{
+    FUZZ_CHECK(queue && g->out.rows > 0 && g->out.cols > 0);
+    return next_status();
+}
+
+static int prepare_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged)
+{
+    FUZZ_CHECK(queue && flagged->n_parts > 0);
+    return next_status();
+}
+
+static uint64_t allocations(struct cgm_backend *backend)
+{
+    (void)backend;
+    return 0;
+}
+
+const struct cgm_backend_ops null_backend_ops = {
+    .name = "null",
+    .device_count = device_count,
+    .device_info = device_info,
+    .mem_alloc = mem_alloc,
+    .mem_export = mem_export,
+    .mem_adopt = mem_adopt,
+    .mem_import = mem_import,
+    .mem_bytes = mem_bytes,
+    .mem_free = mem_free,
+    .queue_new = queue_new,
+    .queue_free = queue_free,
+    .flag_new = flag_new,
+    .flag_read = flag_read,
+    .flag_free = flag_free,
+    .set_run = set_run,
+    .copy = copy,
+    .gemm = gemm,
+    .flagged_gemm = flagged_gemm,
+    .reduce = reduce,
+    .activate = activate,
+    .sum = sum,
+    .poison = poison,
+    .signal = raise_flag,
+    .wait = await,
+    .allocations = allocations,
+    .prepare_gemm = prepare_gemm,
+    .prepare_flagged_gemm = prepare_flagged_gemm,
+};
