@@ -38,7 +38,8 @@ struct cgm_algorithm {
     int method;          /* enum cgm_method that selects it */
     bool atomic;         /* selected together with atomic_gemm */
     const char *summary; /* one line for listings and the manual */
-    bool uses_group;     /* has collectives that a device library could do */
+    uint32_t group_ops;  /* those whose collective a device's library could do, bits as ops */
+    uint32_t parameters; /* bits 1u << enum cgm_parameter: those that have an effect */
 
     /* OK, or NOT_SUPPORTED with a sentence that says what would work. NULL: nothing to add to what
      * cgm_spec_init and `ops` say. */
@@ -58,6 +59,14 @@ struct cgm_algorithm {
 /* The table: cgm_algorithms[0] ... [cgm_algorithm_count - 1]. */
 extern const struct cgm_algorithm *const cgm_algorithms[];
 extern const size_t cgm_algorithm_count;
+
+/* Those that say how a device copies and what its products leave to that: of every algorithm. */
+#define CGM_PARAMETERS_OF_DEVICES                                                                  \
+    (1u << CGM_PARAMETER_NUM_COMM_SM | 1u << CGM_PARAMETER_USE_CE |                                \
+     1u << CGM_PARAMETER_SET_SM_MARGIN)
+
+/* Writes "num_splits, use_ce": the parameters of a set of bits. */
+void cgm_parameter_list(uint32_t parameters, char *ret_text, size_t size);
 
 /* Picks the algorithm of a spec. A named algorithm overrides the method; a named algorithm and a
  * named method that disagree are refused. ret_reason: one sentence for completions and listings, or

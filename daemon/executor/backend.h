@@ -26,6 +26,10 @@
 
 #define CGM_REDUCE_SOURCES_MAX 64
 #define CGM_GEMM_PARTS_MAX 64 /* of a flagged product; the bits of a word */
+/* So many operations can be enqueued on a queue before any of them runs; a reduction counts one for
+ * every four of its sources. A launch has no more of them on one queue of a rank: it would wait for
+ * room that only ranks behind it in the same thread can make. */
+#define CGM_QUEUE_ROOM 1000
 
 struct cgm_backend; /* the backend's own */
 struct cgm_mem;

@@ -36,7 +36,8 @@ static void make_group(struct cgm_comm *comm, struct cgm_executor *executor)
 /* A library rounds to the type that it adds in at every step; numerics depend on it. */
 static void name_library(struct cgm_plan *plan)
 {
-    bool gathers = plan->spec.op == CGM_OP_AG || plan->spec.op == CGM_OP_AG_GEMM;
+    bool gathers = plan->spec.op == CGM_OP_AG || plan->spec.op == CGM_OP_AG_GEMM ||
+                   plan->spec.op == CGM_OP_BULK_AG;
     add_reason(plan, "; collectives by %s%s%s where operands are dense", plan->comm->group_text,
                gathers ? "" : " in ",
                gathers ? "" : cgm_type_name(CGM_TABLE_DTYPE, plan->spec.buffer_dtype));
@@ -45,8 +46,8 @@ static void name_library(struct cgm_plan *plan)
 void cgm_collectives_choose(struct cgm_plan *plan, struct cgm_executor *executor)
 {
     struct cgm_comm *comm = plan->comm;
-    if (!executor->ops->group_new || !plan->algorithm->uses_group || plan->spec.world == 1 ||
-        !cgm_op_is_collective(plan->spec.op))
+    if (!executor->ops->group_new || !(plan->algorithm->group_ops & 1u << plan->spec.op) ||
+        plan->spec.world == 1 || !cgm_op_is_collective(plan->spec.op))
         return;
     if (comm->devices_shared) {
         add_reason(plan, "; ranks share a device: collectives made of copies");

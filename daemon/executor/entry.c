@@ -78,7 +78,7 @@ static enum cgm_presence job_operand(const struct cgm_job *job, int operand,
     const struct cgm_spec *spec = &job->plan->spec;
     uint64_t offset, stride;
     if (job->opcode == CGM_OPCODE_RUN)
-        return cgm_operation_operand(spec, job->rows, operand, ret_shape);
+        return cgm_operation_operand(spec, job->rank, job->rows, operand, ret_shape);
     if (job->opcode == CGM_OPCODE_BARRIER || operand != CGM_OPERAND_LHS)
         return CGM_ABSENT;
     cgm_operation_chunk(spec, job->rows, job->chunk, &offset, &stride, ret_shape);

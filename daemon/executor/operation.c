@@ -60,6 +60,47 @@ static const struct cgm_operation_row rows_of_table[] = {
         .chunk = {CGM_DIM_M, CGM_DIM_N},
     },
     {
+        .op = CGM_OP_GEMM_AS,
+        .comm_type = CGM_COMM_TYPE_NONE,
+        .product = true,
+        .epilogues = PRODUCT,
+        .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K},
+                    [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N_SHARD},
+                    [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N_SHARD},
+                    [CGM_OPERAND_OUT] = {CGM_DIM_M, CGM_DIM_N}},
+        .chunk = {CGM_DIM_M, CGM_DIM_K},
+    },
+    {
+        .op = CGM_OP_BULK_AG,
+        .comm_type = CGM_COMM_TYPE_AG,
+        .product = true,
+        .uses_buffer = true,
+        .moves_buffer = true,
+        .epilogues = PRODUCT | CGM_EPILOGUE_ACCUMULATE,
+        .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K},
+                    [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N},
+                    [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
+                    [CGM_OPERAND_AUX_IN] = {CGM_DIM_BUFFER_SHARD, CGM_DIM_BUFFER_COLS},
+                    [CGM_OPERAND_OUT] = {CGM_DIM_M, CGM_DIM_N},
+                    [CGM_OPERAND_AUX_OUT] = {CGM_DIM_BUFFER_ROWS, CGM_DIM_BUFFER_COLS}},
+        .chunk = {CGM_DIM_BUFFER_SHARD, CGM_DIM_BUFFER_COLS},
+    },
+    {
+        .op = CGM_OP_BULK_RS,
+        .comm_type = CGM_COMM_TYPE_RS,
+        .product = true,
+        .uses_buffer = true,
+        .moves_buffer = true,
+        .epilogues = PRODUCT | CGM_EPILOGUE_ACCUMULATE,
+        .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K},
+                    [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N},
+                    [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
+                    [CGM_OPERAND_AUX_IN] = {CGM_DIM_BUFFER_ROWS, CGM_DIM_BUFFER_COLS},
+                    [CGM_OPERAND_OUT] = {CGM_DIM_M, CGM_DIM_N},
+                    [CGM_OPERAND_AUX_OUT] = {CGM_DIM_BUFFER_SHARD, CGM_DIM_BUFFER_COLS}},
+        .chunk = {CGM_DIM_BUFFER_SHARD, CGM_DIM_BUFFER_COLS},
+    },
+    {
         .op = CGM_OP_AG,
         .comm_type = CGM_COMM_TYPE_AG,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M_SHARD, CGM_DIM_N},
@@ -79,6 +120,14 @@ static const struct cgm_operation_row rows_of_table[] = {
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_N},
                     [CGM_OPERAND_OUT] = {CGM_DIM_M, CGM_DIM_N}},
         .chunk = {CGM_DIM_M, CGM_DIM_N},
+    },
+    {
+        .op = CGM_OP_A2AV,
+        .comm_type = CGM_COMM_TYPE_NONE,
+        .counted = true,
+        .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_SENT, CGM_DIM_N},
+                    [CGM_OPERAND_OUT] = {CGM_DIM_RECEIVED, CGM_DIM_N}},
+        .chunk = {CGM_DIM_SENT_MOST, CGM_DIM_N},
     },
 };
 #define ROW_COUNT (sizeof(rows_of_table) / sizeof(rows_of_table[0]))
@@ -102,10 +151,15 @@ static const struct {
     {CGM_OP_BULK_RS, CGM_METHOD_BULK, false, CGM_ALGO_BULK_OVERLAP_RS},
     {CGM_OP_BULK_RS, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
     {CGM_OP_GEMM, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_GEMM_AR, CGM_METHOD_RING_EXCHANGE, false, CGM_ALGO_TWO_SHOT_AR},
+    {CGM_OP_GEMM_AR, CGM_METHOD_PIPELINE, false, CGM_ALGO_ONE_SHOT_AR},
     {CGM_OP_GEMM_AR, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_GEMM_AS, CGM_METHOD_PIPELINE, false, CGM_ALGO_SPLIT_AS},
     {CGM_OP_GEMM_AS, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
     {CGM_OP_AG, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
     {CGM_OP_RS, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
+    {CGM_OP_AR, CGM_METHOD_RING_EXCHANGE, false, CGM_ALGO_TWO_SHOT_AR},
+    {CGM_OP_AR, CGM_METHOD_PIPELINE, false, CGM_ALGO_ONE_SHOT_AR},
     {CGM_OP_AR, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
     {CGM_OP_A2AV, CGM_METHOD_NONE, false, CGM_ALGO_NO_OVERLAP},
 };
@@ -151,7 +205,34 @@ void cgm_operation_methods(int op, char *ret_text, size_t size)
         snprintf(ret_text + used, size - used, "%sauto", used ? " or " : "");
 }
 
-static uint64_t dim_value(const struct cgm_spec *spec, uint64_t rows, enum cgm_dim dim)
+uint64_t cgm_operation_sent_before(const struct cgm_spec *spec, uint32_t rank, uint32_t peer)
+{
+    uint64_t rows = 0;
+    for (uint32_t to = 0; to < peer; to++)
+        rows += spec->counts[rank * spec->world + to];
+    return rows;
+}
+
+uint64_t cgm_operation_received_before(const struct cgm_spec *spec, uint32_t rank, uint32_t peer)
+{
+    uint64_t rows = 0;
+    for (uint32_t from = 0; from < peer; from++)
+        rows += spec->counts[from * spec->world + rank];
+    return rows;
+}
+
+static uint64_t sent_most(const struct cgm_spec *spec)
+{
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < spec->world; rank++) {
+        uint64_t rows = cgm_operation_sent_before(spec, rank, spec->world);
+        most = rows > most ? rows : most;
+    }
+    return most;
+}
+
+static uint64_t dim_value(const struct cgm_spec *spec, uint32_t rank, uint64_t rows,
+                          enum cgm_dim dim)
 {
     switch (dim) {
     case CGM_DIM_NONE:
@@ -170,31 +251,69 @@ static uint64_t dim_value(const struct cgm_spec *spec, uint64_t rows, enum cgm_d
         return spec->k;
     case CGM_DIM_K_SHARD:
         return spec->k / spec->world;
+    case CGM_DIM_BUFFER_ROWS:
+        return spec->buffer_shape[0];
+    case CGM_DIM_BUFFER_SHARD:
+        return spec->buffer_shape[0] / spec->world;
+    case CGM_DIM_BUFFER_COLS:
+        return spec->buffer_shape[1];
+    case CGM_DIM_SENT:
+        return cgm_operation_sent_before(spec, rank, spec->world);
+    case CGM_DIM_RECEIVED:
+        return cgm_operation_received_before(spec, rank, spec->world);
+    case CGM_DIM_SENT_MOST:
+        return sent_most(spec);
     }
     return 0;
 }
 
-static struct cgm_shape shape_of(const struct cgm_spec *spec, uint64_t rows,
+static struct cgm_shape shape_of(const struct cgm_spec *spec, uint32_t rank, uint64_t rows,
                                  const struct cgm_dims *dims, bool transposed, int dtype)
 {
-    uint64_t a = dim_value(spec, rows, dims->rows), b = dim_value(spec, rows, dims->cols);
+    uint64_t a = dim_value(spec, rank, rows, dims->rows);
+    uint64_t b = dim_value(spec, rank, rows, dims->cols);
     return (struct cgm_shape){transposed ? b : a, transposed ? a : b, dtype};
 }
 
+static bool operand_is_aux(int operand)
+{
+    return operand == CGM_OPERAND_AUX_IN || operand == CGM_OPERAND_AUX_OUT;
+}
+
+/* aux_out of ag_gemm is stored as its lhs is. */
 static bool operand_is_transposed(const struct cgm_spec *spec, int operand)
 {
     if (operand == CGM_OPERAND_RHS)
         return spec->transb;
+    if (operand_is_aux(operand) && cgm_operation_row(spec->op)->moves_buffer)
+        return false;
     return spec->transa && (operand == CGM_OPERAND_LHS || operand == CGM_OPERAND_AUX_OUT);
 }
 
-/* Of a bias gradient: a row of out, or of op(lhs) transposed. */
-static struct cgm_shape gradient_shape(const struct cgm_spec *spec, uint64_t rows)
+static int operand_dtype(const struct cgm_spec *spec, int operand)
 {
-    const struct cgm_dims *dims = cgm_operation_row(spec->op)->operand;
-    enum cgm_dim of = spec->epilogue & CGM_EPILOGUE_GELU ? dims[CGM_OPERAND_OUT].cols
-                                                         : dims[CGM_OPERAND_LHS].rows;
-    return (struct cgm_shape){1, dim_value(spec, rows, of), spec->out_dtype};
+    if (operand_is_aux(operand) && cgm_operation_row(spec->op)->moves_buffer)
+        return spec->buffer_dtype;
+    return operand == CGM_OPERAND_LHS || operand == CGM_OPERAND_RHS || operand_is_aux(operand)
+               ? spec->dtype
+               : spec->out_dtype;
+}
+
+/* What an operand is shaped like; of a bias gradient: a row of out, or of op(lhs) transposed. */
+static struct cgm_dims operand_dims(const struct cgm_spec *spec, int operand)
+{
+    const struct cgm_dims *table = cgm_operation_row(spec->op)->operand;
+    bool of_out = spec->epilogue & CGM_EPILOGUE_GELU;
+    switch (operand) {
+    case CGM_OPERAND_GELU_INPUT:
+    case CGM_OPERAND_PRE_GELU_OUT:
+        return table[CGM_OPERAND_OUT];
+    case CGM_OPERAND_BIAS_GRAD:
+        return (struct cgm_dims){CGM_DIM_ONE, of_out ? table[CGM_OPERAND_OUT].cols
+                                                     : table[CGM_OPERAND_LHS].rows};
+    default:
+        return table[operand];
+    }
 }
 
 /* Operands that an epilogue brings along: with all of `with` and none of `without`. */
@@ -222,20 +341,15 @@ static enum cgm_presence presence_by_epilogue(uint32_t epilogue, int operand)
     return CGM_REQUIRED;
 }
 
-enum cgm_presence cgm_operation_operand(const struct cgm_spec *spec, uint64_t rows, int operand,
-                                        struct cgm_shape *ret_shape)
+enum cgm_presence cgm_operation_operand(const struct cgm_spec *spec, uint32_t rank, uint64_t rows,
+                                        int operand, struct cgm_shape *ret_shape)
 {
-    const struct cgm_dims *table = cgm_operation_row(spec->op)->operand;
-    bool like_out = operand == CGM_OPERAND_GELU_INPUT || operand == CGM_OPERAND_PRE_GELU_OUT;
-    const struct cgm_dims *dims = &table[like_out ? CGM_OPERAND_OUT : operand];
-    bool computed = like_out || operand == CGM_OPERAND_OUT || operand == CGM_OPERAND_BIAS;
-    *ret_shape = operand == CGM_OPERAND_BIAS_GRAD
-                     ? gradient_shape(spec, rows)
-                     : shape_of(spec, rows, dims, operand_is_transposed(spec, operand),
-                                computed ? spec->out_dtype : spec->dtype);
-    if (operand != CGM_OPERAND_BIAS_GRAD && dims->rows == CGM_DIM_NONE)
+    struct cgm_dims dims = operand_dims(spec, operand);
+    *ret_shape = shape_of(spec, rank, rows, &dims, operand_is_transposed(spec, operand),
+                          operand_dtype(spec, operand));
+    if (dims.rows == CGM_DIM_NONE || dims.cols == CGM_DIM_NONE || ret_shape->rows == 0)
         return CGM_ABSENT;
-    if (operand == CGM_OPERAND_AUX_OUT)
+    if (operand_is_aux(operand))
         return CGM_OPTIONAL;
     return presence_by_epilogue(spec->epilogue, operand);
 }
@@ -246,16 +360,24 @@ bool cgm_operation_shards_rows(int op)
     return row && row->chunk.rows == CGM_DIM_M_SHARD;
 }
 
+uint64_t cgm_operation_rows_step(const struct cgm_spec *spec)
+{
+    if (cgm_operation_row(spec->op)->counted)
+        return spec->m;
+    return cgm_operation_shards_rows(spec->op) ? spec->world : 1;
+}
+
 uint32_t cgm_operation_chunks(const struct cgm_spec *spec)
 {
-    return cgm_operation_shards_rows(spec->op) ? spec->world : 1;
+    enum cgm_dim rows = cgm_operation_row(spec->op)->chunk.rows;
+    return rows == CGM_DIM_M_SHARD || rows == CGM_DIM_BUFFER_SHARD ? spec->world : 1;
 }
 
 static struct cgm_shape chunk_shape(const struct cgm_spec *spec, uint64_t rows)
 {
     const struct cgm_operation_row *row = cgm_operation_row(spec->op);
-    bool holds_lhs = row->product && !row->partials;
-    return shape_of(spec, rows, &row->chunk, holds_lhs && spec->transa, spec->buffer_dtype);
+    bool holds_lhs = row->product && !row->partials && !row->moves_buffer;
+    return shape_of(spec, 0, rows, &row->chunk, holds_lhs && spec->transa, spec->buffer_dtype);
 }
 
 struct cgm_shape cgm_operation_user_buffer(const struct cgm_spec *spec)
@@ -290,7 +412,7 @@ bool cgm_operation_may_use_buffer(const struct cgm_spec *spec, uint32_t owner, u
         return true;
     uint64_t offset, stride;
     struct cgm_shape shape;
-    if (row->partials || operand != CGM_OPERAND_LHS || owner != rank ||
+    if (row->partials || row->moves_buffer || operand != CGM_OPERAND_LHS || owner != rank ||
         !cgm_operation_chunk(spec, spec->m, rank, &offset, &stride, &shape))
         return false;
     return offset_bytes == offset && row_stride_bytes == stride * cgm_dtype_bytes(shape.dtype);
@@ -303,7 +425,11 @@ int cgm_operation_check_rows(const struct cgm_spec *spec, uint64_t rows, char *r
     if (rows == 0 || rows > spec->m)
         return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
                           "rows is %llu; the plan's m allows 1 to %llu", value, capacity);
-    if (cgm_operation_shards_rows(spec->op) && rows % spec->world)
+    if (cgm_operation_row(spec->op)->counted && rows != spec->m)
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "rows is %llu; %s moves all of the %llu rows that the plan's counts say",
+                          value, cgm_type_name(CGM_TABLE_OP, spec->op), capacity);
+    if (rows % cgm_operation_rows_step(spec))
         return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
                           "rows is %llu; %s divides them over %u ranks, so it must be a multiple "
                           "of %u",

@@ -11,12 +11,34 @@
 #include "proto/ring.h"
 #include "proto/types.h"
 
+/* Parameters that steer how a plan is carried out, never its result. An algorithm says which of
+ * them have an effect on it; a plan that asks for another is refused. X(SYMBOL, name, what it does)
+ */
+#define CGM_PARAMETERS(X)                                                                          \
+    X(NUM_SPLITS, num_splits, "pieces that the job is cut into")                                   \
+    X(NUM_MAX_STREAMS, num_max_streams, "queues for the GEMMs of pieces")                          \
+    X(COMM_CGA_SIZE, comm_cga_size, "thread block cluster of communication kernels")               \
+    X(NUM_COMM_SM, num_comm_sm, "SMs for communication kernels")                                   \
+    X(GEMM_PRIORITY, gemm_priority, "of the queue of the GEMMs")                                   \
+    X(COMM_PRIORITY, comm_priority, "of the queue of the communication")                           \
+    X(SET_SM_MARGIN, set_sm_margin, "the GEMM leaves num_comm_sm SMs free")                        \
+    X(USE_CE, use_ce, "copies by copy engines, not by SMs")                                        \
+    X(RS_OVERLAP_FIRST_GEMM, rs_overlap_first_gemm,                                                \
+      "a piece is reduced behind the next piece's GEMM, not behind the last one's")                \
+    X(AGGREGATE_AG, aggregate_ag, "chunks are multiplied in pairs")
+
+enum cgm_parameter {
+#define X(SYMBOL, name, text) CGM_PARAMETER_##SYMBOL,
+    CGM_PARAMETERS(X)
+#undef X
+        CGM_PARAMETER_COUNT,
+};
+
 /* A PlanCreate with every default filled in. Plain data; equal bytes mean an equal plan.
  *
  * out_dtype: dtype, or fp32. buffer_dtype: what the user buffer holds: dtype where it holds inputs;
  * for gemm_rs and gemm_ar, which keep partial products in it and send them so, out_dtype or fp32.
- * num_splits, num_max_streams, comm_cga_size, num_comm_sm, set_sm_margin and use_ce steer only the
- * algorithms and backends that have such a thing, and never change a result. */
+ * buffer_dtype of bulk_ag and bulk_rs: the type of the other buffer that they move. */
 struct cgm_spec {
     int op, method, comm_type, algorithm;
     uint64_t m, n, k;
@@ -30,6 +52,10 @@ struct cgm_spec {
     uint32_t num_comm_sm;
     bool set_sm_margin, use_ce, atomic_gemm, rs_overlap_first_gemm, aggregate_ag;
     bool allow_tf32; /* fp32 products may round their inputs to TF32 */
+    uint32_t asked;  /* bits 1u << enum cgm_parameter: not what the method's default is */
+
+    /* a2av: [from * world + to], rows that one rank sends to another; else 0. */
+    uint32_t counts[CGM_COMM_SIZE_MAX * CGM_COMM_SIZE_MAX];
 
     uint32_t world;
     bool devices_shared; /* two ranks on one device */
@@ -48,16 +74,17 @@ enum cgm_presence { CGM_ABSENT, CGM_OPTIONAL, CGM_REQUIRED };
 int cgm_spec_init(const Cgm__PlanCreate *request, uint32_t world, bool devices_shared,
                   char *ret_detail, size_t detail_bytes, struct cgm_spec *ret_spec);
 
-/* Whether the operation takes this operand, and its shape on one rank for `rows` active rows. */
-enum cgm_presence cgm_operation_operand(const struct cgm_spec *spec, uint64_t rows, int operand,
-                                        struct cgm_shape *ret_shape);
+/* Whether the operation takes this operand, and its shape on `rank` for `rows` active rows. Ranks
+ * differ in a2av alone: one that sends or receives no rows has no such operand. */
+enum cgm_presence cgm_operation_operand(const struct cgm_spec *spec, uint32_t rank, uint64_t rows,
+                                        int operand, struct cgm_shape *ret_shape);
 
 /* Shape of the plan's user buffer on one rank: what the seed calls buffer_shape. It is chunks
  * behind each other, each stored like one rank's shard of the gathered lhs, or of the partial
  * product. */
 struct cgm_shape cgm_operation_user_buffer(const struct cgm_spec *spec);
 
-/* How many chunks the user buffer has: the world where rows are sharded, else 1. */
+/* How many chunks the user buffer has: the world where it is gathered or scattered, else 1. */
 uint32_t cgm_operation_chunks(const struct cgm_spec *spec);
 
 /* Chunk `chunk` of the user buffer with `rows` active rows of the whole product. Where it begins
@@ -73,8 +100,10 @@ bool cgm_operation_chunk(const struct cgm_spec *spec, uint64_t rows, uint32_t ch
 bool cgm_operation_may_use_buffer(const struct cgm_spec *spec, uint32_t owner, uint32_t rank,
                                   int operand, uint64_t offset_bytes, uint64_t row_stride_bytes);
 
-/* OK, or INVALID_ARGUMENT when rows is 0, above the capacity, or no multiple of the world where
- * rows are sharded. */
+/* Rows come in multiples of this: the world where they are sharded, m for a2av, else 1. */
+uint64_t cgm_operation_rows_step(const struct cgm_spec *spec);
+
+/* OK, or INVALID_ARGUMENT when rows is 0, above the capacity, or no multiple of the step. */
 int cgm_operation_check_rows(const struct cgm_spec *spec, uint64_t rows, char *ret_detail,
                              size_t detail_bytes);
 
@@ -85,6 +114,11 @@ int cgm_operation_check_accumulate(const struct cgm_spec *spec, char *ret_detail
 /* The algorithm that a method stands for, whether it is in this release or not; -1 when the method
  * does not go with the operation. */
 int cgm_operation_algorithm(int op, int method, bool atomic);
+
+/* a2av: rows that lie before those to `peer` in what rank sends, and before those from `peer` in
+ * what it receives; with peer = world all of them. */
+uint64_t cgm_operation_sent_before(const struct cgm_spec *spec, uint32_t rank, uint32_t peer);
+uint64_t cgm_operation_received_before(const struct cgm_spec *spec, uint32_t rank, uint32_t peer);
 
 /* True when operation shards the rows of the product over the ranks. */
 bool cgm_operation_shards_rows(int op);

@@ -14,6 +14,12 @@ enum cgm_dim {
     CGM_DIM_N_SHARD,
     CGM_DIM_K,
     CGM_DIM_K_SHARD,
+    CGM_DIM_BUFFER_ROWS, /* of the other buffer of bulk_ag and bulk_rs: buffer_shape */
+    CGM_DIM_BUFFER_SHARD,
+    CGM_DIM_BUFFER_COLS,
+    CGM_DIM_SENT, /* a2av: by counts, another number on each rank */
+    CGM_DIM_RECEIVED,
+    CGM_DIM_SENT_MOST, /* the largest of these numbers */
 };
 
 struct cgm_dims {
@@ -26,6 +32,8 @@ struct cgm_operation_row {
     bool product;       /* there is a GEMM: k, transposition, fp32 output */
     bool partials;      /* the user buffer holds partial products: out_dtype or fp32 */
     bool uses_buffer;   /* jobs write the user buffer */
+    bool moves_buffer;  /* the collective is about aux_in, aux_out and the user buffer alone */
+    bool counted;       /* rows are those of the plan's counts */
     uint32_t epilogues; /* that have a meaning */
     struct cgm_dims operand[CGM_OPERAND_COUNT];
     struct cgm_dims chunk; /* of the user buffer */

@@ -112,7 +112,7 @@ static int make_rank(struct cgm_plan *plan, uint32_t rank, struct cgm_executor *
 /* The fewest rows that a job of this plan can have: enough to touch every kernel and buffer. */
 static uint64_t warm_rows(const struct cgm_spec *spec)
 {
-    return cgm_operation_shards_rows(spec->op) ? spec->world : 1;
+    return cgm_operation_rows_step(spec);
 }
 
 /* Lays the operands of the first run behind each other; all of them optional ones included. */
@@ -123,7 +123,8 @@ static int make_warm_operands(struct cgm_plan *plan, uint32_t rank, struct cgm_e
     struct cgm_shape shape;
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
         ret_views[i] = (struct cgm_view){0};
-        if (cgm_operation_operand(&plan->spec, warm_rows(&plan->spec), i, &shape) == CGM_ABSENT)
+        if (cgm_operation_operand(&plan->spec, rank, warm_rows(&plan->spec), i, &shape) ==
+            CGM_ABSENT)
             continue;
         ret_views[i] = (struct cgm_view){.offset_bytes = offset,
                                          .rows = shape.rows,
@@ -133,6 +134,8 @@ static int make_warm_operands(struct cgm_plan *plan, uint32_t rank, struct cgm_e
         uint64_t bytes = shape.rows * shape.cols * cgm_dtype_bytes(shape.dtype);
         offset += (bytes + OPERAND_ALIGN - 1) / OPERAND_ALIGN * OPERAND_ALIGN;
     }
+    if (offset == 0) /* a rank of a2av that has no rows */
+        offset = OPERAND_ALIGN;
     int status = executor->ops->mem_alloc(executor->backend, plan->ranks[rank].device, offset, 0,
                                           &plan->warm[rank]);
     for (int i = 0; i < CGM_OPERAND_COUNT; i++)
@@ -147,7 +150,7 @@ static void full_operands(const struct cgm_plan *plan, uint32_t rank, struct cgm
     struct cgm_shape shape;
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
         ret_views[i] = (struct cgm_view){0};
-        if (cgm_operation_operand(&plan->spec, plan->spec.m, i, &shape) == CGM_REQUIRED)
+        if (cgm_operation_operand(&plan->spec, rank, plan->spec.m, i, &shape) == CGM_REQUIRED)
             ret_views[i] = (struct cgm_view){.mem = plan->warm[rank],
                                              .rows = shape.rows,
                                              .cols = shape.cols,

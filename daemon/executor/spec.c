@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/executor/algorithm.h"
 #include "proto/status.h"
 
 struct check {
@@ -123,6 +124,31 @@ static int check_sizes(struct check *check)
     return status;
 }
 
+/* a2av: how many rows go from whom to whom. They add up to m, of which the ranks hold parts. */
+static int check_counts(struct check *check)
+{
+    struct cgm_spec *spec = check->spec;
+    size_t n = check->request->n_counts, pairs = (size_t)spec->world * spec->world;
+    uint64_t sum = 0;
+    if (!check->row->counted && n > 0)
+        return refuse(check, CGM_INVALID_ARGUMENT, "counts are given; they go with a2av, not %s",
+                      op_name(check));
+    if (!check->row->counted)
+        return CGM_OK;
+    if (n != pairs)
+        return refuse(check, CGM_INVALID_ARGUMENT,
+                      "there are %zu counts; %s of %u ranks needs %zu, one from each rank to each",
+                      n, op_name(check), spec->world, pairs);
+    for (size_t i = 0; i < n; i++) {
+        spec->counts[i] = check->request->counts[i];
+        sum += spec->counts[i];
+    }
+    if (sum != spec->m)
+        return refuse(check, CGM_INVALID_ARGUMENT, "counts add up to %llu; m is %llu",
+                      (unsigned long long)sum, (unsigned long long)spec->m);
+    return CGM_OK;
+}
+
 static bool row_has_dim(const struct cgm_operation_row *row, enum cgm_dim dim)
 {
     for (int i = 0; i < CGM_OPERAND_COUNT; i++)
@@ -161,7 +187,7 @@ static int check_bytes(struct check *check, const char *name, struct cgm_shape s
                   dtype_name(shape.dtype), CGM_BUFFER_BYTES_MAX);
 }
 
-static int check_matrices(struct check *check)
+static int check_matrices(struct check *check, uint32_t rank)
 {
     static const char *const names[] = {
 #define X(index, SYMBOL, spelling) [index] = spelling,
@@ -170,9 +196,21 @@ static int check_matrices(struct check *check)
     };
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
         struct cgm_shape shape;
-        if (cgm_operation_operand(check->spec, check->spec->m, i, &shape) == CGM_ABSENT)
+        if (cgm_operation_operand(check->spec, rank, check->spec->m, i, &shape) == CGM_ABSENT)
             continue;
         int status = check_bytes(check, names[i], shape);
+        if (status != CGM_OK)
+            return status;
+    }
+    return CGM_OK;
+}
+
+/* Ranks differ where the plan has counts. */
+static int check_all_matrices(struct check *check)
+{
+    uint32_t ranks = check->row->counted ? check->spec->world : 1;
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        int status = check_matrices(check, rank);
         if (status != CGM_OK)
             return status;
     }
@@ -206,7 +244,7 @@ static int check_buffer_dtype(struct check *check)
     int natural = check->row->partials ? spec->out_dtype : spec->dtype;
     if (!check->request->has_buffer_dtype)
         spec->buffer_dtype = natural;
-    if (spec->buffer_dtype == natural ||
+    if (spec->buffer_dtype == natural || check->row->moves_buffer ||
         (check->row->partials && spec->buffer_dtype == CGM_DTYPE_FP32))
         return CGM_OK;
     return refuse(check, CGM_INVALID_ARGUMENT,
@@ -215,9 +253,44 @@ static int check_buffer_dtype(struct check *check)
                   check->row->partials && natural != CGM_DTYPE_FP32 ? " or fp32" : "");
 }
 
+/* Of bulk_ag and bulk_rs: what they move beside the GEMM. The dimensions before the last one are
+ * its rows. */
+static int check_moved_buffer(struct check *check)
+{
+    const Cgm__PlanCreate *request = check->request;
+    struct cgm_spec *spec = check->spec;
+    uint64_t rows = request->n_buffer_shape > 1 ? 1 : 0, cols = 0;
+    if (!check->row->moves_buffer)
+        return CGM_OK;
+    for (size_t i = 0; i < request->n_buffer_shape; i++) {
+        uint64_t dim = request->buffer_shape[i];
+        if (i + 1 == request->n_buffer_shape)
+            cols = dim;
+        else if (__builtin_mul_overflow(rows, dim, &rows))
+            rows = UINT64_MAX;
+    }
+    if (rows == 0 || cols == 0 || rows > CGM_DIM_MAX || cols > CGM_DIM_MAX)
+        return refuse(check, CGM_INVALID_ARGUMENT,
+                      "buffer_shape is %llu x %llu; %s needs the rows and columns of the buffer "
+                      "that it moves beside the GEMM, each from 1 to %llu",
+                      (unsigned long long)rows, (unsigned long long)cols, op_name(check),
+                      CGM_DIM_MAX);
+    if (rows % spec->world)
+        return refuse(
+            check, CGM_INVALID_ARGUMENT,
+            "buffer_shape has %llu rows; %s divides them over %u ranks, so they must be a "
+            "multiple of %u",
+            (unsigned long long)rows, op_name(check), spec->world, spec->world);
+    spec->buffer_shape[0] = rows;
+    spec->buffer_shape[1] = cols;
+    return CGM_OK;
+}
+
 /* As the seed gives it: any number of dimensions that make as many elements. All zero: absent. */
 static int check_buffer_shape(struct check *check)
 {
+    if (check->row->moves_buffer)
+        return CGM_OK;
     struct cgm_shape need = cgm_operation_user_buffer(check->spec);
     uint64_t elements = need.rows * need.cols, product = 1;
     bool given = false, fits = true;
@@ -418,6 +491,45 @@ static int check_tf32(struct check *check)
     return CGM_OK;
 }
 
+static void fill_default(struct cgm_spec *spec, enum cgm_parameter parameter, uint32_t value,
+                         uint32_t *field)
+{
+    if (*field == 0)
+        *field = value;
+    if (*field != value)
+        spec->asked |= 1u << parameter;
+}
+
+static void fill_switch(struct cgm_spec *spec, enum cgm_parameter parameter, bool given, bool asked,
+                        bool value, bool *field)
+{
+    *field = given ? asked : value;
+    if (*field != value)
+        spec->asked |= 1u << parameter;
+}
+
+/* Those whose default is nothing. */
+static int ask_of_others(struct cgm_spec *spec)
+{
+    const bool asked[CGM_PARAMETER_COUNT] = {
+        [CGM_PARAMETER_GEMM_PRIORITY] = spec->gemm_priority != 0,
+        [CGM_PARAMETER_COMM_PRIORITY] = spec->comm_priority != 0,
+        [CGM_PARAMETER_RS_OVERLAP_FIRST_GEMM] = spec->rs_overlap_first_gemm,
+        [CGM_PARAMETER_AGGREGATE_AG] = spec->aggregate_ag,
+    };
+    for (int i = 0; i < CGM_PARAMETER_COUNT; i++)
+        spec->asked |= asked[i] ? 1u << i : 0;
+    return CGM_OK;
+}
+
+/* A named algorithm is cut as its method is. */
+static uint32_t default_splits(const struct cgm_spec *spec)
+{
+    const struct cgm_algorithm *named = cgm_algorithm_find(spec->algorithm);
+    int method = named ? named->method : spec->method;
+    return method == CGM_METHOD_RING_EXCHANGE || method == CGM_METHOD_AUTO ? spec->world : 4;
+}
+
 /* One set of defaults where ranks exchange chunks, one where collectives run. Pushes by copy
  * engines need no multiprocessors; products need not spare any where nothing runs beside them. */
 static int fill_defaults(struct check *check)
@@ -425,30 +537,27 @@ static int fill_defaults(struct check *check)
     struct cgm_spec *spec = check->spec;
     const Cgm__PlanCreate *request = check->request;
     bool exchange = spec->method == CGM_METHOD_RING_EXCHANGE || spec->method == CGM_METHOD_AUTO;
-    spec->use_ce = request->has_use_ce ? request->use_ce : exchange;
-    spec->set_sm_margin = request->has_set_sm_margin ? request->set_sm_margin
-                                                     : !exchange && spec->method != CGM_METHOD_NONE;
-    const struct {
-        uint32_t *field, few, many;
-        bool is_few;
-    } defaults[] = {{&spec->num_splits, spec->world, 4, exchange},
-                    {&spec->num_max_streams, 3, 3, exchange},
-                    {&spec->comm_cga_size, 1, 2, exchange},
-                    {&spec->num_comm_sm, 1, 16, exchange && spec->use_ce}};
-    for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++)
-        if (*defaults[i].field == 0)
-            *defaults[i].field = defaults[i].is_few ? defaults[i].few : defaults[i].many;
-    return CGM_OK;
+    fill_switch(spec, CGM_PARAMETER_USE_CE, request->has_use_ce, request->use_ce, exchange,
+                &spec->use_ce);
+    fill_switch(spec, CGM_PARAMETER_SET_SM_MARGIN, request->has_set_sm_margin,
+                request->set_sm_margin, !exchange && spec->method != CGM_METHOD_NONE,
+                &spec->set_sm_margin);
+    fill_default(spec, CGM_PARAMETER_NUM_SPLITS, default_splits(spec), &spec->num_splits);
+    fill_default(spec, CGM_PARAMETER_NUM_MAX_STREAMS, 3, &spec->num_max_streams);
+    fill_default(spec, CGM_PARAMETER_COMM_CGA_SIZE, exchange ? 1 : 2, &spec->comm_cga_size);
+    fill_default(spec, CGM_PARAMETER_NUM_COMM_SM, exchange && spec->use_ce ? 1 : 16,
+                 &spec->num_comm_sm);
+    return ask_of_others(spec);
 }
 
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
 static int (*const checks[])(struct check *check) = {
-    check_spellings, check_op,           check_sizes,    check_layout,    check_comm_type,
-    check_method,    check_epilogue,     check_sharding, check_out_dtype, check_buffer_dtype,
-    check_matrices,  check_buffer_shape, check_knobs,    check_tp_size,   check_switches,
-    check_tf32,      fill_defaults,
+    check_spellings,    check_op,           check_sizes,        check_layout,       check_comm_type,
+    check_method,       check_epilogue,     check_sharding,     check_counts,       check_out_dtype,
+    check_buffer_dtype, check_moved_buffer, check_all_matrices, check_buffer_shape, check_knobs,
+    check_tp_size,      check_switches,     check_tf32,         fill_defaults,
 };
 
 int cgm_spec_init(const Cgm__PlanCreate *request, uint32_t world, bool devices_shared,

@@ -4,7 +4,8 @@
 
 #include "tests/algo/rig.h"
 
-enum sharing { NOTHING, WHOLE, BY_ROWS, BY_COLS, OWN };
+/* BY_COUNTS: rows of one rank behind those of the other, as many as the plan says. */
+enum sharing { NOTHING, WHOLE, BY_ROWS, BY_COLS, OWN, BY_COUNTS };
 
 /* Row-major fp32, holding numbers of the job's types. OWN: one for each rank, else the first. */
 struct matrix {

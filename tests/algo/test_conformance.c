@@ -2,7 +2,7 @@
  * and epilogue, with fresh random numbers. Algorithms and backend run as the executor runs them,
  * but without it. Every element must be within the reference's bound; nothing else may be written;
  * a second run must give the same bits; no_overlap must agree within the two bounds. */
-#include "tests/algo/trial.h"
+#include "tests/algo/beside.h"
 
 #include <math.h>
 
@@ -101,8 +101,8 @@ static bool rounds_before_addends(const struct trial *trial)
 static bool library_sums(const struct trial *trial, uint32_t index)
 {
     const struct cgm_spec *spec = &trial->spec;
-    return spec->op != CGM_OP_AG && spec->op != CGM_OP_AG_GEMM &&
-           trial->config->algorithm->uses_group && trial->config->by_library &&
+    return spec->op != CGM_OP_AG && spec->op != CGM_OP_AG_GEMM && !is_bulk(spec->op) &&
+           (trial->config->algorithm->group_ops & 1u << spec->op) && trial->config->by_library &&
            cgm_library_takes(&trial->launches[index].launch);
 }
 
@@ -129,7 +129,7 @@ static void linear_reference_of(const struct trial *trial, const struct job *job
         library_sums(trial, (uint32_t)(job - trial->jobs)) && spec->buffer_dtype != CGM_DTYPE_FP32;
     bool partials = library || rounds_partials(trial) || rounds_before_addends(trial);
     assert_int_equal(cgm_reference_init(ret_reference, job->rows, spec->n, partials), 0);
-    bool each = spec->op != CGM_OP_GEMM && (lhs == BY_COLS || lhs == OWN);
+    bool each = spec->op != CGM_OP_GEMM && !is_bulk(spec->op) && (lhs == BY_COLS || lhs == OWN);
     struct matrix whole_lhs = job->lhs, whole_rhs = job->rhs;
     whole_lhs.sharing = lhs == BY_ROWS ? WHOLE : lhs;
     whole_rhs.sharing = job->rhs.sharing == BY_COLS ? WHOLE : job->rhs.sharing;
@@ -281,33 +281,48 @@ static void judge_order(const struct trial *trial, uint32_t index, uint32_t rank
         }
 }
 
-static void judge_job(const struct trial *trial, uint32_t index)
+static void judge_out(const struct trial *trial, uint32_t index, uint32_t rank)
 {
     const struct job *job = &trial->jobs[index];
-    for (uint32_t rank = 0; rank < trial->spec.world; rank++) {
-        struct cgm_reference reference;
-        struct cgm_verdict verdict = {0};
-        struct part part = matrix_part(&job->out, trial->spec.world, rank);
-        const struct cgm_view *out = &trial->launches[index].operands[rank][CGM_OPERAND_OUT];
-        struct cgm_reference_found found = found_of(out, job->after[rank], part.row, part.col);
-        reference_of(trial, job, rank, &reference);
-        cgm_reference_check(&reference, &found, &verdict);
-        judge(trial, &verdict, 1, "out", index, rank);
-        if (trial->spec.op == CGM_OP_AG && verdict.ratio != 0)
-            fail_msg("ag is not exact");
-        cgm_reference_fini(&reference);
-        judge_rest(trial, index, rank);
-        if ((trial->spec.op == CGM_OP_RS || trial->spec.op == CGM_OP_AR) &&
-            !library_sums(trial, index))
-            judge_order(trial, index, rank);
-        const struct cgm_view *operands = trial->launches[index].operands[rank];
-        if (operands[CGM_OPERAND_AUX_OUT].mem)
-            judge_aux(trial, index, rank);
-        if (operands[CGM_OPERAND_PRE_GELU_OUT].mem)
-            judge_pre_gelu(trial, index, rank);
-        if (operands[CGM_OPERAND_BIAS_GRAD].mem)
-            judge_gradient(trial, index, rank);
+    struct cgm_reference reference;
+    struct cgm_verdict verdict = {0};
+    struct part part = matrix_part(&job->out, trial->spec.world, rank);
+    const struct cgm_view *out = &trial->launches[index].operands[rank][CGM_OPERAND_OUT];
+    struct cgm_reference_found found = found_of(out, job->after[rank], part.row, part.col);
+    reference_of(trial, job, rank, &reference);
+    cgm_reference_check(&reference, &found, &verdict);
+    judge(trial, &verdict, 1, "out", index, rank);
+    if (trial->spec.op == CGM_OP_AG && verdict.ratio != 0)
+        fail_msg("ag is not exact");
+    cgm_reference_fini(&reference);
+}
+
+static void judge_rank(const struct trial *trial, uint32_t index, uint32_t rank)
+{
+    int op = trial->spec.op;
+    judge_rest(trial, index, rank);
+    if (op == CGM_OP_A2AV) {
+        judge_exchange(trial, index, rank);
+        return;
     }
+    judge_out(trial, index, rank);
+    if ((op == CGM_OP_RS || op == CGM_OP_AR) && !library_sums(trial, index))
+        judge_order(trial, index, rank);
+    const struct cgm_view *operands = trial->launches[index].operands[rank];
+    if (is_bulk(op))
+        judge_moved(trial, index, rank, cgm_library_takes(&trial->launches[index].launch));
+    else if (operands[CGM_OPERAND_AUX_OUT].mem)
+        judge_aux(trial, index, rank);
+    if (operands[CGM_OPERAND_PRE_GELU_OUT].mem)
+        judge_pre_gelu(trial, index, rank);
+    if (operands[CGM_OPERAND_BIAS_GRAD].mem)
+        judge_gradient(trial, index, rank);
+}
+
+static void judge_job(const struct trial *trial, uint32_t index)
+{
+    for (uint32_t rank = 0; rank < trial->spec.world; rank++)
+        judge_rank(trial, index, rank);
 }
 
 /* Adds one element of the job, which no_overlap found to be `serial`, to the verdict. */
@@ -365,7 +380,8 @@ static void try_config(struct rig *rig, const struct config *config)
 {
     struct trial trial = {.config = config, .rig = rig};
     trial_plan(&trial);
-    trial.count = config->in_place ? 1 : 1 + (uint32_t)pick(RIG_LAUNCHES);
+    bool in_buffer = config->in_place || (is_bulk(config->op) && !config->aux);
+    trial.count = in_buffer ? 1 : 1 + (uint32_t)pick(RIG_LAUNCHES);
     for (uint32_t i = 0; i < trial.count; i++)
         job_init(&trial, i);
     trial_run(&trial, &trial.spec, config->algorithm);
@@ -409,7 +425,7 @@ static uint32_t bits_allowed(const struct cgm_algorithm *algorithm, int op)
     uint32_t bits = 0;
     if (layouts[layout_of(op)].rhs != NOTHING)
         bits |= TRANSA | TRANSB | BIAS | GELU | GRAD | AUX;
-    if (op == CGM_OP_GEMM || op == CGM_OP_AG_GEMM || op == CGM_OP_GEMM_RS)
+    if (op == CGM_OP_GEMM || op == CGM_OP_AG_GEMM || op == CGM_OP_GEMM_RS || is_bulk(op))
         bits |= ACCUMULATE;
     if (algorithm->number == CGM_ALGO_SPLIT_PIPELINED_AG_P2P)
         bits |= AGGREGATE;
@@ -449,9 +465,12 @@ static void try_bits(struct rig *rig, struct config *config, uint32_t one_in)
         config->aux = bits & AUX;
         config->aggregate = bits & AGGREGATE;
         config->by_plan = pick(2);
-        config->by_library = ops->group_new && config->algorithm->uses_group && pick(2);
+        config->by_library =
+            ops->group_new && (config->algorithm->group_ops & 1u << config->op) && pick(2);
         config->dense = config->by_library && pick(4);
-        config->in_place = config->op == CGM_OP_AG_GEMM && pick(4) == 0;
+        config->in_place =
+            (config->op == CGM_OP_AG_GEMM && pick(4) == 0) || (is_bulk(config->op) && pick(2));
+        pick_rest(config);
         try_config(rig, config);
     }
 }

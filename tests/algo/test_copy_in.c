@@ -14,7 +14,7 @@ static void judge_copy_in(const struct trial *trial, uint32_t rank, uint32_t chu
 {
     const struct job *job = &trial->jobs[0];
     const struct cgm_view *lhs = &trial->launches[0].operands[rank][CGM_OPERAND_LHS];
-    struct cgm_view view = view_in_chunk(trial, job->rows, chunk);
+    struct cgm_view view = view_in_chunk(trial, job->rows, rank, chunk);
     size_t bytes = cgm_dtype_bytes(view.dtype);
     struct arena *user = &trial->rig->user[rank];
     unsigned char *at = user->base + view.offset_bytes;
@@ -53,7 +53,7 @@ static void try_copy_in(struct rig *rig, const struct config *config)
     uint32_t chunk = pick(3) == 0 ? UINT32_MAX : (uint32_t)pick(chunks);
     struct cgm_algorithm copy_in = {.enqueue = copy_in_enqueue};
     struct cgm_shape shape;
-    uint64_t offset, stride, step = cgm_operation_shards_rows(config->op) ? config->world : 1;
+    uint64_t offset, stride, step = cgm_operation_rows_step(&trial.spec);
     trial.jobs[0].rows = step * (1 + pick(trial.spec.m / step));
     trial.launches[0].arenas = rig->operands[0];
     trial.launches[0].launch.rows = trial.jobs[0].rows;
@@ -88,6 +88,7 @@ static void test_copy_in(void **state)
                                 .buffer_dtype = -1,
                                 .world = worlds[pick(WORLDS)]};
         config.transa = layouts[layout_of(config.op)].rhs != NOTHING && pick(2);
+        pick_rest(&config);
         try_copy_in(rig, &config);
     }
     rig_close(rig);

@@ -16,6 +16,10 @@ struct config {
     bool by_library; /* collectives by the device's library, where there is one */
     bool dense;      /* the rows of every operand lie next to each other */
     uint32_t world;
+    uint32_t num_splits;                    /* 0: default; no more than there are rows or columns */
+    bool first_gemm;                        /* rs_overlap_first_gemm */
+    uint64_t moved[2];                      /* the other buffer of bulk_ag and bulk_rs */
+    uint32_t counts[RIG_RANKS * RIG_RANKS]; /* a2av */
 };
 
 /* Who has what of the whole matrices: lhs, rhs, bias, out. */
@@ -28,9 +32,13 @@ static const struct {
     {CGM_OP_AG_GEMM, BY_ROWS, BY_COLS, BY_COLS, BY_COLS, false},
     {CGM_OP_GEMM_RS, BY_COLS, BY_ROWS, WHOLE, BY_ROWS, true},
     {CGM_OP_GEMM_AR, BY_COLS, BY_ROWS, WHOLE, WHOLE, true},
+    {CGM_OP_GEMM_AS, WHOLE, BY_COLS, BY_COLS, WHOLE, false},
+    {CGM_OP_BULK_AG, OWN, OWN, OWN, OWN, false},
+    {CGM_OP_BULK_RS, OWN, OWN, OWN, OWN, false},
     {CGM_OP_AG, BY_ROWS, NOTHING, NOTHING, WHOLE, false},
     {CGM_OP_RS, OWN, NOTHING, NOTHING, BY_ROWS, false},
     {CGM_OP_AR, OWN, NOTHING, NOTHING, WHOLE, false},
+    {CGM_OP_A2AV, BY_COUNTS, NOTHING, NOTHING, BY_COUNTS, false},
 };
 #define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
@@ -49,13 +57,23 @@ static const struct {
 #define TYPES_PLAIN 5u /* buffer_dtype is the default */
 #define TYPES_ALL 7u
 
+/* Of TransformerEngine's tests and Iris's default; those that are too large for a CPU at a
+ * sixteenth or less of each side. */
+static const uint64_t shapes[][3] = {
+    {256, 128, 64}, {64, 128, 256},  {64, 256, 256},
+    {128, 384, 96}, {128, 96, 384},  /* M 2048, hidden 1536, ffn 6144 */
+    {32, 256, 128}, {152, 128, 258}, /* 4x8192x4096 -> 8192; 4864 x 4096 x 8256 */
+};
+#define SHAPES_ONE_IN 60
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
 static const uint32_t worlds[] = {1, 2, 3, 4, 8};
 #define WORLDS (sizeof(worlds) / sizeof(worlds[0]))
 
 /* One launch's data. Arenas: [rank], as they are before and after a run. */
 struct job {
     uint64_t rows;
-    struct matrix lhs, rhs, bias, out, gelu_input;
+    struct matrix lhs, rhs, bias, out, gelu_input, moved;
     size_t used[RIG_RANKS];
     unsigned char *before[RIG_RANKS], *after[RIG_RANKS], *again[RIG_RANKS];
 };
@@ -99,14 +117,23 @@ static inline bool is_product(const struct trial *trial)
     return layouts[trial->layout].rhs != NOTHING;
 }
 
+static inline void *must_alloc(size_t bytes)
+{
+    void *memory = malloc(bytes + 1);
+    assert_non_null(memory);
+    return memory;
+}
+
 /* ---- one trial's plan -------------------------------------------------------------------------
  */
 
 static inline void describe(const struct config *c, const struct cgm_spec *spec)
 {
-    print_error("%s%s %s %s->%s buffer %d %c%c%s%s%s%s%s%s%s world %u, m %llu n %llu k %llu: ",
-                c->algorithm->name, c->aggregate ? "+aggregate" : "",
-                cgm_type_name(CGM_TABLE_OP, c->op), cgm_type_name(CGM_TABLE_DTYPE, c->dtype),
+    print_error("%s%s%s splits %u %s %s->%s buffer %d %c%c%s%s%s%s%s%s%s world %u, m %llu n %llu k "
+                "%llu: ",
+                c->algorithm->name, c->aggregate ? "+aggregate" : "", c->first_gemm ? "+first" : "",
+                spec->num_splits, cgm_type_name(CGM_TABLE_OP, c->op),
+                cgm_type_name(CGM_TABLE_DTYPE, c->dtype),
                 cgm_type_name(CGM_TABLE_DTYPE, c->out_dtype), c->buffer_dtype,
                 c->transa ? 'T' : 'N', c->transb ? 'T' : 'N', c->bias ? " bias" : "",
                 c->gelu ? " gelu" : "", c->grad ? " grad" : "", c->accumulate ? " accumulate" : "",
@@ -122,6 +149,57 @@ static inline uint64_t pick_dim(bool sharded, uint32_t world, bool large)
     return sharded ? dim * world : dim;
 }
 
+static inline bool is_bulk(int op)
+{
+    return op == CGM_OP_BULK_AG || op == CGM_OP_BULK_RS;
+}
+
+/* What else a plan of the configuration's operation and algorithm may ask for. */
+static inline void pick_rest(struct config *c)
+{
+    static const uint32_t splits[] = {0, 0, 1, 2, 3, 5, 8};
+    uint32_t parameters = c->algorithm->parameters;
+    c->num_splits = parameters >> CGM_PARAMETER_NUM_SPLITS & 1 ? splits[pick(7)] : 0;
+    c->first_gemm = parameters >> CGM_PARAMETER_RS_OVERLAP_FIRST_GEMM & 1 && pick(2);
+    if (is_bulk(c->op)) {
+        c->moved[0] = pick_dim(true, c->world, pick(24) == 0);
+        c->moved[1] = pick_dim(false, c->world, pick(24) == 0);
+        c->buffer_dtype = (int)pick(3);
+    }
+    memset(c->counts, 0, sizeof c->counts);
+    for (uint64_t i = pick(4) == 0 ? 1 : pick(200) + 1; c->op == CGM_OP_A2AV && i > 0; i--)
+        c->counts[pick(c->world * c->world)]++;
+}
+
+static inline uint64_t count_rows(const struct config *c)
+{
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < c->world * c->world; i++)
+        rows += c->counts[i];
+    return rows;
+}
+
+static inline uint32_t comm_type_of(int op)
+{
+    if (op == CGM_OP_AG || op == CGM_OP_AG_GEMM || op == CGM_OP_BULK_AG)
+        return CGM_COMM_TYPE_AG;
+    return op == CGM_OP_RS || op == CGM_OP_GEMM_RS || op == CGM_OP_BULK_RS ? CGM_COMM_TYPE_RS
+                                                                           : CGM_COMM_TYPE_NONE;
+}
+
+static inline void set_knobs(const struct config *c, int algorithm, Cgm__PlanCreate *request)
+{
+    uint64_t most = request->m < request->n ? request->m : request->n;
+    if (algorithm != CGM_ALGO_NO_OVERLAP) {
+        request->aggregate_ag = c->aggregate;
+        request->rs_overlap_first_gemm = c->first_gemm;
+        request->num_splits = c->num_splits < most ? c->num_splits : (uint32_t)most;
+    }
+    request->has_use_ce = 1;
+    request->use_ce = pick(2) == 0 || algorithm == CGM_ALGO_ATOMIC_GEMM_AG_P2P;
+    request->num_comm_sm = (uint32_t)pick(20);
+}
+
 static inline void set_spec(const struct config *c, int algorithm, const uint64_t *sizes,
                             struct cgm_spec *ret_spec)
 {
@@ -129,9 +207,7 @@ static inline void set_spec(const struct config *c, int algorithm, const uint64_
     char detail[CGM_CQE_DETAIL] = "";
     request.op = (uint32_t)c->op;
     request.method = CGM_METHOD_AUTO;
-    request.comm_type = c->op == CGM_OP_AG || c->op == CGM_OP_AG_GEMM   ? CGM_COMM_TYPE_AG
-                        : c->op == CGM_OP_RS || c->op == CGM_OP_GEMM_RS ? CGM_COMM_TYPE_RS
-                                                                        : CGM_COMM_TYPE_NONE;
+    request.comm_type = comm_type_of(c->op);
     request.algorithm = (uint32_t)algorithm;
     request.m = sizes[0];
     request.n = sizes[1];
@@ -146,11 +222,14 @@ static inline void set_spec(const struct config *c, int algorithm, const uint64_
     request.epilogue = (c->bias ? CGM_EPILOGUE_BIAS : 0) | (c->gelu ? CGM_EPILOGUE_GELU : 0) |
                        (c->grad ? CGM_EPILOGUE_GRAD : 0) |
                        (c->accumulate && c->by_plan ? CGM_EPILOGUE_ACCUMULATE : 0);
-    request.num_splits = (uint32_t)pick(8);
-    request.aggregate_ag = c->aggregate && algorithm != CGM_ALGO_NO_OVERLAP;
-    request.has_use_ce = 1;
-    request.use_ce = pick(2) == 0 || algorithm == CGM_ALGO_ATOMIC_GEMM_AG_P2P;
-    request.num_comm_sm = (uint32_t)pick(20);
+    uint64_t moved[2] = {c->moved[0], c->moved[1]};
+    uint32_t counts[RIG_RANKS * RIG_RANKS];
+    memcpy(counts, c->counts, sizeof counts);
+    request.n_buffer_shape = is_bulk(c->op) ? 2 : 0;
+    request.buffer_shape = moved;
+    request.n_counts = c->op == CGM_OP_A2AV ? c->world * c->world : 0;
+    request.counts = counts;
+    set_knobs(c, algorithm, &request);
     if (cgm_spec_init(&request, c->world, true, detail, sizeof detail, ret_spec) != CGM_OK)
         fail_msg("%s", detail);
 }
@@ -161,16 +240,22 @@ static inline void trial_plan(struct trial *trial)
     trial->layout = layout_of(c->op);
     enum sharing lhs = layouts[trial->layout].lhs, rhs = layouts[trial->layout].rhs;
     bool large = pick(24) == 0;
-    uint64_t sizes[3] = {
-        pick_dim(cgm_operation_shards_rows(c->op), c->world, large),
-        pick_dim(rhs == BY_COLS, c->world, large),
-        pick_dim(lhs == BY_COLS, c->world, large),
-    };
+    const bool sharded[3] = {cgm_operation_shards_rows(c->op), rhs == BY_COLS, lhs == BY_COLS};
+    const uint64_t *shape = pick(SHAPES_ONE_IN) ? NULL : shapes[pick(SHAPES)];
+    uint64_t sizes[3];
+    for (int i = 0; i < 3; i++) {
+        uint64_t unit = sharded[i] ? c->world : 1;
+        sizes[i] =
+            shape ? (shape[i] + unit - 1) / unit * unit : pick_dim(sharded[i], c->world, large);
+    }
+    if (c->op == CGM_OP_A2AV)
+        sizes[0] = count_rows(c);
     set_spec(c, (int)c->algorithm->number, sizes, &trial->spec);
     set_spec(c, CGM_ALGO_NO_OVERLAP, sizes, &trial->serial);
     const struct cgm_algorithm *chosen;
     char reason[160];
-    assert_int_equal(cgm_algorithm_choose(&trial->spec, reason, sizeof reason, &chosen), CGM_OK);
+    if (cgm_algorithm_choose(&trial->spec, reason, sizeof reason, &chosen) != CGM_OK)
+        fail_msg("%s", reason);
     assert_ptr_equal(chosen, c->algorithm);
 }
 
@@ -188,11 +273,31 @@ static inline struct cgm_view place(struct arena *arena, const struct cgm_shape 
     return (struct cgm_view){arena->mem, begin, shape->rows, shape->cols, stride, shape->dtype};
 }
 
-static inline struct cgm_view view_in_chunk(const struct trial *trial, uint64_t rows, uint32_t rank)
+/* Of a matrix that belongs to a rank's operand. */
+static inline struct part part_of(const struct trial *trial, const struct matrix *matrix,
+                                  int operand, uint32_t rank)
+{
+    const struct cgm_spec *spec = &trial->spec;
+    struct part part = matrix_part(matrix, spec->world, rank);
+    if (matrix->sharing != BY_COUNTS)
+        return part;
+    bool sends = operand == CGM_OPERAND_LHS;
+    part.rows = 0;
+    for (uint32_t r = 0; r <= rank; r++) {
+        part.row += part.rows;
+        part.rows = sends ? cgm_operation_sent_before(spec, r, spec->world)
+                          : cgm_operation_received_before(spec, r, spec->world);
+    }
+    part.values += part.row * part.stride;
+    return part;
+}
+
+static inline struct cgm_view view_in_chunk(const struct trial *trial, uint64_t rows, uint32_t rank,
+                                            uint32_t chunk)
 {
     struct cgm_shape shape;
     uint64_t offset, stride;
-    assert_true(cgm_operation_chunk(&trial->spec, rows, rank, &offset, &stride, &shape));
+    assert_true(cgm_operation_chunk(&trial->spec, rows, chunk, &offset, &stride, &shape));
     return (struct cgm_view){
         trial->rig->user[rank].mem, offset, shape.rows, shape.cols, stride, shape.dtype};
 }
@@ -201,37 +306,34 @@ static inline void place_operand(struct trial *trial, uint32_t index, uint32_t r
 {
     struct job *job = &trial->jobs[index];
     struct cgm_shape shape;
+    bool lhs_in_place = trial->config->in_place && !is_bulk(trial->spec.op);
     const struct {
         int operand;
         const struct matrix *matrix;
         bool transposed, filled;
     } sources[] = {
-        {CGM_OPERAND_LHS, &job->lhs, trial->config->transa, !trial->config->in_place},
+        {CGM_OPERAND_LHS, &job->lhs, trial->config->transa, !lhs_in_place},
+        {CGM_OPERAND_AUX_IN, &job->moved, false, true},
         {CGM_OPERAND_RHS, &job->rhs, trial->config->transb, true},
         {CGM_OPERAND_BIAS, &job->bias, false, true},
         {CGM_OPERAND_GELU_INPUT, &job->gelu_input, false, true},
         {CGM_OPERAND_OUT, &job->out, false, trial->config->accumulate},
     };
-    enum cgm_presence presence = cgm_operation_operand(&trial->spec, job->rows, operand, &shape);
-    if (presence == CGM_ABSENT || (presence == CGM_OPTIONAL && !trial->config->aux))
+    enum cgm_presence presence =
+        cgm_operation_operand(&trial->spec, rank, job->rows, operand, &shape);
+    bool left_out = operand == CGM_OPERAND_AUX_IN ? trial->config->in_place : !trial->config->aux;
+    if (presence == CGM_ABSENT || (presence == CGM_OPTIONAL && left_out))
         return;
     struct cgm_view *view = &trial->launches[index].operands[rank][operand];
-    *view = operand == CGM_OPERAND_LHS && trial->config->in_place
-                ? view_in_chunk(trial, job->rows, rank)
+    *view = operand == CGM_OPERAND_LHS && lhs_in_place
+                ? view_in_chunk(trial, job->rows, rank, rank)
                 : place(&trial->rig->operands[index][rank], &shape, trial->config->dense);
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
         if (sources[i].operand != operand || !sources[i].filled)
             continue;
-        struct part part = matrix_part(sources[i].matrix, trial->spec.world, rank);
+        struct part part = part_of(trial, sources[i].matrix, operand, rank);
         part_store(&part, sources[i].transposed, view, trial->rig->operands[index][rank].base);
     }
-}
-
-static inline void *must_alloc(size_t bytes)
-{
-    void *memory = malloc(bytes);
-    assert_non_null(memory);
-    return memory;
 }
 
 static inline void job_init_rank(struct trial *trial, uint32_t index, uint32_t rank)
@@ -251,6 +353,11 @@ static inline void job_init_rank(struct trial *trial, uint32_t index, uint32_t r
     arena_poison(arena);
 }
 
+static inline enum sharing moved_sharing(int op)
+{
+    return op == CGM_OP_BULK_AG ? BY_ROWS : op == CGM_OP_BULK_RS ? OWN : NOTHING;
+}
+
 static inline void job_init(struct trial *trial, uint32_t index)
 {
     struct job *job = &trial->jobs[index];
@@ -258,7 +365,7 @@ static inline void job_init(struct trial *trial, uint32_t index)
     uint32_t w = spec->world;
     bool bent = trial->config->gelu || trial->config->grad; /* an infinity would give NaNs */
     enum cgm_fill fill = bent || pick(2) ? CGM_FILL_NORMAL : CGM_FILL_WIDE;
-    uint64_t step = cgm_operation_shards_rows(spec->op) ? w : 1;
+    uint64_t step = cgm_operation_rows_step(spec);
     bool full = trial->config->full_rows || (index == 0 && pick(2));
     job->rows = full ? spec->m : step * (1 + pick(spec->m / step));
     uint64_t lhs_cols = is_product(trial) ? spec->k : spec->n;
@@ -270,6 +377,8 @@ static inline void job_init(struct trial *trial, uint32_t index)
         matrix_new(layouts[trial->layout].out, w, job->rows, spec->n, spec->out_dtype, &rng, fill);
     job->gelu_input =
         matrix_new(layouts[trial->layout].out, w, job->rows, spec->n, spec->out_dtype, &rng, fill);
+    job->moved = matrix_new(moved_sharing(spec->op), w, spec->buffer_shape[0],
+                            spec->buffer_shape[1], spec->buffer_dtype, &rng, fill);
     trial->launches[index].arenas = trial->rig->operands[index];
     trial->launches[index].launch.rows = job->rows;
     trial->launches[index].launch.accumulate = trial->config->accumulate && !trial->config->by_plan;
@@ -284,6 +393,7 @@ static inline void job_fini(struct job *job, uint32_t world)
     matrix_free(&job->bias);
     matrix_free(&job->out);
     matrix_free(&job->gelu_input);
+    matrix_free(&job->moved);
     for (uint32_t rank = 0; rank < world; rank++) {
         free(job->before[rank]);
         free(job->after[rank]);
@@ -296,11 +406,16 @@ static inline void job_fini(struct job *job, uint32_t world)
 
 static inline void store_in_place(const struct trial *trial, uint32_t rank)
 {
-    const struct cgm_view *view = &trial->launches[0].operands[rank][CGM_OPERAND_LHS];
-    struct part part = matrix_part(&trial->jobs[0].lhs, trial->spec.world, rank);
+    const struct job *job = &trial->jobs[0];
+    bool bulk = is_bulk(trial->spec.op);
+    struct cgm_view view = trial->launches[0].operands[rank][CGM_OPERAND_LHS];
+    struct part part = matrix_part(bulk ? &job->moved : &job->lhs, trial->spec.world, rank);
     struct arena *user = &trial->rig->user[rank];
+    if (bulk)
+        view =
+            view_in_chunk(trial, job->rows, rank, part.rows < job->moved.rows ? rank : UINT32_MAX);
     host_view_pull(&user->view, 0, user->used);
-    part_store(&part, trial->spec.transa, view, user->base);
+    part_store(&part, !bulk && trial->spec.transa, &view, user->base);
     host_view_push(&user->view, 0, user->used);
 }
 
@@ -309,7 +424,8 @@ static inline void trial_run(struct trial *trial, const struct cgm_spec *spec,
                              const struct cgm_algorithm *algorithm)
 {
     struct rig *rig = trial->rig;
-    rig_set_plan(rig, spec, algorithm, trial->config->by_library && algorithm->uses_group);
+    rig_set_plan(rig, spec, algorithm,
+                 trial->config->by_library && (algorithm->group_ops & 1u << spec->op));
     for (uint32_t rank = 0; rank < spec->world; rank++) {
         for (uint32_t i = 0; i < trial->count; i++) {
             struct job *job = &trial->jobs[i];

@@ -13,7 +13,7 @@ static void check_shapes(const struct cgm_spec *spec, uint64_t rows)
 {
     struct cgm_shape shape;
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
-        if (cgm_operation_operand(spec, rows, i, &shape) == CGM_ABSENT)
+        if (cgm_operation_operand(spec, 0, rows, i, &shape) == CGM_ABSENT)
             continue;
         FUZZ_CHECK(shape.rows > 0 && shape.cols > 0 && cgm_dtype_bytes(shape.dtype) > 0);
     }

@@ -95,7 +95,7 @@ static void lay_out(struct plan *plan, uint32_t rank)
     struct cgm_shape shape;
     uint64_t at = 0;
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
-        if (cgm_operation_operand(&plan->spec, plan->spec.m, i, &shape) != CGM_REQUIRED)
+        if (cgm_operation_operand(&plan->spec, 0, plan->spec.m, i, &shape) != CGM_REQUIRED)
             continue;
         plan->views[rank][i] =
             (struct cgm_view){NULL, at, shape.rows, shape.cols, shape.cols, shape.dtype};

@@ -8,7 +8,7 @@
 #include "daemon/executor/algorithm.h"
 #include "proto/status.h"
 
-static char reason[160];
+static char reason[300];
 
 /* A plan of world 4, bf16, large enough that overlapping pays. */
 static struct cgm_spec spec_of(int op, int method, int algorithm)
@@ -17,10 +17,16 @@ static struct cgm_spec spec_of(int op, int method, int algorithm)
     request.op = (uint32_t)op;
     request.method = (uint32_t)method;
     request.algorithm = (uint32_t)algorithm;
-    if (op == CGM_OP_AG_GEMM || op == CGM_OP_AG)
+    uint64_t moved[2] = {8192, 8192};
+    uint32_t counts[16] = {8192};
+    if (op == CGM_OP_AG_GEMM || op == CGM_OP_AG || op == CGM_OP_BULK_AG)
         request.comm_type = CGM_COMM_TYPE_AG;
-    if (op == CGM_OP_GEMM_RS || op == CGM_OP_RS)
+    if (op == CGM_OP_GEMM_RS || op == CGM_OP_RS || op == CGM_OP_BULK_RS)
         request.comm_type = CGM_COMM_TYPE_RS;
+    request.n_buffer_shape = op == CGM_OP_BULK_AG || op == CGM_OP_BULK_RS ? 2 : 0;
+    request.buffer_shape = moved;
+    request.n_counts = op == CGM_OP_A2AV ? 16 : 0;
+    request.counts = counts;
     request.m = request.n = request.k = 8192;
     request.dtype = CGM_DTYPE_BF16;
     struct cgm_spec spec;
@@ -65,9 +71,7 @@ static void test_method(void **state)
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_NONE, CGM_ALGO_AUTO);
     assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "method none");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_PIPELINE, CGM_ALGO_AUTO);
-    assert_refused(&spec, CGM_NOT_SUPPORTED,
-                   "split_pipelined_rs is not in this release; gemm_rs can be done by no_overlap, "
-                   "split_pipelined_rs_p2p");
+    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_RS, "method pipeline of gemm_rs");
 }
 
 static void test_atomic(void **state)
@@ -112,7 +116,7 @@ static void test_named(void **state)
                    "belongs to method ring_exchange, but method is none");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_SPLIT_PIPELINED_AG_P2P);
     assert_refused(&spec, CGM_NOT_SUPPORTED,
-                   "does not do gemm_rs, which can be done by no_overlap, split_pipelined_rs_p2p");
+                   "does not do gemm_rs, which can be done by no_overlap, split_pipelined_rs and");
     spec = spec_of(CGM_OP_AG, CGM_METHOD_AUTO, CGM_ALGO_FUSED_AG);
     assert_refused(&spec, CGM_NOT_SUPPORTED,
                    "fused_ag is not in this release; ag can be done by no_");
@@ -135,29 +139,70 @@ static void test_auto(void **state)
     assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_RS_P2P, "nothing measured yet");
     spec.world = 1;
     assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "one rank has nothing to overlap");
-    spec = spec_of(CGM_OP_AR, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    spec = spec_of(CGM_OP_AG, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
     assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "the only algorithm");
+    spec = spec_of(CGM_OP_AR, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "estimated cheapest");
+    spec.m = spec.n = 16;
+    assert_chosen(&spec, CGM_ALGO_ONE_SHOT_AR, "estimated cheapest");
+    spec = spec_of(CGM_OP_BULK_AG, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    assert_chosen(&spec, CGM_ALGO_BULK_OVERLAP_AG, "estimated cheapest");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
     spec.atomic_gemm = true;
     assert_chosen(&spec, CGM_ALGO_ATOMIC_GEMM_RS, "cheapest of atomic_gemm_rs, atomic_gemm_rs_p2p");
     spec.op = CGM_OP_GEMM_AR;
-    assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm for gemm_ar with atomic_gemm");
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm does gemm_ar with atomic_gemm");
 }
 
-static void test_switches(void **state)
+static void ask(struct cgm_spec *spec, enum cgm_parameter parameter)
+{
+    spec->asked |= 1u << parameter;
+}
+
+/* A parameter that is not the default must have an effect. */
+static void test_parameters(void **state)
 {
     (void)state;
     struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
-    spec.aggregate_ag = true;
+    ask(&spec, CGM_PARAMETER_AGGREGATE_AG);
     spec.m = spec.n = spec.k = 64;
     assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, "the only algorithm");
     spec.method = CGM_METHOD_NONE;
-    assert_refused(&spec, CGM_NOT_SUPPORTED, "aggregate_ag is set");
+    assert_refused(&spec, CGM_NOT_SUPPORTED,
+                   "aggregate_ag is not the default, and no_overlap makes no use of it; use "
+                   "split_pipelined_ag_p2p (method ring_exchange)");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
-    spec.rs_overlap_first_gemm = true;
-    assert_refused(&spec, CGM_NOT_SUPPORTED, "rs_overlap_first_gemm");
+    ask(&spec, CGM_PARAMETER_RS_OVERLAP_FIRST_GEMM);
+    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_RS, "the only algorithm");
     spec.method = CGM_METHOD_RING_EXCHANGE;
-    assert_refused(&spec, CGM_NOT_SUPPORTED, "method pipeline");
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "use split_pipelined_rs (method pipeline)");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_PIPELINE, CGM_ALGO_AUTO);
+    ask(&spec, CGM_PARAMETER_GEMM_PRIORITY);
+    assert_refused(&spec, CGM_NOT_SUPPORTED,
+                   "gemm_priority is not the default, and nothing that does gemm_rs makes use of "
+                   "it; leave it out");
+    spec.method = CGM_METHOD_AUTO;
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm does gemm_rs with gemm_priority");
+}
+
+static void test_pieces(void **state)
+{
+    (void)state;
+    struct cgm_spec spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_PIPELINE, CGM_ALGO_AUTO);
+    spec.n = 3;
+    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_RS, "pipeline");
+    ask(&spec, CGM_PARAMETER_NUM_SPLITS);
+    assert_refused(&spec, CGM_INVALID_ARGUMENT,
+                   "num_splits is 4; with n 3 and 4 ranks it may be at most 3");
+    spec = spec_of(CGM_OP_GEMM_AS, CGM_METHOD_PIPELINE, CGM_ALGO_AUTO);
+    ask(&spec, CGM_PARAMETER_NUM_SPLITS);
+    spec.m = 2;
+    assert_refused(&spec, CGM_INVALID_ARGUMENT,
+                   "num_splits is 4; with m 2 and 4 ranks it may be at most 2");
+    spec.m = 8192;
+    spec.world = 64;
+    spec.num_splits = 64;
+    assert_refused(&spec, CGM_INVALID_ARGUMENT, "it may be at most 7");
 }
 
 /* Every algorithm is complete, and every operation that it names can be planned with it. */
@@ -180,9 +225,10 @@ static void test_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_method),   cmocka_unit_test(test_atomic),
-        cmocka_unit_test(test_named),    cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_switches), cmocka_unit_test(test_table),
+        cmocka_unit_test(test_method),     cmocka_unit_test(test_atomic),
+        cmocka_unit_test(test_named),      cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_parameters), cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

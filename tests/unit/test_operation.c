@@ -14,14 +14,34 @@
 static struct cgm_random rng;
 static char detail[CGM_CQE_DETAIL];
 
-static const int plan_ops[] = {CGM_OP_GEMM, CGM_OP_AG_GEMM, CGM_OP_GEMM_RS, CGM_OP_GEMM_AR,
-                               CGM_OP_AG,   CGM_OP_RS,      CGM_OP_AR};
+static const int plan_ops[] = {CGM_OP_GEMM,    CGM_OP_AG_GEMM, CGM_OP_GEMM_RS, CGM_OP_GEMM_AR,
+                               CGM_OP_GEMM_AS, CGM_OP_BULK_AG, CGM_OP_BULK_RS, CGM_OP_AG,
+                               CGM_OP_RS,      CGM_OP_AR,      CGM_OP_A2AV};
 #define PLAN_OPS (sizeof(plan_ops) / sizeof(plan_ops[0]))
 
 static bool is_product(int op)
 {
     return op == CGM_OP_GEMM || op == CGM_OP_AG_GEMM || op == CGM_OP_GEMM_RS ||
-           op == CGM_OP_GEMM_AR;
+           op == CGM_OP_GEMM_AR || op == CGM_OP_GEMM_AS || op == CGM_OP_BULK_AG ||
+           op == CGM_OP_BULK_RS;
+}
+
+static bool moves_buffer(int op)
+{
+    return op == CGM_OP_BULK_AG || op == CGM_OP_BULK_RS;
+}
+
+static uint64_t moved_shape[2] = {48, 5};
+static uint32_t counts[CGM_COMM_SIZE_MAX * CGM_COMM_SIZE_MAX];
+
+/* Counts of `world` ranks that add up to m. */
+static void set_counts(Cgm__PlanCreate *request, uint32_t world)
+{
+    memset(counts, 0, sizeof counts);
+    for (uint64_t row = 0; row < request->m; row++)
+        counts[cgm_random_below(&rng, world * world)]++;
+    request->n_counts = request->op == CGM_OP_A2AV ? world * world : 0;
+    request->counts = counts;
 }
 
 static Cgm__PlanCreate request_of(int op)
@@ -30,14 +50,19 @@ static Cgm__PlanCreate request_of(int op)
     request.op = (uint32_t)op;
     request.method = CGM_METHOD_AUTO;
     request.comm_type = CGM_COMM_TYPE_NONE;
-    if (op == CGM_OP_AG || op == CGM_OP_AG_GEMM)
+    if (op == CGM_OP_AG || op == CGM_OP_AG_GEMM || op == CGM_OP_BULK_AG)
         request.comm_type = CGM_COMM_TYPE_AG;
-    if (op == CGM_OP_RS || op == CGM_OP_GEMM_RS)
+    if (op == CGM_OP_RS || op == CGM_OP_GEMM_RS || op == CGM_OP_BULK_RS)
         request.comm_type = CGM_COMM_TYPE_RS;
     request.m = 24;
     request.n = 16;
     request.k = 8;
     request.dtype = CGM_DTYPE_BF16;
+    if (moves_buffer(op)) {
+        request.n_buffer_shape = 2;
+        request.buffer_shape = moved_shape;
+    }
+    set_counts(&request, 4);
     return request;
 }
 
@@ -51,7 +76,7 @@ static struct cgm_shape operand(const struct cgm_spec *spec, uint64_t rows, int 
                                 enum cgm_presence presence)
 {
     struct cgm_shape shape;
-    assert_int_equal(cgm_operation_operand(spec, rows, index, &shape), presence);
+    assert_int_equal(cgm_operation_operand(spec, 0, rows, index, &shape), presence);
     return shape;
 }
 
@@ -120,11 +145,49 @@ static void test_equal_requests_give_equal_bytes(void **state)
     assert_memory_equal(&a, &b, sizeof a);
 }
 
+/* Row `rank` of the counts goes out, column `rank` comes in; who has none has no operand. */
+static void check_counted_shapes(const struct cgm_spec *spec)
+{
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < spec->world; rank++) {
+        uint64_t sent = 0, received = 0;
+        struct cgm_shape lhs, out;
+        for (uint32_t peer = 0; peer < spec->world; peer++) {
+            assert_int_equal(cgm_operation_sent_before(spec, rank, peer), sent);
+            assert_int_equal(cgm_operation_received_before(spec, rank, peer), received);
+            sent += counts[rank * spec->world + peer];
+            received += counts[peer * spec->world + rank];
+        }
+        most = sent > most ? sent : most;
+        assert_int_equal(cgm_operation_operand(spec, rank, spec->m, CGM_OPERAND_LHS, &lhs),
+                         sent ? CGM_REQUIRED : CGM_ABSENT);
+        assert_int_equal(cgm_operation_operand(spec, rank, spec->m, CGM_OPERAND_OUT, &out),
+                         received ? CGM_REQUIRED : CGM_ABSENT);
+        assert_shape(lhs, false, sent, spec->n, spec->dtype);
+        assert_shape(out, false, received, spec->n, spec->dtype);
+    }
+    assert_int_equal(cgm_operation_user_buffer(spec).rows, most);
+}
+
+static void check_moved_shapes(const struct cgm_spec *spec, uint64_t rows)
+{
+    uint64_t part = spec->buffer_shape[0] / spec->world, cols = spec->buffer_shape[1];
+    bool gathers = spec->op == CGM_OP_BULK_AG;
+    assert_shape(operand(spec, rows, CGM_OPERAND_AUX_IN, CGM_OPTIONAL), false,
+                 gathers ? part : spec->buffer_shape[0], cols, spec->buffer_dtype);
+    assert_shape(operand(spec, rows, CGM_OPERAND_AUX_OUT, CGM_OPTIONAL), false,
+                 gathers ? spec->buffer_shape[0] : part, cols, spec->buffer_dtype);
+}
+
 /* The table of commgemm.h, written down once more. */
 static void check_shapes(const struct cgm_spec *spec, uint64_t rows)
 {
     uint64_t w = spec->world, n = spec->n, k = spec->k;
     int type = spec->dtype, out = spec->out_dtype;
+    if (spec->op == CGM_OP_A2AV) {
+        check_counted_shapes(spec);
+        return;
+    }
     struct cgm_shape lhs = operand(spec, rows, CGM_OPERAND_LHS, CGM_REQUIRED);
     struct cgm_shape result = operand(spec, rows, CGM_OPERAND_OUT, CGM_REQUIRED);
     struct cgm_shape rhs = {0};
@@ -153,6 +216,18 @@ static void check_shapes(const struct cgm_spec *spec, uint64_t rows)
         assert_shape(rhs, spec->transb, k / w, n, type);
         assert_shape(result, false, rows, n, out);
         break;
+    case CGM_OP_GEMM_AS:
+        assert_shape(lhs, spec->transa, rows, k, type);
+        assert_shape(rhs, spec->transb, k, n / w, type);
+        assert_shape(result, false, rows, n, out);
+        break;
+    case CGM_OP_BULK_AG:
+    case CGM_OP_BULK_RS:
+        assert_shape(lhs, spec->transa, rows, k, type);
+        assert_shape(rhs, spec->transb, k, n, type);
+        assert_shape(result, false, rows, n, out);
+        check_moved_shapes(spec, rows);
+        break;
     case CGM_OP_AG:
         assert_shape(lhs, false, rows / w, n, type);
         assert_shape(result, false, rows, n, type);
@@ -170,10 +245,11 @@ static void check_shapes(const struct cgm_spec *spec, uint64_t rows)
 static void check_bias(const struct cgm_spec *spec)
 {
     bool has = spec->epilogue & CGM_EPILOGUE_BIAS;
+    bool shards_cols = spec->op == CGM_OP_AG_GEMM || spec->op == CGM_OP_GEMM_AS;
     struct cgm_shape bias =
         operand(spec, spec->m, CGM_OPERAND_BIAS, has ? CGM_REQUIRED : CGM_ABSENT);
     if (has)
-        assert_shape(bias, false, 1, spec->op == CGM_OP_AG_GEMM ? spec->n / spec->world : spec->n,
+        assert_shape(bias, false, 1, shards_cols ? spec->n / spec->world : spec->n,
                      spec->out_dtype);
 }
 
@@ -219,15 +295,16 @@ static void test_operands_of_epilogues(void **state)
 
 static void check_absent(const struct cgm_spec *spec)
 {
-    static const int never[] = {CGM_OPERAND_GELU_INPUT, CGM_OPERAND_AUX_IN,
-                                CGM_OPERAND_BIAS_GRAD,  CGM_OPERAND_PRE_GELU_OUT,
-                                CGM_OPERAND_LHS_SCALE,  CGM_OPERAND_RHS_SCALE,
-                                CGM_OPERAND_OUT_SCALE};
+    static const int never[] = {CGM_OPERAND_GELU_INPUT,   CGM_OPERAND_BIAS_GRAD,
+                                CGM_OPERAND_PRE_GELU_OUT, CGM_OPERAND_LHS_SCALE,
+                                CGM_OPERAND_RHS_SCALE,    CGM_OPERAND_OUT_SCALE};
     for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++)
         operand(spec, spec->m, never[i], CGM_ABSENT);
     if (!is_product(spec->op))
         operand(spec, spec->m, CGM_OPERAND_RHS, CGM_ABSENT);
-    if (spec->op != CGM_OP_AG_GEMM)
+    if (!moves_buffer(spec->op))
+        operand(spec, spec->m, CGM_OPERAND_AUX_IN, CGM_ABSENT);
+    if (spec->op != CGM_OP_AG_GEMM && !moves_buffer(spec->op))
         operand(spec, spec->m, CGM_OPERAND_AUX_OUT, CGM_ABSENT);
 }
 
@@ -237,7 +314,8 @@ static void check_chunks(const struct cgm_spec *spec, uint64_t rows)
     struct cgm_shape buffer = cgm_operation_user_buffer(spec), whole, chunk, active;
     uint32_t chunks = cgm_operation_chunks(spec);
     uint64_t offset, stride, at = 0, active_offset, active_stride, active_rows = 0;
-    assert_int_equal(chunks, cgm_operation_shards_rows(spec->op) ? spec->world : 1);
+    assert_int_equal(
+        chunks, cgm_operation_shards_rows(spec->op) || moves_buffer(spec->op) ? spec->world : 1);
     for (uint32_t i = 0; i < chunks; i++) {
         assert_true(cgm_operation_chunk(spec, spec->m, i, &offset, &stride, &chunk));
         assert_true(cgm_operation_chunk(spec, rows, i, &active_offset, &active_stride, &active));
@@ -275,8 +353,13 @@ static void test_shapes(void **state)
         request.transa = is_product(op) && cgm_random_below(&rng, 2);
         request.transb = is_product(op) && cgm_random_below(&rng, 2);
         request.epilogue = is_product(op) && cgm_random_below(&rng, 2) ? CGM_EPILOGUE_BIAS : 0;
+        uint64_t moved[2] = {world * (1 + cgm_random_below(&rng, 50)),
+                             1 + cgm_random_below(&rng, 9)};
+        request.buffer_shape = moves_buffer(op) ? moved : NULL;
+        set_counts(&request, world);
         assert_int_equal(spec_of(&request, world, &spec), CGM_OK);
-        uint64_t rows = world * (1 + cgm_random_below(&rng, request.m / world));
+        uint64_t step = cgm_operation_rows_step(&spec);
+        uint64_t rows = step * (1 + cgm_random_below(&rng, request.m / step));
         assert_int_equal(cgm_operation_check_rows(&spec, rows, detail, sizeof detail), CGM_OK);
         check_shapes(&spec, rows);
         check_bias(&spec);
@@ -316,9 +399,10 @@ static void test_accumulate(void **state)
     for (size_t i = 0; i < PLAN_OPS; i++) {
         struct cgm_spec spec;
         Cgm__PlanCreate request = request_of(plan_ops[i]);
+        set_counts(&request, 2);
         assert_int_equal(spec_of(&request, 2, &spec), CGM_OK);
         bool adds = plan_ops[i] == CGM_OP_GEMM || plan_ops[i] == CGM_OP_AG_GEMM ||
-                    plan_ops[i] == CGM_OP_GEMM_RS;
+                    plan_ops[i] == CGM_OP_GEMM_RS || moves_buffer(plan_ops[i]);
         assert_int_equal(cgm_operation_check_accumulate(&spec, detail, sizeof detail),
                          adds ? CGM_OK : CGM_INVALID_ARGUMENT);
         request.epilogue = CGM_EPILOGUE_ACCUMULATE;
@@ -414,8 +498,23 @@ static const struct {
     {CGM_OP_GEMM, {{"op", UINT32_MAX}}, INVALID, {"op is 4294967295"}},
     {CGM_OP_GEMM, {{"op", CGM_OP_NOOP}}, INVALID, {"op is noop", "gemm, ag_gemm"}},
     {CGM_OP_GEMM, {{"op", CGM_OP_COPY_IN}}, INVALID, {"op is copy_in"}},
-    {CGM_OP_GEMM, {{"op", CGM_OP_A2AV}}, UNSUPPORTED, {"a2av", "gemm, ag_gemm"}},
-    {CGM_OP_GEMM, {{"op", CGM_OP_BULK_AG}}, UNSUPPORTED, {"bulk_ag"}},
+    {CGM_OP_GEMM, {{"op", CGM_OP_A2AV}}, INVALID, {"0 counts", "a2av of 4 ranks needs 16"}},
+    {CGM_OP_A2AV, {{"m", 25}}, INVALID, {"counts add up to 24; m is 25"}},
+    {CGM_OP_A2AV, {{"op", CGM_OP_AR}}, INVALID, {"counts are given", "a2av, not ar"}},
+    {CGM_OP_AG,
+     {{"op", CGM_OP_BULK_AG}},
+     INVALID,
+     {"buffer_shape is 0 x 0", "bulk_ag needs the rows and columns"}},
+    {CGM_OP_GEMM_AS, {{"n", 18}}, INVALID, {"n is 18", "gemm_as", "multiple of 4"}},
+    {CGM_OP_GEMM_AS,
+     {{"method", CGM_METHOD_RING_EXCHANGE}},
+     UNSUPPORTED,
+     {"gemm_as with ring_exchange is not supported; use pipeline, none or auto"}},
+    {CGM_OP_BULK_AG,
+     {{"method", CGM_METHOD_PIPELINE}},
+     UNSUPPORTED,
+     {"AG with pipeline is not supported; use bulk, none or auto"}},
+    {CGM_OP_BULK_RS, {{"comm_type", CGM_COMM_TYPE_AG}}, INVALID, {"comm_type is ag", "needs rs"}},
     {CGM_OP_GEMM, {{"method", 5}}, INVALID, {"method is 5", "ring_exchange"}},
     {CGM_OP_GEMM, {{"comm_type", 3}}, INVALID, {"comm_type is 3", "none, rs, ag"}},
     {CGM_OP_GEMM, {{"algorithm", 9}}, INVALID, {"algorithm is 9", "no_overlap"}},
@@ -451,7 +550,7 @@ static const struct {
      {{"method", CGM_METHOD_RING_EXCHANGE}},
      UNSUPPORTED,
      {"gemm with ring_exchange is not supported; use none or auto"}},
-    {CGM_OP_AR, {{"method", CGM_METHOD_PIPELINE}}, UNSUPPORTED, {"ar with pipeline"}},
+    {CGM_OP_AR, {{"method", CGM_METHOD_BULK}}, UNSUPPORTED, {"ar with bulk"}},
     {CGM_OP_AG_GEMM,
      {{"method", CGM_METHOD_NONE}, {"atomic_gemm", 1}},
      UNSUPPORTED,
@@ -481,7 +580,7 @@ static const struct {
     {CGM_OP_AG,
      {{"epilogue", CGM_EPILOGUE_BIAS}},
      INVALID,
-     {"bias does not go with ag", "gemm, ag_gemm, gemm_rs, gemm_ar"}},
+     {"bias does not go with ag", "gemm, ag_gemm, gemm_rs, gemm_ar, gemm_as"}},
     {CGM_OP_GEMM_AR,
      {{"epilogue", CGM_EPILOGUE_ACCUMULATE}},
      INVALID,
@@ -581,6 +680,70 @@ static void test_buffer_shape(void **state)
     }
 }
 
+static void test_shape_of_a_moved_buffer(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t dims[3];
+        size_t count;
+        int status;
+        const char *words;
+    } shapes[] = {
+        {{8, 5}, 2, CGM_OK, ""},
+        {{2, 4, 5}, 3, CGM_OK, ""},
+        {{10, 5}, 2, INVALID, "buffer_shape has 10 rows; bulk_rs divides them over 4 ranks"},
+        {{40}, 1, INVALID, "buffer_shape is 0 x 40"},
+        {{8, 0}, 2, INVALID, "buffer_shape is 8 x 0"},
+        {{1ull << 40, 1ull << 40, 1}, 3, INVALID, "buffer_shape is 18446744073709551615 x 1"},
+        {{BIG, BIG}, 2, INVALID, "limit is 70368744177664 bytes"},
+    };
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        struct cgm_spec spec;
+        uint64_t dims[3];
+        memcpy(dims, shapes[i].dims, sizeof dims);
+        Cgm__PlanCreate request = request_of(CGM_OP_BULK_RS);
+        request.n_buffer_shape = shapes[i].count;
+        request.buffer_shape = dims;
+        request.has_buffer_dtype = 1;
+        request.buffer_dtype = CGM_DTYPE_FP32;
+        assert_int_equal(spec_of(&request, 4, &spec), shapes[i].status);
+        assert_non_null(strstr(detail, shapes[i].words));
+        if (shapes[i].status == CGM_OK)
+            assert_shape(cgm_operation_user_buffer(&spec), false, 8, 5, CGM_DTYPE_FP32);
+    }
+}
+
+/* What is not the default, and so must have an effect. */
+static void test_parameters_asked_for(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *field;
+        uint64_t value;
+        uint32_t asked;
+    } cases[] = {
+        {"num_splits", 4, 0},
+        {"num_splits", 3, 1u << CGM_PARAMETER_NUM_SPLITS},
+        {"num_max_streams", 3, 0},
+        {"num_max_streams", 2, 1u << CGM_PARAMETER_NUM_MAX_STREAMS},
+        {"comm_cga_size", 2, 0},
+        {"comm_cga_size", 1, 1u << CGM_PARAMETER_COMM_CGA_SIZE},
+        {"gemm_priority", 1, 1u << CGM_PARAMETER_GEMM_PRIORITY},
+        {"comm_priority", (uint64_t)-1, 1u << CGM_PARAMETER_COMM_PRIORITY},
+        {"use_ce", 0, 0},
+        {"use_ce", 1, 1u << CGM_PARAMETER_USE_CE},
+        {"rs_overlap_first_gemm", 1, 1u << CGM_PARAMETER_RS_OVERLAP_FIRST_GEMM},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct cgm_spec spec;
+        Cgm__PlanCreate request = request_of(CGM_OP_GEMM_RS);
+        request.method = CGM_METHOD_PIPELINE;
+        set_field(&request, cases[i].field, cases[i].value);
+        assert_int_equal(spec_of(&request, 8, &spec), CGM_OK);
+        assert_int_equal(spec.asked, cases[i].asked);
+    }
+}
+
 /* The algorithm table and the table of methods say the same. */
 static void test_methods_and_algorithms_agree(void **state)
 {
@@ -616,6 +779,8 @@ int main(void)
         cmocka_unit_test(test_world),
         cmocka_unit_test(test_buffer_shape),
         cmocka_unit_test(test_methods_and_algorithms_agree),
+        cmocka_unit_test(test_shape_of_a_moved_buffer),
+        cmocka_unit_test(test_parameters_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,15 +2,17 @@
  * block are stored a counter says so, and its reduce-scatter starts. */
 #include "daemon/executor/algo/collective.h"
 #include "daemon/executor/algo/flagged.h"
+#include "daemon/executor/algo/pieces.h"
 #include "daemon/executor/algo/product.h"
 #include "daemon/executor/algo/table.h"
+#include "proto/status.h"
 
 /* Splits begin at multiples of the largest of these that leaves something for each. */
 static const uint32_t units[] = {256, 64, 8, 1};
 
 static uint32_t split_count(const struct cgm_spec *spec)
 {
-    return spec->num_splits < spec->n ? spec->num_splits : (uint32_t)spec->n;
+    return cgm_piece_count(spec, spec->n);
 }
 
 static uint64_t split_begin(const struct cgm_spec *spec, uint32_t split)
@@ -63,6 +65,13 @@ static int enqueue(const struct cgm_launch *launch, uint32_t rank)
     return cgm_emit_end(&emit);
 }
 
+static int check(const struct cgm_spec *spec, char *ret_detail, size_t detail_bytes)
+{
+    int status = cgm_publishing_check(spec, ret_detail, detail_bytes);
+    return status == CGM_OK ? cgm_piece_check(spec, "n", spec->n, ret_detail, detail_bytes)
+                            : status;
+}
+
 const struct cgm_algorithm cgm_atomic_gemm_rs = {
     .number = CGM_ALGO_ATOMIC_GEMM_RS,
     .name = "atomic_gemm_rs",
@@ -70,7 +79,8 @@ const struct cgm_algorithm cgm_atomic_gemm_rs = {
     .method = CGM_METHOD_PIPELINE,
     .atomic = true,
     .summary = "one GEMM that counts finished blocks of columns (num_splits), each then scattered",
-    .check = cgm_publishing_check,
+    .parameters = CGM_PARAMETERS_OF_DEVICES | 1u << CGM_PARAMETER_NUM_SPLITS,
+    .check = check,
     .estimate = cgm_publishing_estimate,
     .scratch_bytes = cgm_scatter_bytes,
     .flags = flags,

@@ -21,11 +21,34 @@ static bool does_op(const struct cgm_algorithm *algorithm, int op)
     return algorithm->ops & 1u << op;
 }
 
+static const char *const parameter_names[] = {
+#define X(SYMBOL, name, text) #name,
+    CGM_PARAMETERS(X)
+#undef X
+};
+
+void cgm_parameter_list(uint32_t parameters, char *ret_text, size_t size)
+{
+    size_t used = 0;
+    ret_text[0] = '\0';
+    for (int i = 0; i < CGM_PARAMETER_COUNT && used < size; i++)
+        if (parameters >> i & 1)
+            used += (size_t)snprintf(ret_text + used, size - used, "%s%s", used ? ", " : "",
+                                     parameter_names[i]);
+}
+
+static uint32_t ignored_parameters(const struct cgm_algorithm *algorithm,
+                                   const struct cgm_spec *spec)
+{
+    return spec->asked & ~algorithm->parameters;
+}
+
 /* Whether auto may take it. */
 static bool is_candidate(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
 {
     char unused[CGM_CQE_DETAIL];
     return does_op(algorithm, spec->op) && algorithm->atomic == spec->atomic_gemm &&
+           ignored_parameters(algorithm, spec) == 0 &&
            (!algorithm->check || algorithm->check(spec, unused, sizeof unused) == CGM_OK);
 }
 
@@ -56,6 +79,38 @@ static uint32_t list_names(const struct cgm_spec *spec, bool candidates, char re
     return count;
 }
 
+/* The methods with which a parameter has an effect on this operation. */
+static uint32_t list_methods(const struct cgm_spec *spec, int parameter, char *ret_text,
+                             size_t size)
+{
+    size_t used = 0;
+    uint32_t count = 0;
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < cgm_algorithm_count && used < size; i++)
+        if (does_op(cgm_algorithms[i], spec->op) && cgm_algorithms[i]->parameters >> parameter & 1)
+            used += (size_t)snprintf(ret_text + used, size - used, "%s%s (method %s)",
+                                     count++ ? ", " : "", cgm_algorithms[i]->name,
+                                     cgm_type_name(CGM_TABLE_METHOD, cgm_algorithms[i]->method));
+    return count;
+}
+
+static int check_parameters(const struct choice *choice, const struct cgm_algorithm *algorithm)
+{
+    uint32_t ignored = ignored_parameters(algorithm, choice->spec);
+    if (ignored == 0)
+        return CGM_OK;
+    int parameter = __builtin_ctz(ignored);
+    char list[128];
+    if (list_methods(choice->spec, parameter, list, sizeof list))
+        return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
+                          "%s is not the default, and %s makes no use of it; use %s",
+                          parameter_names[parameter], algorithm->name, list);
+    return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
+                      "%s is not the default, and nothing that does %s makes use of it; leave it "
+                      "out",
+                      parameter_names[parameter], op_name(choice));
+}
+
 static int check_support(const struct choice *choice, const struct cgm_algorithm *algorithm,
                          int number)
 {
@@ -69,9 +124,10 @@ static int check_support(const struct choice *choice, const struct cgm_algorithm
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
                           "algorithm %s does not do %s, which can be done by %s", algorithm->name,
                           op_name(choice), list);
-    if (algorithm->check)
-        return algorithm->check(choice->spec, choice->text, choice->size);
-    return CGM_OK;
+    int status = check_parameters(choice, algorithm);
+    if (status == CGM_OK && algorithm->check)
+        status = algorithm->check(choice->spec, choice->text, choice->size);
+    return status;
 }
 
 static int check_agreement(const struct choice *choice, const struct cgm_algorithm *algorithm)
@@ -131,14 +187,18 @@ static int choose_auto(const struct choice *choice, const struct cgm_algorithm *
 {
     const struct cgm_spec *spec = choice->spec;
     const struct cgm_algorithm *serial = cgm_algorithm_find(CGM_ALGO_NO_OVERLAP);
-    char list[LIST_BYTES];
+    char list[LIST_BYTES], asked[64];
     uint32_t count = list_names(spec, true, list);
     if (count == 0) {
         list_names(spec, false, list);
+        cgm_parameter_list(spec->asked, asked, sizeof asked);
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
-                          "auto: no algorithm for %s%s%s; without them it can be done by %s",
-                          op_name(choice), spec->atomic_gemm ? " with atomic_gemm" : "",
-                          spec->rs_overlap_first_gemm ? " with rs_overlap_first_gemm" : "", list);
+                          "auto: no algorithm does %s with%s%s%s; without it can be done by %s",
+                          op_name(choice), spec->atomic_gemm ? " atomic_gemm" : "",
+                          spec->atomic_gemm && asked[0] ? " and "
+                          : asked[0]                    ? " "
+                                                        : "",
+                          asked, list);
     }
     if (count == 1) {
         *ret_algorithm = cheapest(spec);

@@ -7,28 +7,38 @@
 
 #include "daemon/executor/algo/emit.h"
 
-/* ---- all-gather: every rank's lhs to every rank -----------------------------------------------
+/* ---- all-gather: every rank's shard to every rank ---------------------------------------------
  */
 
-/* Where chunk `chunk` lies on `rank` when it is gathered: in out for ag; for ag_gemm in aux_out, or
- * without one in the user buffer. */
+/* The shard: lhs; for bulk_ag aux_in, or without one the rank's own chunk of the user buffer. */
+struct cgm_view cgm_gather_source(const struct cgm_launch *launch, uint32_t rank);
+
+/* Where chunk `chunk` lies on `rank` when it is gathered: in out for ag; for ag_gemm and bulk_ag in
+ * aux_out, or without one in the user buffer. */
 struct cgm_view cgm_gathered_chunk(const struct cgm_launch *launch, uint32_t rank, uint32_t chunk);
 
-/* Pushes lhs to every peer, to `first_peer` before the others unless that is this rank or beyond
- * the world; step 1 arrives. Publishes lhs as the source. */
+/* Pushes the shard to every peer, to `first_peer` before the others unless that is this rank or
+ * beyond the world; step 1 arrives. Publishes the shard as the source. */
 void cgm_gather_push(struct cgm_emit *emit, uint32_t first_peer);
 
 /* Copies this rank's own chunk to its place, unless it lies there already. */
 void cgm_gather_own(struct cgm_emit *emit, enum cgm_emit_queue queue);
 
+/* Until every peer's chunk is there. */
+void cgm_gather_await(struct cgm_emit *emit);
+
 /* ---- reduce-scatter and all-reduce ------------------------------------------------------------
  */
 
-/* What the reduction sums: lhs, or for an operation with a product the partial product, which lies
- * at the front of the user buffer. */
+/* What the reduction sums: lhs; for bulk_rs aux_in, or without one the user buffer; for an
+ * operation with a product the partial product, which lies at the front of the user buffer. */
 struct cgm_view cgm_scatter_source(const struct cgm_launch *launch, uint32_t rank);
 
-/* Rows of block `block` of a matrix that has the launch's rows. */
+/* Where the sum of this rank's block goes: out; for bulk_rs aux_out, or without one the rank's own
+ * chunk of the user buffer. */
+struct cgm_view cgm_scatter_target(const struct cgm_launch *launch, uint32_t rank);
+
+/* Rows of block `block` of a matrix. */
 struct cgm_view cgm_scatter_block(const struct cgm_launch *launch, const struct cgm_view *view,
                                   uint32_t block);
 
@@ -50,6 +60,10 @@ void cgm_scatter_push_cols(struct cgm_emit *emit, uint32_t peer, uint64_t first,
                            uint32_t step);
 void cgm_scatter_reduce_cols(struct cgm_emit *emit, const struct cgm_view *dst, uint64_t first,
                              uint64_t cols, uint32_t step);
+
+/* A sum whose dst and sources are set; dst is columns `first` ... of the result. Adds what the plan
+ * adds to a result. */
+void cgm_sum_emit(struct cgm_emit *emit, struct cgm_reduce *reduce, uint64_t first, uint32_t chunk);
 
 /* The second half of an all-reduce: this rank's block of out, which is there, to every peer's out;
  * waits for theirs. */

@@ -9,11 +9,13 @@
 #define START_S 8e-6
 #define FLAGGED_RATE 0.9 /* of the library's */
 #define PUSH_S 15e-6
+#define STEP_S 4e-6
 
 double cgm_cost_gemm(const struct cgm_spec *spec)
 {
     double flops = 2.0 * (double)spec->m * (double)spec->n * (double)spec->k;
-    double ranks = cgm_op_is_collective(spec->op) ? spec->world : 1;
+    bool own = spec->op == CGM_OP_BULK_AG || spec->op == CGM_OP_BULK_RS;
+    double ranks = cgm_op_is_collective(spec->op) && !own ? spec->world : 1;
     return flops / ranks / (spec->dtype == CGM_DTYPE_FP32 ? FLOPS_FP32 : FLOPS_16_BIT);
 }
 
@@ -22,12 +24,37 @@ double cgm_cost_flagged(const struct cgm_spec *spec)
     return START_S + cgm_cost_gemm(spec) / FLAGGED_RATE;
 }
 
-double cgm_cost_transfer(const struct cgm_spec *spec)
+/* Of what is gathered, scattered or spread as a whole. */
+static double moved_bytes(const struct cgm_spec *spec)
 {
     struct cgm_shape shape = cgm_operation_user_buffer(spec);
-    double bytes = (double)shape.rows * (double)shape.cols * (double)cgm_dtype_bytes(shape.dtype);
+    if (spec->op == CGM_OP_GEMM_AS) /* out, not lhs */
+        shape = (struct cgm_shape){spec->m, spec->n, spec->out_dtype};
+    return (double)shape.rows * (double)shape.cols * (double)cgm_dtype_bytes(shape.dtype);
+}
+
+double cgm_cost_transfer(const struct cgm_spec *spec)
+{
     double halves = spec->op == CGM_OP_AR || spec->op == CGM_OP_GEMM_AR ? 2 : 1;
-    return halves * bytes * (spec->world - 1) / spec->world / LINK_BYTES_PER_S;
+    return halves * moved_bytes(spec) * (spec->world - 1) / spec->world / LINK_BYTES_PER_S;
+}
+
+double cgm_cost_step(void)
+{
+    return STEP_S;
+}
+
+double cgm_cost_pipeline(const struct cgm_spec *spec, uint32_t pieces, double transfer)
+{
+    double gemm = cgm_cost_gemm(spec), cutting = gemm > 0 ? (pieces - 1) * PIECE_S : 0;
+    double compute = gemm + cutting + transfer / pieces, link = gemm / pieces + transfer;
+    return (compute > link ? compute : link) + STEP_S;
+}
+
+double cgm_cost_bulk(const struct cgm_spec *spec)
+{
+    double gemm = cgm_cost_gemm(spec), transfer = cgm_cost_transfer(spec);
+    return (gemm > transfer ? gemm : transfer) + STEP_S;
 }
 
 double cgm_cost_cutting(const struct cgm_spec *spec)

@@ -13,6 +13,15 @@ double cgm_cost_flagged(const struct cgm_spec *spec);
 /* Seconds to send what one rank has to send. */
 double cgm_cost_transfer(const struct cgm_spec *spec);
 
+/* Seconds that one more step from rank to rank takes, however little it moves. */
+double cgm_cost_step(void);
+
+/* Seconds of a GEMM in so many pieces, each of which is sent while the next one is multiplied. */
+double cgm_cost_pipeline(const struct cgm_spec *spec, uint32_t pieces, double transfer);
+
+/* Seconds of a GEMM beside a transfer that has nothing to do with it. */
+double cgm_cost_bulk(const struct cgm_spec *spec);
+
 /* Seconds that cutting the GEMM into one piece for each rank adds to it. */
 double cgm_cost_cutting(const struct cgm_spec *spec);
 

@@ -5,6 +5,7 @@
 #include "proto/status.h"
 
 static_assert(CGM_EMIT_STEPS > CGM_COMM_SIZE_MAX + 1, "a step for each chunk");
+static_assert(CGM_COMM_SIZE_MAX <= 64, "a bit for each peer");
 
 uint32_t cgm_emit_flags(const struct cgm_spec *spec)
 {
@@ -96,6 +97,7 @@ uint32_t cgm_emit_source(const struct cgm_emit *emit, uint32_t distance)
 void cgm_emit_publish(struct cgm_emit *emit, uint32_t step)
 {
     signal_flag(emit, CGM_EMIT_COMPUTE, emit->rank, CGM_EMIT_SOURCE, step);
+    emit->published = step;
 }
 
 void cgm_emit_await_source(struct cgm_emit *emit, uint32_t step)
@@ -106,7 +108,9 @@ void cgm_emit_await_source(struct cgm_emit *emit, uint32_t step)
 void cgm_emit_push(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
                    uint32_t peer, uint32_t chunk, uint32_t step)
 {
-    await_flag(emit, CGM_EMIT_COMM, peer, CGM_EMIT_BEGUN, 1, chunk, peer);
+    if (!(emit->met >> peer & 1))
+        await_flag(emit, CGM_EMIT_COMM, peer, CGM_EMIT_BEGUN, 1, chunk, peer);
+    emit->met |= 1ull << peer;
     copy_on(emit, CGM_EMIT_COMM, src, dst, chunk, peer);
     signal_flag(emit, CGM_EMIT_COMM, peer, CGM_EMIT_ARRIVED + emit->rank, step);
 }
@@ -158,7 +162,7 @@ void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t 
     const struct cgm_spec *spec = emit->launch->spec;
     labelled.label = label_of(emit, CGM_EMIT_COMPUTE, chunk, emit->rank);
     labelled.spared_sms = spec->set_sm_margin ? spec->num_comm_sm : 0;
-    if (emit->status == CGM_OK)
+    if (emit->status == CGM_OK && gemm->out.rows > 0)
         emit->status = emit->launch->ops->gemm(emit->self->compute, &labelled);
 }
 

@@ -33,8 +33,10 @@ struct cgm_emit {
     const struct cgm_launch *launch;
     const struct cgm_plan_rank *self;
     uint32_t rank, world;
-    int status;     /* the first failure; what comes after it is left out */
-    bool uses_comm; /* something is on the communication queue */
+    int status;         /* the first failure; what comes after it is left out */
+    bool uses_comm;     /* something is on the communication queue */
+    uint32_t published; /* the last step of the source */
+    uint64_t met;       /* by peer: that it has begun was awaited on the communication queue */
 };
 
 /* cgm_algorithm.flags of every algorithm that pushes. */

@@ -13,12 +13,12 @@ static uint64_t bytes_of(const struct cgm_view *view)
     return view->rows * view->cols * cgm_dtype_bytes(view->dtype);
 }
 
-/* Every chunk of this rank behind the one before, and lhs either in its own place or elsewhere. */
+/* Every chunk of this rank behind the one before, and the shard in its own place or elsewhere. */
 static bool gathers(const struct cgm_launch *launch, uint32_t rank)
 {
-    const struct cgm_view *lhs = cgm_launch_operand(launch, rank, CGM_OPERAND_LHS);
+    struct cgm_view shard = cgm_gather_source(launch, rank);
     struct cgm_view first = cgm_gathered_chunk(launch, rank, 0);
-    if (!is_dense(lhs))
+    if (!is_dense(&shard))
         return false;
     for (uint32_t i = 0; i < launch->spec->world; i++) {
         struct cgm_view chunk = cgm_gathered_chunk(launch, rank, i);
@@ -40,7 +40,7 @@ static bool sums(const struct cgm_launch *launch, uint32_t rank)
 bool cgm_library_takes(const struct cgm_launch *launch)
 {
     int op = launch->spec->op;
-    bool gathering = op == CGM_OP_AG || op == CGM_OP_AG_GEMM;
+    bool gathering = op == CGM_OP_AG || op == CGM_OP_AG_GEMM || op == CGM_OP_BULK_AG;
     if (launch->spec->world == 1)
         return false;
     for (uint32_t rank = 0; rank < launch->spec->world; rank++)
@@ -55,33 +55,28 @@ void cgm_library_gather(struct cgm_emit *emit)
     struct cgm_collective collective = {
         .kind = CGM_COLLECTIVE_GATHER,
         .dst = cgm_gathered_chunk(launch, emit->rank, 0),
-        .src = *cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS),
+        .src = cgm_gather_source(launch, emit->rank),
     };
     collective.dst.stride = collective.dst.cols;
     collective.dst.rows *= emit->world;
     cgm_emit_collective(emit, &collective);
 }
 
-/* Whether the library can write dst itself. */
+/* Whether the library can write dst itself: nothing is added, and dst is no part of the source. */
 static bool is_final(const struct cgm_emit *emit, const struct cgm_view *dst,
                      const struct cgm_view *source)
 {
-    return is_dense(dst) && dst->dtype == source->dtype &&
-           !cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_BIAS)->mem &&
-           !cgm_launch_accumulates(emit->launch);
+    bool plain = emit->launch->spec->op == CGM_OP_BULK_RS ||
+                 (!cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_BIAS)->mem &&
+                  !cgm_launch_accumulates(emit->launch));
+    return plain && is_dense(dst) && dst->dtype == source->dtype && dst->mem != emit->self->user;
 }
 
 /* dst = sum [+ bias] [+ dst], converted and laid out as dst is. */
 static void finish(struct cgm_emit *emit, const struct cgm_view *sum, const struct cgm_view *dst)
 {
-    struct cgm_reduce reduce = {
-        .dst = *dst,
-        .bias = *cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_BIAS),
-        .src = {*sum},
-        .n_src = 1,
-        .accumulate = cgm_launch_accumulates(emit->launch),
-    };
-    cgm_emit_reduce(emit, &reduce, emit->rank);
+    struct cgm_reduce reduce = {.dst = *dst, .src = {*sum}, .n_src = 1};
+    cgm_sum_emit(emit, &reduce, 0, emit->rank);
 }
 
 /* Sums into `sum` where dst itself cannot be written. */

@@ -2,6 +2,7 @@
  * the operations that have nothing to overlap. */
 #include "daemon/executor/algo/collective.h"
 #include "daemon/executor/algo/cost.h"
+#include "daemon/executor/algo/exchange.h"
 #include "daemon/executor/algo/library.h"
 #include "daemon/executor/algo/table.h"
 #include "daemon/executor/algo/product.h"
@@ -26,8 +27,7 @@ static void gather(struct cgm_emit *emit)
     }
     cgm_gather_push(emit, emit->rank);
     cgm_gather_own(emit, CGM_EMIT_COMPUTE);
-    for (uint32_t distance = 1; distance < emit->world; distance++)
-        cgm_emit_await_arrival(emit, cgm_emit_source(emit, distance), 1);
+    cgm_gather_await(emit);
 }
 
 static int ag(const struct cgm_launch *launch, uint32_t rank)
@@ -106,15 +106,59 @@ static int gemm_ar(const struct cgm_launch *launch, uint32_t rank)
     return cgm_emit_end(&emit);
 }
 
+static int gemm_as(const struct cgm_launch *launch, uint32_t rank)
+{
+    if (launch->spec->world == 1)
+        return gemm(launch, rank);
+    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    cgm_product_band(&emit, cgm_launch_operand(launch, rank, CGM_OPERAND_LHS), 0, 0);
+    cgm_emit_publish(&emit, 1);
+    cgm_emit_await_source(&emit, 1);
+    cgm_spread_push(&emit, 0, launch->rows, 1);
+    cgm_spread_await(&emit, 1);
+    return cgm_emit_end(&emit);
+}
+
+static int bulk_ag(const struct cgm_launch *launch, uint32_t rank)
+{
+    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    gather(&emit);
+    cgm_product_band(&emit, cgm_launch_operand(launch, rank, CGM_OPERAND_LHS), 0, 0);
+    return cgm_emit_end(&emit);
+}
+
+static int bulk_rs(const struct cgm_launch *launch, uint32_t rank)
+{
+    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    struct cgm_view target = cgm_scatter_target(launch, rank);
+    scatter(&emit, &target);
+    cgm_product_band(&emit, cgm_launch_operand(launch, rank, CGM_OPERAND_LHS), 0, 0);
+    return cgm_emit_end(&emit);
+}
+
+static int a2av(const struct cgm_launch *launch, uint32_t rank)
+{
+    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    cgm_exchange(&emit);
+    return cgm_emit_end(&emit);
+}
+
 static const struct {
     int op;
     bool sums; /* needs slots for the peers' blocks */
     int (*enqueue)(const struct cgm_launch *launch, uint32_t rank);
 } recipes[] = {
-    {CGM_OP_GEMM, false, gemm},      {CGM_OP_AG_GEMM, false, ag_gemm},
-    {CGM_OP_GEMM_RS, true, gemm_rs}, {CGM_OP_GEMM_AR, true, gemm_ar},
-    {CGM_OP_AG, false, ag},          {CGM_OP_RS, true, rs},
+    {CGM_OP_GEMM, false, gemm},
+    {CGM_OP_AG_GEMM, false, ag_gemm},
+    {CGM_OP_GEMM_RS, true, gemm_rs},
+    {CGM_OP_GEMM_AR, true, gemm_ar},
+    {CGM_OP_GEMM_AS, false, gemm_as},
+    {CGM_OP_BULK_AG, false, bulk_ag},
+    {CGM_OP_BULK_RS, true, bulk_rs},
+    {CGM_OP_AG, false, ag},
+    {CGM_OP_RS, true, rs},
     {CGM_OP_AR, true, ar},
+    {CGM_OP_A2AV, false, a2av},
 };
 #define RECIPE_COUNT (sizeof(recipes) / sizeof(recipes[0]))
 
@@ -134,31 +178,27 @@ static int enqueue(const struct cgm_launch *launch, uint32_t rank)
     return CGM_INTERNAL;
 }
 
-static int check(const struct cgm_spec *spec, char *ret_detail, size_t detail_bytes)
-{
-    if (spec->aggregate_ag || spec->rs_overlap_first_gemm)
-        return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
-                          "%s is set, and no_overlap has no chunks; use method %s",
-                          spec->aggregate_ag ? "aggregate_ag" : "rs_overlap_first_gemm",
-                          spec->aggregate_ag ? "ring_exchange" : "pipeline");
-    return CGM_OK;
-}
-
 static double estimate(const struct cgm_spec *spec)
 {
     bool local = !cgm_op_is_collective(spec->op);
-    return cgm_cost_gemm(spec) + (local ? 0 : cgm_cost_transfer(spec));
+    bool twice = spec->op == CGM_OP_AR || spec->op == CGM_OP_GEMM_AR;
+    if (local)
+        return cgm_cost_gemm(spec);
+    return cgm_cost_gemm(spec) + cgm_cost_transfer(spec) + (twice ? 2 : 1) * cgm_cost_step();
 }
+
+#define GROUP_OPS                                                                                  \
+    (1u << CGM_OP_AG_GEMM | 1u << CGM_OP_GEMM_RS | 1u << CGM_OP_GEMM_AR | 1u << CGM_OP_BULK_AG |   \
+     1u << CGM_OP_BULK_RS | 1u << CGM_OP_AG | 1u << CGM_OP_RS | 1u << CGM_OP_AR)
 
 const struct cgm_algorithm cgm_no_overlap = {
     .number = CGM_ALGO_NO_OVERLAP,
     .name = "no_overlap",
-    .ops = 1u << CGM_OP_GEMM | 1u << CGM_OP_AG_GEMM | 1u << CGM_OP_GEMM_RS | 1u << CGM_OP_GEMM_AR |
-           1u << CGM_OP_AG | 1u << CGM_OP_RS | 1u << CGM_OP_AR,
+    .ops = 1u << CGM_OP_GEMM | 1u << CGM_OP_GEMM_AS | 1u << CGM_OP_A2AV | GROUP_OPS,
     .method = CGM_METHOD_NONE,
     .summary = "the collective, then the GEMM, or the reverse",
-    .check = check,
-    .uses_group = true,
+    .group_ops = GROUP_OPS,
+    .parameters = CGM_PARAMETERS_OF_DEVICES,
     .estimate = estimate,
     .scratch_bytes = scratch_bytes,
     .flags = cgm_emit_flags,

@@ -9,16 +9,25 @@ static uint64_t rows_of(const struct cgm_view *lhs, bool transposed)
     return transposed ? lhs->cols : lhs->rows;
 }
 
+struct cgm_view cgm_product_view(const struct cgm_launch *launch, uint32_t rank)
+{
+    const struct cgm_view *out = cgm_launch_operand(launch, rank, CGM_OPERAND_OUT);
+    if (launch->spec->op != CGM_OP_GEMM_AS)
+        return *out;
+    uint64_t cols = out->cols / launch->spec->world;
+    return cgm_view_cols(out, rank * cols, cols);
+}
+
 void cgm_product_band(struct cgm_emit *emit, const struct cgm_view *lhs, uint64_t first,
                       uint32_t chunk)
 {
     const struct cgm_launch *launch = emit->launch;
     const struct cgm_spec *spec = launch->spec;
-    const struct cgm_view *out = cgm_launch_operand(launch, emit->rank, CGM_OPERAND_OUT);
+    struct cgm_view out = cgm_product_view(launch, emit->rank);
     struct cgm_gemm gemm = {
         .a = *lhs,
         .b = *cgm_launch_operand(launch, emit->rank, CGM_OPERAND_RHS),
-        .out = cgm_view_rows(out, first, rows_of(lhs, spec->transa)),
+        .out = cgm_view_rows(&out, first, rows_of(lhs, spec->transa)),
         .bias = *cgm_launch_operand(launch, emit->rank, CGM_OPERAND_BIAS),
         .transa = spec->transa,
         .transb = spec->transb,
@@ -52,21 +61,42 @@ void cgm_product_gathered(struct cgm_emit *emit, uint32_t first, uint32_t count)
     }
 }
 
-void cgm_product_partial(struct cgm_emit *emit, uint64_t first, uint64_t count, uint32_t chunk)
+/* The part of this rank's partial product that `out` is, from rows `a` and columns `b`. */
+static void multiply_partial(struct cgm_emit *emit, const struct cgm_view *a,
+                             const struct cgm_view *b, const struct cgm_view *out, uint32_t chunk)
 {
-    const struct cgm_launch *launch = emit->launch;
-    const struct cgm_spec *spec = launch->spec;
-    const struct cgm_view *lhs = cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS);
-    struct cgm_view product = cgm_scatter_source(launch, emit->rank);
+    const struct cgm_spec *spec = emit->launch->spec;
     struct cgm_gemm gemm = {
-        .a = cgm_view_band(lhs, spec->transa, first, count),
-        .b = *cgm_launch_operand(launch, emit->rank, CGM_OPERAND_RHS),
-        .out = cgm_view_rows(&product, first, count),
+        .a = *a,
+        .b = *b,
+        .out = *out,
         .transa = spec->transa,
         .transb = spec->transb,
         .tf32 = spec->allow_tf32,
     };
     cgm_emit_gemm(emit, &gemm, chunk);
+}
+
+void cgm_product_partial(struct cgm_emit *emit, uint64_t first, uint64_t count, uint32_t chunk)
+{
+    const struct cgm_launch *launch = emit->launch;
+    const struct cgm_view *lhs = cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS);
+    struct cgm_view product = cgm_scatter_source(launch, emit->rank);
+    struct cgm_view a = cgm_view_band(lhs, launch->spec->transa, first, count);
+    struct cgm_view out = cgm_view_rows(&product, first, count);
+    multiply_partial(emit, &a, cgm_launch_operand(launch, emit->rank, CGM_OPERAND_RHS), &out,
+                     chunk);
+}
+
+void cgm_product_partial_cols(struct cgm_emit *emit, uint64_t first, uint64_t count, uint32_t chunk)
+{
+    const struct cgm_launch *launch = emit->launch;
+    const struct cgm_view *rhs = cgm_launch_operand(launch, emit->rank, CGM_OPERAND_RHS);
+    struct cgm_view product = cgm_scatter_source(launch, emit->rank);
+    struct cgm_view b = cgm_view_band(rhs, !launch->spec->transb, first, count);
+    struct cgm_view out = cgm_view_cols(&product, first, count);
+    multiply_partial(emit, cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS), &b, &out,
+                     chunk);
 }
 
 /* ---- in one piece ---------------------------------------------------------------------------- */
@@ -85,8 +115,8 @@ struct cgm_gemm_part *cgm_parts_add(struct cgm_parts *parts, const struct cgm_vi
 struct cgm_gemm_part *cgm_parts_add_band(struct cgm_parts *parts, const struct cgm_emit *emit,
                                          const struct cgm_view *lhs, uint64_t first, uint32_t chunk)
 {
-    const struct cgm_view *out = cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_OUT);
-    struct cgm_view band = cgm_view_rows(out, first, rows_of(lhs, emit->launch->spec->transa));
+    struct cgm_view out = cgm_product_view(emit->launch, emit->rank);
+    struct cgm_view band = cgm_view_rows(&out, first, rows_of(lhs, emit->launch->spec->transa));
     return cgm_parts_add(parts, lhs, &band, 0, chunk);
 }
 

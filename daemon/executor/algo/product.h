@@ -4,8 +4,11 @@
 
 #include "daemon/executor/algo/emit.h"
 
-/* Rows from `first` on of out from `lhs`, which holds these rows as stored; with bias, and added to
- * out where the launch says so. */
+/* Where the rank's own product goes: out; for gemm_as its columns of out. */
+struct cgm_view cgm_product_view(const struct cgm_launch *launch, uint32_t rank);
+
+/* Rows from `first` on of the product from `lhs`, which holds these rows as stored; with bias, and
+ * added to out where the launch says so. */
 void cgm_product_band(struct cgm_emit *emit, const struct cgm_view *lhs, uint64_t first,
                       uint32_t chunk);
 
@@ -15,6 +18,10 @@ void cgm_product_gathered(struct cgm_emit *emit, uint32_t first, uint32_t count)
 
 /* Rows first ... first + count - 1 of this rank's partial product, into cgm_scatter_source. */
 void cgm_product_partial(struct cgm_emit *emit, uint64_t first, uint64_t count, uint32_t chunk);
+
+/* Columns first ... first + count - 1 of it. */
+void cgm_product_partial_cols(struct cgm_emit *emit, uint64_t first, uint64_t count,
+                              uint32_t chunk);
 
 /* ---- products in one piece whose parts await or publish flags ---------------------------------
  */

@@ -98,6 +98,7 @@ const struct cgm_algorithm cgm_split_pipelined_ag_p2p = {
     .ops = 1u << CGM_OP_AG_GEMM,
     .method = CGM_METHOD_RING_EXCHANGE,
     .summary = "GEMMs of one or more chunks (of pairs with aggregate_ag) as they arrive",
+    .parameters = CGM_PARAMETERS_OF_DEVICES | 1u << CGM_PARAMETER_AGGREGATE_AG,
     .estimate = estimate,
     .flags = cgm_emit_flags,
     .enqueue = enqueue,

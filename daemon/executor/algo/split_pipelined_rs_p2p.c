@@ -7,7 +7,6 @@
 #include "daemon/executor/algo/cost.h"
 #include "daemon/executor/algo/product.h"
 #include "daemon/executor/algo/table.h"
-#include "proto/status.h"
 
 static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
@@ -26,15 +25,6 @@ static int enqueue(const struct cgm_launch *launch, uint32_t rank)
     return cgm_emit_end(&emit);
 }
 
-static int check(const struct cgm_spec *spec, char *ret_detail, size_t detail_bytes)
-{
-    if (spec->rs_overlap_first_gemm)
-        return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
-                          "rs_overlap_first_gemm is set; it goes with method pipeline, not "
-                          "ring_exchange");
-    return CGM_OK;
-}
-
 static double estimate(const struct cgm_spec *spec)
 {
     double gemm = cgm_cost_gemm(spec);
@@ -49,7 +39,7 @@ const struct cgm_algorithm cgm_split_pipelined_rs_p2p = {
     .ops = 1u << CGM_OP_GEMM_RS,
     .method = CGM_METHOD_RING_EXCHANGE,
     .summary = "one GEMM a chunk, each sent to its owner when done, summed there in rank order",
-    .check = check,
+    .parameters = CGM_PARAMETERS_OF_DEVICES,
     .estimate = estimate,
     .scratch_bytes = cgm_scatter_bytes,
     .flags = cgm_emit_flags,

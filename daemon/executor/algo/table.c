@@ -1,8 +1,12 @@
 #include "daemon/executor/algo/table.h"
 
 const struct cgm_algorithm *const cgm_algorithms[] = {
-    &cgm_no_overlap,     &cgm_split_pipelined_ag_p2p, &cgm_split_pipelined_rs_p2p,
-    &cgm_atomic_gemm_rs, &cgm_atomic_gemm_ag_p2p,     &cgm_atomic_gemm_rs_p2p,
+    &cgm_no_overlap,         &cgm_bulk_overlap_ag,
+    &cgm_bulk_overlap_rs,    &cgm_split_pipelined_ag_p2p,
+    &cgm_split_pipelined_rs, &cgm_split_pipelined_rs_p2p,
+    &cgm_atomic_gemm_rs,     &cgm_atomic_gemm_ag_p2p,
+    &cgm_atomic_gemm_rs_p2p, &cgm_one_shot_ar,
+    &cgm_two_shot_ar,        &cgm_split_as,
 };
 const size_t cgm_algorithm_count = sizeof(cgm_algorithms) / sizeof(cgm_algorithms[0]);
 

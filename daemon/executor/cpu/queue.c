@@ -11,6 +11,7 @@
 
 #define LOOKS_PER_CLOCK 64
 
+_Static_assert(CGM_QUEUE_RECORDS >= CGM_QUEUE_ROOM, "as backend.h says");
 _Static_assert((CGM_QUEUE_RECORDS & (CGM_QUEUE_RECORDS - 1)) == 0, "indices are masked");
 
 static struct cgm_record *record_at(struct cgm_queue *queue, uint32_t index)
