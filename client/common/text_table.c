@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GAP 2 /* blanks between columns */
+#define GAP 2            /* blanks between columns */
+#define SECONDS_MAX 1e12 /* that are told as such: about 30,000 years */
 
 struct cgm_text_table {
     const struct cgm_text_column *columns;
@@ -135,7 +136,9 @@ const char *cgm_human_bytes(uint64_t bytes, char *ret_text)
 
 const char *cgm_human_seconds(double seconds, char *ret_text)
 {
-    unsigned long long whole = seconds > 0 ? (unsigned long long)seconds : 0;
+    /* A longer time is no time: whoever tells it may have made it up. */
+    double told = seconds > SECONDS_MAX ? SECONDS_MAX : seconds;
+    unsigned long long whole = told > 0 ? (unsigned long long)told : 0;
 
     if (seconds < 60)
         snprintf(ret_text, CGM_HUMAN_BYTES, "%.1f s", seconds);

@@ -3,9 +3,12 @@
 #include <stdarg.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "daemon/broker/log.h"
+#include "daemon/broker/mps.h"
+#include "proto/messages.h"
 #include "proto/status.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -19,6 +22,10 @@ int __wrap_cgm_packet_send_bytes(int fd, const uint8_t *bytes, size_t size, cons
                                  unsigned n_fds);
 int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size);
 uint64_t __wrap_cgm_clock_ns(void);
+void __wrap_cgm_mps_look(struct cgm_mps *ret_mps);
+int __wrap_cgm_tool_run(struct cgm_broker *broker, const char *program, const char *input,
+                        unsigned limit_ms, cgm_tool_fn *done, void *context, char *ret_detail,
+                        unsigned detail_bytes);
 void __wrap_cgm_log(enum cgm_log_level level, const char *format, ...);
 
 /* The handle becomes one that the loop can close, whatever it is called. */
@@ -79,6 +86,34 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size)
 uint64_t __wrap_cgm_clock_ns(void)
 {
     return ++fake_link.now_ns;
+}
+
+void __wrap_cgm_mps_look(struct cgm_mps *ret_mps)
+{
+    memset(ret_mps, 0, sizeof(*ret_mps));
+    ret_mps->on = fake_link.mps_on;
+}
+
+/* One at a time, as from a daemon that is short of memory. */
+int __wrap_cgm_tool_run(struct cgm_broker *broker, const char *program, const char *input,
+                        unsigned limit_ms, cgm_tool_fn *done, void *context, char *ret_detail,
+                        unsigned detail_bytes)
+{
+    (void)broker;
+    FUZZ_CHECK(program[0] && limit_ms > 0 && strlen(input) <= CGM_TOOL_INPUT_BYTES);
+    if (fake_link.tool_done)
+        return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY, "no memory to run %s", program);
+    fake_link.tool_done = done;
+    fake_link.tool_context = context;
+    return CGM_OK;
+}
+
+void fake_link_end_tool(int status, const char *output)
+{
+    cgm_tool_fn *done = fake_link.tool_done;
+    fake_link.tool_done = NULL;
+    if (done)
+        done(fake_link.tool_context, status, output);
 }
 
 /* Texts are still made: what they are made of must be there. */

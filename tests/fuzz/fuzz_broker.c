@@ -401,6 +401,20 @@ static void on_full(const struct record *record, struct client *client)
     fake_link.full = record->extra & 1;
 }
 
+/* MPS comes and goes; its control program answers what it likes. */
+static void on_mps(const struct record *record, struct client *client)
+{
+    static const int statuses[] = {CGM_OK, CGM_OK, CGM_TIMEOUT, CGM_IO};
+    static const char *const lines[] = {
+        "99\n", "4242\n99\n", "", "no MPS server\n", "99999999999999999999\n", "-1\n0\n"};
+    char text[sizeof(record->values) + 1] = "";
+    (void)client;
+    fake_link.mps_on = record->extra & 1;
+    memcpy(text, record->values, sizeof(record->values));
+    fake_link_end_tool(statuses[record->extra >> 1 & 3],
+                       record->type < 128 ? lines[record->type % 6] : text);
+}
+
 static void on_settle(const struct record *record, struct client *client)
 {
     (void)record, (void)client;
@@ -417,7 +431,7 @@ static void perform(const struct record *record)
         on_message,        on_answer,   on_answer,  on_answer_all, on_connect, on_hang_up,
         on_executor_event, on_scribble, on_settle,  NULL};
     static void (*const rare[4])(const struct record *record, struct client *client) = {
-        on_executor_dies, on_timer, on_full, on_timer};
+        on_executor_dies, on_timer, on_full, on_mps};
     struct client *client = &clients[(record->whom & 15u) % CLIENTS];
     unsigned what = record->what & 15;
     if (actions[what])
@@ -510,7 +524,9 @@ static void start_counters_anew(void)
 
 static void finish(void)
 {
-    fake_link.full = false;
+    fake_link.full = fake_link.mps_on = false;
+    while (fake_link.tool_done)
+        fake_link_end_tool(CGM_IO, "");
     settle();
     bring_up();
     answer_all(false);

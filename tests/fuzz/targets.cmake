@@ -2,7 +2,8 @@
 # where cgm_fuzz makes libFuzzer programs, and where it makes tests of the seeds.
 
 # What tests/fuzz/fake_link.c stands in for.
-set(FAKE_LINK uv_spawn uv_process_kill cgm_packet_send_bytes getsockopt cgm_clock_ns cgm_log)
+set(FAKE_LINK uv_spawn uv_process_kill cgm_packet_send_bytes getsockopt cgm_clock_ns cgm_log
+              cgm_mps_look cgm_tool_run)
 
 cgm_fuzz(broker SOURCES fake_link.c message.c LIBRARIES cgm_broker WRAP ${FAKE_LINK})
 cgm_fuzz(executor SOURCES message.c null_backend.c LIBRARIES cgm_executor
@@ -13,3 +14,5 @@ cgm_fuzz(plan LIBRARIES cgm_executor)
 cgm_fuzz(entry LIBRARIES cgm_executor)
 cgm_fuzz(config LIBRARIES cgm_broker)
 cgm_fuzz(npy LIBRARIES cgm_client_common)
+cgm_fuzz(args LIBRARIES cgm_ctl cgm_bench)
+cgm_fuzz(query LIBRARIES cgm_ctl WRAP cgm_client_call)

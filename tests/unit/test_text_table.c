@@ -59,7 +59,7 @@ static void test_sizes_and_times(void **state)
         {2ull << 30, "2.0 GiB"},
         {UINT64_MAX, "16 EiB"},
     };
-    char text[CGM_HUMAN_BYTES];
+    char text[CGM_HUMAN_BYTES], other[CGM_HUMAN_BYTES];
 
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -68,6 +68,7 @@ static void test_sizes_and_times(void **state)
     assert_string_equal(cgm_human_seconds(200, text), "3 min 20 s");
     assert_string_equal(cgm_human_seconds(18120, text), "5 h 2 min");
     assert_string_equal(cgm_human_seconds(1e6, text), "11 d 13 h");
+    assert_string_equal(cgm_human_seconds(1e47, text), cgm_human_seconds(1e13, other));
 }
 
 /* The published values of XXH64 with seed 0. */
