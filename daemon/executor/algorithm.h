@@ -60,10 +60,12 @@ struct cgm_algorithm {
 extern const struct cgm_algorithm *const cgm_algorithms[];
 extern const size_t cgm_algorithm_count;
 
-/* Those that say how a device copies and what its products leave to that: of every algorithm. */
+/* Those that say how a device copies, what its products leave to that, and which queues come first:
+ * of every algorithm. */
 #define CGM_PARAMETERS_OF_DEVICES                                                                  \
     (1u << CGM_PARAMETER_NUM_COMM_SM | 1u << CGM_PARAMETER_USE_CE |                                \
-     1u << CGM_PARAMETER_SET_SM_MARGIN)
+     1u << CGM_PARAMETER_SET_SM_MARGIN | 1u << CGM_PARAMETER_GEMM_PRIORITY |                       \
+     1u << CGM_PARAMETER_COMM_PRIORITY)
 
 /* Writes "num_splits, use_ce": the parameters of a set of bits. */
 void cgm_parameter_list(uint32_t parameters, char *ret_text, size_t size);

@@ -544,6 +544,8 @@ static int fill_defaults(struct check *check)
                 &spec->set_sm_margin);
     fill_default(spec, CGM_PARAMETER_NUM_SPLITS, default_splits(spec), &spec->num_splits);
     fill_default(spec, CGM_PARAMETER_NUM_MAX_STREAMS, 3, &spec->num_max_streams);
+    if (spec->num_max_streams == 1) /* what there is */
+        spec->asked &= ~(1u << CGM_PARAMETER_NUM_MAX_STREAMS);
     fill_default(spec, CGM_PARAMETER_COMM_CGA_SIZE, exchange ? 1 : 2, &spec->comm_cga_size);
     fill_default(spec, CGM_PARAMETER_NUM_COMM_SM, exchange && spec->use_ce ? 1 : 16,
                  &spec->num_comm_sm);

@@ -177,12 +177,12 @@ static void test_parameters(void **state)
     spec.method = CGM_METHOD_RING_EXCHANGE;
     assert_refused(&spec, CGM_NOT_SUPPORTED, "use split_pipelined_rs (method pipeline)");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_PIPELINE, CGM_ALGO_AUTO);
-    ask(&spec, CGM_PARAMETER_GEMM_PRIORITY);
+    ask(&spec, CGM_PARAMETER_COMM_CGA_SIZE);
     assert_refused(&spec, CGM_NOT_SUPPORTED,
-                   "gemm_priority is not the default, and nothing that does gemm_rs makes use of "
+                   "comm_cga_size is not the default, and nothing that does gemm_rs makes use of "
                    "it; leave it out");
     spec.method = CGM_METHOD_AUTO;
-    assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm does gemm_rs with gemm_priority");
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm does gemm_rs with comm_cga_size");
 }
 
 static void test_pieces(void **state)

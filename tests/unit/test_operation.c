@@ -725,6 +725,7 @@ static void test_parameters_asked_for(void **state)
         {"num_splits", 4, 0},
         {"num_splits", 3, 1u << CGM_PARAMETER_NUM_SPLITS},
         {"num_max_streams", 3, 0},
+        {"num_max_streams", 1, 0},
         {"num_max_streams", 2, 1u << CGM_PARAMETER_NUM_MAX_STREAMS},
         {"comm_cga_size", 2, 0},
         {"comm_cga_size", 1, 1u << CGM_PARAMETER_COMM_CGA_SIZE},
