@@ -201,6 +201,13 @@ enum cgm_doctor_result { CGM_DOCTOR_OK, CGM_DOCTOR_WARNING, CGM_DOCTOR_FAILURE }
 typedef void cgm_doctor_add(void *context, const char *check, enum cgm_doctor_result result,
                             const char *text, const char *fix);
 
+/* How a product may be prepared. The later two while launches are held (quiet.h). */
+enum cgm_prepare {
+    CGM_PREPARE_KNOWN,  /* with what is loaded already: nothing runs, nothing is loaded */
+    CGM_PREPARE_LOAD,   /* what is likely to be the best is loaded and run once */
+    CGM_PREPARE_TRIALS, /* several are timed and the fastest one is kept */
+};
+
 enum cgm_memory_flags { CGM_MEMORY_IPC = 1u << 0 };
 enum cgm_flag_kind { CGM_FLAG_DEVICE, CGM_FLAG_HOST };
 
@@ -272,9 +279,11 @@ struct cgm_backend_ops {
     /* The 64-byte handle of memory that was made with CGM_MEMORY_IPC. */
     int (*mem_ipc_handle)(struct cgm_mem *mem, uint8_t *ret_handle);
     /* Chooses and loads what a product of these shapes and types needs; mapping thread. Only the
-     * shapes, the types and the alignment of the views count. */
-    int (*prepare_gemm)(struct cgm_queue *queue, const struct cgm_gemm *gemm);
-    int (*prepare_flagged_gemm)(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
+     * shapes, the types and the alignment of the views count. NOT_FOUND: with KNOWN it cannot be.
+     */
+    int (*prepare_gemm)(struct cgm_queue *queue, const struct cgm_gemm *gemm, enum cgm_prepare how);
+    int (*prepare_flagged_gemm)(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged,
+                                enum cgm_prepare how);
     /* A group of ranks, no two of them on one device, for collectives of a device library. Mapping
      * thread, while launches are held (quiet.h). ret_text: the library and its version; when there
      * is no group, a sentence that says why. */

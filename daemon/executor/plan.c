@@ -15,6 +15,8 @@
 typedef unsigned long long ull;
 
 #define OPERAND_ALIGN 256u
+/* Launches are held for about as long while a plan's products are chosen. */
+#define SLICE_NS 5000000ull
 
 void cgm_plan_ref(struct cgm_plan *plan)
 {
@@ -159,7 +161,7 @@ static void full_operands(const struct cgm_plan *plan, uint32_t rank, struct cgm
     }
 }
 
-/* Prepares the products of jobs that use the whole capacity. */
+/* Prepares the products of jobs that use the whole capacity. TIMEOUT: there are more. */
 static int rehearse(const struct cgm_plan *plan, const struct cgm_executor *executor)
 {
     struct cgm_view(*views)[CGM_OPERAND_COUNT] = calloc(plan->spec.world, sizeof(*views));
@@ -175,8 +177,9 @@ static int rehearse(const struct cgm_plan *plan, const struct cgm_executor *exec
         .accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE,
         .operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])views,
     };
+    uint64_t until_ns = cgm_now_ns() + SLICE_NS;
     for (uint32_t rank = 0; status == CGM_OK && rank < plan->spec.world; rank++)
-        status = cgm_rehearse(plan->algorithm, &launch, rank);
+        status = cgm_rehearse(plan->algorithm, &launch, rank, CGM_PREPARE_TRIALS, until_ns);
     free(views);
     return status;
 }
@@ -222,9 +225,12 @@ static void rehearsal_run(struct cgm_quiet *quiet)
 {
     struct cgm_request *request = plan_of_rehearsal(quiet)->creation;
     struct cgm_plan *plan = request->object;
+    if (!plan->rehearsing)
+        cgm_collectives_choose(plan, request->executor);
     plan->doing = "choosing the products' code";
-    cgm_collectives_choose(plan, request->executor);
-    request->status = rehearse(request->object, request->executor);
+    plan->rehearsing = true;
+    request->status = rehearse(plan, request->executor);
+    quiet->again = request->status == CGM_TIMEOUT;
 }
 
 static void rehearsal_done(struct cgm_quiet *quiet)

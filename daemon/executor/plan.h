@@ -38,6 +38,7 @@ struct cgm_plan {
     /* While it is made: the request, its first run, and the operands of that run. */
     struct cgm_request *creation;
     const char *doing; /* for the error, when it fails */
+    bool rehearsing;
     struct cgm_quiet rehearsal;
     struct cgm_plan *next_warming;
     struct cgm_flight *flight;

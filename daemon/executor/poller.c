@@ -209,7 +209,8 @@ static bool awaits_device(const struct cgm_poller *poller)
 
 static int sleep_limit_ms(const struct cgm_poller *poller)
 {
-    if (poller->idle_noops || awaits_device(poller))
+    bool rests = poller->quiet_first && !poller->quiet_runs;
+    if (poller->idle_noops || awaits_device(poller) || rests)
         return SLEEP_WITH_STREAMS_MS;
     for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
         if (cgm_gang_awaits_stream(gang))

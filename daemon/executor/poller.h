@@ -39,6 +39,8 @@ struct cgm_poller {
     struct cgm_plan *warming;      /* plans whose first run is under way */
     struct cgm_quiet *quiet_first; /* see quiet.h; the first one runs when quiet_runs */
     bool quiet_runs;
+    uint64_t quiet_begin_ns,
+        quiet_rest_ns;          /* of the last one; until when launches go on; 0: none */
     _Atomic uint32_t enqueuing; /* parts of launches that device threads still have to enqueue */
     uint64_t next_deadline_look_ns, next_noops_look_ns, next_gangs_look_ns;
     struct cgm_request *shutdown; /* answered when nothing runs any more */

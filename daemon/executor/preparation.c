@@ -49,11 +49,17 @@ static bool is_known(const struct cgm_plan *plan, uint64_t signature)
     return false;
 }
 
+static void rehearse(struct cgm_preparation *p, enum cgm_prepare how)
+{
+    p->status = CGM_OK;
+    for (uint64_t mask = p->ranks_mask; mask && p->status == CGM_OK; mask &= mask - 1)
+        p->status =
+            cgm_rehearse(p->plan->algorithm, &p->launch, (uint32_t)__builtin_ctzll(mask), how, 0);
+}
+
 static void preparation_run(struct cgm_quiet *quiet)
 {
-    struct cgm_preparation *p = (struct cgm_preparation *)quiet;
-    for (uint64_t mask = p->ranks_mask; mask && p->status == CGM_OK; mask &= mask - 1)
-        p->status = cgm_rehearse(p->plan->algorithm, &p->launch, (uint32_t)__builtin_ctzll(mask));
+    rehearse((struct cgm_preparation *)quiet, CGM_PREPARE_LOAD);
 }
 
 static void preparation_done(struct cgm_quiet *quiet)
@@ -68,6 +74,25 @@ static void preparation_done(struct cgm_quiet *quiet)
     plan->preparing = false;
     free(p);
     cgm_plan_unref(plan);
+}
+
+/* On the poller. */
+static void known_ended(struct cgm_task *task)
+{
+    struct cgm_preparation *p = (struct cgm_preparation *)task;
+    if (p->status == CGM_NOT_FOUND)
+        cgm_quiet_post(p->quiet.poller, &p->quiet);
+    else
+        preparation_done(&p->quiet);
+}
+
+/* On the mapper. Most of the time what is loaded will do, and others' launches go on. */
+static void known_run(struct cgm_task *task)
+{
+    struct cgm_preparation *p = (struct cgm_preparation *)task;
+    rehearse(p, CGM_PREPARE_KNOWN);
+    task->run = known_ended;
+    cgm_poller_post(p->quiet.poller, task);
 }
 
 static void begin(struct cgm_gang *gang, uint64_t signature)
@@ -99,7 +124,9 @@ static void begin(struct cgm_gang *gang, uint64_t signature)
     }
     plan->preparing = true;
     cgm_plan_ref(plan);
-    cgm_quiet_post(poller, &p->quiet);
+    p->quiet.poller = poller;
+    p->quiet.task.run = known_run;
+    cgm_worker_post(&poller->executor->mapper, &p->quiet.task);
 }
 
 bool cgm_preparation_is_done(struct cgm_gang *gang)

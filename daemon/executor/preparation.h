@@ -1,6 +1,6 @@
 /* Before the first launch of a plan with given rows, strides and alignments, a backend that wants
- * it is shown the products (rehearse.h), with launches held (quiet.h). What was shown is
- * remembered. */
+ * it is shown the products (rehearse.h); with launches held (quiet.h) where something has to be
+ * loaded. What was shown is remembered. */
 #ifndef CGM_PREPARATION_H
 #define CGM_PREPARATION_H
 

@@ -14,9 +14,14 @@ static void quiet_ended(struct cgm_task *task)
 {
     struct cgm_quiet *quiet = of_task(task);
     struct cgm_poller *poller = quiet->poller;
+    uint64_t now_ns = cgm_now_ns();
     poller->quiet_first = quiet->next;
     poller->quiet_runs = false;
-    quiet->done(quiet);
+    poller->quiet_rest_ns = quiet->again ? now_ns + (now_ns - poller->quiet_begin_ns) : 0;
+    if (quiet->again)
+        cgm_quiet_post(poller, quiet);
+    else
+        quiet->done(quiet);
 }
 
 /* Mapper. */
@@ -41,9 +46,12 @@ void cgm_quiet_post(struct cgm_poller *poller, struct cgm_quiet *quiet)
 bool cgm_quiet_step(struct cgm_poller *poller)
 {
     struct cgm_quiet *quiet = poller->quiet_first;
-    if (!quiet || poller->quiet_runs || atomic_load(&poller->enqueuing) > 0)
+    if (!quiet || poller->quiet_runs || !cgm_quiet_holds(poller) ||
+        atomic_load(&poller->enqueuing) > 0)
         return false;
     poller->quiet_runs = true;
+    poller->quiet_begin_ns = cgm_now_ns();
+    quiet->again = false;
     quiet->task.run = quiet_run;
     cgm_worker_post(&poller->executor->mapper, &quiet->task);
     return true;
@@ -51,5 +59,6 @@ bool cgm_quiet_step(struct cgm_poller *poller)
 
 bool cgm_quiet_holds(const struct cgm_poller *poller)
 {
-    return poller->quiet_first != NULL;
+    return poller->quiet_first &&
+           (poller->quiet_rest_ns == 0 || cgm_now_ns() >= poller->quiet_rest_ns);
 }

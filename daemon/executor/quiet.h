@@ -1,7 +1,9 @@
 /* Work for the mapper that must not meet a launch that is half-way into the queues. A backend may
  * have to load code for it, which waits until its device's queues are through; a queue that waits
  * for what is not enqueued yet would then wait for ever. So: nothing is launched from the moment
- * such work is posted until it is done, and it begins when every launch is in the queues. */
+ * such work is posted until it is done, and it begins when every launch is in the queues. Work that
+ * takes long is done in slices; between two of them everything is launched for as long as the first
+ * one took. */
 #ifndef CGM_QUIET_H
 #define CGM_QUIET_H
 
@@ -15,6 +17,7 @@ struct cgm_quiet {
     struct cgm_task task;
     struct cgm_quiet *next;
     struct cgm_poller *poller;
+    bool again; /* set by run: this was a slice, run is to be called again */
     void (*run)(struct cgm_quiet *quiet);  /* on the mapper */
     void (*done)(struct cgm_quiet *quiet); /* on the poller; may free it */
 };

@@ -1,5 +1,6 @@
 #include "daemon/executor/rehearse.h"
 
+#include "daemon/executor/executor.h"
 #include "proto/status.h"
 
 static int skip_copy(struct cgm_queue *queue, const struct cgm_copy *copy)
@@ -58,11 +59,36 @@ static int skip_collective(struct cgm_queue *queue, struct cgm_group *group, uin
     return CGM_OK;
 }
 
+/* What the rehearsal of this thread is about. */
+static _Thread_local struct {
+    const struct cgm_backend_ops *ops;
+    enum cgm_prepare how;
+    uint64_t until_ns;
+} current;
+
+static bool is_over(void)
+{
+    return current.until_ns != 0 && cgm_now_ns() >= current.until_ns;
+}
+
+static int prepare(struct cgm_queue *queue, const struct cgm_gemm *gemm)
+{
+    return is_over() ? CGM_TIMEOUT : current.ops->prepare_gemm(queue, gemm, current.how);
+}
+
+static int prepare_flagged(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged)
+{
+    return is_over() ? CGM_TIMEOUT : current.ops->prepare_flagged_gemm(queue, flagged, current.how);
+}
+
 int cgm_rehearse(const struct cgm_algorithm *algorithm, const struct cgm_launch *launch,
-                 uint32_t rank)
+                 uint32_t rank, enum cgm_prepare how, uint64_t until_ns)
 {
     if (!launch->ops->prepare_gemm)
         return CGM_OK;
+    current.ops = launch->ops;
+    current.how = how;
+    current.until_ns = until_ns;
     struct cgm_backend_ops ops = *launch->ops;
     ops.copy = skip_copy;
     ops.reduce = skip_reduce;
@@ -71,8 +97,8 @@ int cgm_rehearse(const struct cgm_algorithm *algorithm, const struct cgm_launch 
     ops.signal = skip_signal;
     ops.wait = skip_wait;
     ops.collective = skip_collective;
-    ops.gemm = launch->ops->prepare_gemm;
-    ops.flagged_gemm = launch->ops->prepare_flagged_gemm;
+    ops.gemm = prepare;
+    ops.flagged_gemm = prepare_flagged;
     struct cgm_launch rehearsal = *launch;
     rehearsal.ops = &ops;
     return cgm_launch_enqueue(algorithm, &rehearsal, rank);

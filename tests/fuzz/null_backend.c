@@ -303,15 +303,18 @@ static int poison(struct cgm_queue *queue, const struct cgm_view *view)
 }
 
 /* Memory of the operands may be gone: only shapes count. */
-static int prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *g)
+static int prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *g, enum cgm_prepare how)
 {
-    FUZZ_CHECK(queue && g->out.rows > 0 && g->out.cols > 0);
+    FUZZ_CHECK(queue && g->out.rows > 0 && g->out.cols > 0 && how <= CGM_PREPARE_TRIALS);
+    if (how == CGM_PREPARE_KNOWN && g->out.rows % 2)
+        return CGM_NOT_FOUND;
     return next_status();
 }
 
-static int prepare_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged)
+static int prepare_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged,
+                                enum cgm_prepare how)
 {
-    FUZZ_CHECK(queue && flagged->n_parts > 0);
+    FUZZ_CHECK(queue && flagged->n_parts > 0 && how <= CGM_PREPARE_TRIALS);
     return next_status();
 }
 

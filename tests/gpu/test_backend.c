@@ -336,10 +336,11 @@ static double try_product(const struct product *p)
         .transa = p->transa,
         .transb = p->transb,
         .accumulate = p->accumulate,
+        .spared_sms = (uint32_t)cgm_random_below(&rng, 3) * 16,
     };
     if (p->bias)
         gemm.bias = view_of(memory.mem, bias_at, 1, p->n, p->n, p->out_dtype);
-    assert_int_equal(ops->prepare_gemm(lane.queue, &gemm), CGM_OK);
+    assert_int_equal(ops->prepare_gemm(lane.queue, &gemm, CGM_PREPARE_TRIALS), CGM_OK);
     uint64_t allocations = ops->allocations(backend);
     assert_int_equal(ops->gemm(lane.queue, &gemm), CGM_OK);
     assert_int_equal(ops->allocations(backend), allocations); /* it was prepared */
@@ -507,7 +508,7 @@ static void test_nothing_allocates_when_warm(void **state)
         .b = view_of(memory.mem, 8 * MIB, 1024, 512, 512, CGM_DTYPE_BF16),
         .out = view_of(memory.mem, 16 * MIB, 512, 512, 512, CGM_DTYPE_BF16),
     };
-    assert_int_equal(ops->prepare_gemm(lane.queue, &gemm), CGM_OK);
+    assert_int_equal(ops->prepare_gemm(lane.queue, &gemm, CGM_PREPARE_TRIALS), CGM_OK);
     uint64_t before = ops->allocations(backend), begin_ns = now_ns();
     for (int i = 0; i < 500; i++)
         assert_int_equal(ops->gemm(lane.queue, &gemm), CGM_OK);

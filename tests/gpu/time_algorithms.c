@@ -269,7 +269,8 @@ static void time_shape(const struct shape *shape, int overlapping)
     for (int v = 0; v < VARIANTS; v++)
         for (uint32_t r = 0; r < world; r++) {
             struct cgm_launch launch = launch_of(&plans[v], NULL, 1);
-            must(cgm_rehearse(plans[v].algorithm, &launch, r), "preparation");
+            must(cgm_rehearse(plans[v].algorithm, &launch, r, CGM_PREPARE_TRIALS, 0),
+                 "preparation");
         }
     for (uint32_t round = 0; round < ROUNDS; round++)
         for (int v = 0; v < VARIANTS; v++)

@@ -256,7 +256,7 @@ static void time_product(struct rank *r, struct alone *alone, uint64_t m)
     struct commgemm_plan plan;
     struct commgemm_job job;
     alone->gemm.a.rows = alone->gemm.out.rows = m;
-    must(cgm_backend_cuda.prepare_gemm(alone->queue, &alone->gemm), "prepare");
+    must(cgm_backend_cuda.prepare_gemm(alone->queue, &alone->gemm, CGM_PREPARE_TRIALS), "prepare");
     commgemm_plan_options_init(&options);
     options.comm = r->comm;
     options.op = COMMGEMM_OP_GEMM;

@@ -19,6 +19,8 @@
     X(MatmulPreferenceDestroy)                                                                     \
     X(MatmulPreferenceSetAttribute)                                                                \
     X(MatmulAlgoGetHeuristic)                                                                      \
+    X(MatmulAlgoCheck)                                                                             \
+    X(MatmulAlgoConfigGetAttribute)                                                                \
     X(GetStatusString)
 
 struct cgm_blas {

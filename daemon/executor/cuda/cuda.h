@@ -33,6 +33,7 @@ struct cgm_stream {
 };
 
 struct cgm_gemm_table;
+struct cgm_gemm_codes;
 struct cgm_flag_slab;
 
 enum { CGM_KIND_MAJOR, CGM_KIND_MINOR, CGM_KIND_SMS };
@@ -43,8 +44,10 @@ struct cgm_device {
     bool reaches[CGM_CUDA_DEVICES_MAX]; /* whose memory it can access; itself too */
     cudaStream_t service;               /* the mapping thread's: zeroing */
     cudaStream_t rescue;                /* the poller's: waits that are let go, reference times */
-    cublasLtHandle_t blas;
+    cublasLtHandle_t blas;    /* of the device's thread, and of trials while launches are held */
+    cublasLtHandle_t chooser; /* the mapping thread's */
     struct cgm_gemm_table *gemms;
+    struct cgm_gemm_codes *codes; /* the mapping thread's */
     struct cgm_stream streams[CGM_CUDA_STREAMS];
     uint32_t n_streams; /* mapping thread */
     uint64_t taken;     /* how many queues were made; mapping thread */
@@ -128,9 +131,11 @@ void cgm_cuda_set_run(struct cgm_queue *queue, struct cgm_run *run);
 
 int cgm_cuda_copy(struct cgm_queue *queue, const struct cgm_copy *copy);
 int cgm_cuda_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm);
-int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm);
+int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm,
+                          enum cgm_prepare how);
 int cgm_cuda_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
-int cgm_cuda_prepare_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged);
+int cgm_cuda_prepare_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged,
+                                  enum cgm_prepare how);
 int cgm_cuda_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce);
 int cgm_cuda_activate(struct cgm_queue *queue, const struct cgm_activation *activation);
 int cgm_cuda_sum(struct cgm_queue *queue, const struct cgm_sum *sum);

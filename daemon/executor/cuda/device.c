@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "daemon/executor/cuda/cuda.h"
+#include "daemon/executor/cuda/gemm_codes.h"
 #include "daemon/executor/cuda/gemm_table.h"
 #include "proto/status.h"
 
@@ -169,18 +170,24 @@ int cgm_device_open(struct cgm_device *device)
     if (status != CGM_OK)
         return status;
     cublasStatus_t blas = cgm_blas.Create(&device->blas);
+    if (blas == CUBLAS_STATUS_SUCCESS)
+        blas = cgm_blas.Create(&device->chooser);
     if (blas != CUBLAS_STATUS_SUCCESS) {
         cgm_cuda_log(3, "device %u: cublasLtCreate: %s", d, cgm_blas.GetStatusString(blas));
         return CGM_INTERNAL;
     }
     device->gemms = cgm_gemm_table_new();
-    return device->gemms ? CGM_OK : CGM_NO_MEMORY;
+    device->codes = cgm_gemm_codes_new();
+    return device->gemms && device->codes ? CGM_OK : CGM_NO_MEMORY;
 }
 
 void cgm_device_close(struct cgm_device *device)
 {
     cgm_device_use(device->index);
     cgm_gemm_table_free(device->gemms);
+    cgm_gemm_codes_free(device->codes);
+    if (device->chooser)
+        cgm_blas.Destroy(device->chooser);
     if (device->blas)
         cgm_blas.Destroy(device->blas);
     for (uint32_t i = 0; i < device->n_streams; i++) {

@@ -25,12 +25,13 @@ int cgm_cuda_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm
     return cgm_flagged_gemm_fits(flagged) ? multiply_parts(queue, flagged) : CGM_INVALID_ARGUMENT;
 }
 
-int cgm_cuda_prepare_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged)
+int cgm_cuda_prepare_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged,
+                                  enum cgm_prepare how)
 {
     int status = cgm_flagged_gemm_fits(flagged) ? CGM_OK : CGM_INVALID_ARGUMENT;
     for (uint32_t i = 0; i < flagged->n_parts && status == CGM_OK; i++) {
         struct cgm_gemm gemm = cgm_flagged_part_gemm(flagged, &flagged->parts[i]);
-        status = cgm_cuda_prepare_gemm(queue, &gemm);
+        status = cgm_cuda_prepare_gemm(queue, &gemm, how);
     }
     return status;
 }

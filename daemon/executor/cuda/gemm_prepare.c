@@ -1,10 +1,11 @@
-/* Choosing and loading a product's code, with launches held: a product is run by each of the
- * candidates that cuBLASLt names, and the fastest one is kept. */
+/* Choosing a product's code. With launches held a product is run by each of the candidates that
+ * cuBLASLt names, and the fastest one is kept; without, it gets the best of what was run before. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "daemon/executor/cuda/gemm.h"
+#include "daemon/executor/cuda/gemm_codes.h"
 #include "daemon/executor/cuda/queue.h"
 #include "daemon/executor/cuda/view.h"
 #include "proto/status.h"
@@ -13,12 +14,18 @@
 /* No candidate is begun after this long. */
 #define TRIAL_NS 50000000ull
 #define RUNS 3
+/* How often the code for so many times fewer rows is loaded, and down to which number. */
+#define FEWER 4u
+#define FEWER_TIMES 3
+#define FEWER_MIN 16u
 /* Less work than this is not worth a choice. */
 #define FLOPS_MIN 2e9
 /* Written between two runs, so that inputs come from memory: more than an L2 cache holds. */
 #define FLUSH_BYTES (96ull << 20)
 /* cuBLASLt's own first candidate stays unless another one is faster by this factor. */
 #define GAIN_MIN 1.03f
+
+typedef unsigned long long ull;
 
 /* A view without its memory, which may be gone: the offset tells the alignment, for memory begins
  * at multiples of more than CGM_GEMM_ALIGN_MAX. */
@@ -104,9 +111,12 @@ static int stage_close(struct stage *stage)
 static int run_once(struct stage *stage, const struct cgm_gemm_entry *entry)
 {
     int status = cgm_gemm_multiply(stage->device, &stage->stream, &stage->g, entry);
-    return status == CGM_OK ? cgm_cuda_check(cudaStreamSynchronize(stage->stream.handle),
-                                             "the first run of a product", stage->device->index)
-                            : status;
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaStreamSynchronize(stage->stream.handle),
+                                "the first run of a product", stage->device->index);
+    if (status == CGM_OK)
+        cgm_gemm_codes_add(stage->device->codes, entry);
+    return status;
 }
 
 /* ---- trials --------------------------------------------------------------------------------- */
@@ -162,9 +172,8 @@ static void log_choice(const struct stage *stage, const struct cgm_gemm_key *key
     for (uint32_t i = 0; i < tried && used < sizeof(times); i++)
         used += (size_t)snprintf(times + used, sizeof(times) - used, " %.1f", (double)ms[i] * 1e3);
     cgm_cuda_log(7, "device %u: product %llu x %llu x %llu %s: candidate %u of%s us",
-                 stage->device->index, (unsigned long long)key->m, (unsigned long long)key->n,
-                 (unsigned long long)key->k, cgm_type_name(CGM_TABLE_DTYPE, key->dtype), chosen,
-                 times);
+                 stage->device->index, (ull)key->m, (ull)key->n, (ull)key->k,
+                 cgm_type_name(CGM_TABLE_DTYPE, key->dtype), chosen, times);
 }
 
 static int try_candidates(struct stage *stage, struct cgm_gemm_entry *entry,
@@ -226,19 +235,70 @@ static bool take_from_another(const struct cgm_backend *backend, const struct cg
     return found;
 }
 
-static int choose(struct cgm_queue *queue, struct cgm_gemm_entry *entry,
-                  const struct cgm_gemm_candidates *candidates, const struct cgm_kernel_gemm *g)
+static void log_known(const struct cgm_device *device, const struct cgm_gemm_entry *entry,
+                      const char *what, uint64_t number)
+{
+    cgm_cuda_log(7, "device %u: product %llu x %llu x %llu %s: %s %llu, loaded before",
+                 device->index, (ull)entry->key.m, (ull)entry->key.n, (ull)entry->key.k,
+                 cgm_type_name(CGM_TABLE_DTYPE, entry->key.dtype), what, (ull)number);
+}
+
+/* The best of what is there: what another device took, else what cuBLASLt would take, else what was
+ * taken for the nearest number of rows. */
+static int choose_known(struct cgm_queue *queue, struct cgm_gemm_entry *entry,
+                        const struct cgm_gemm_candidates *candidates)
+{
+    struct cgm_device *device = queue->device;
+    if (take_from_another(queue->backend, device, entry))
+        return cgm_gemm_codes_has(device->codes, &entry->key, &entry->algorithm) ? CGM_OK
+                                                                                 : CGM_NOT_FOUND;
+    for (uint32_t i = 0; i < candidates->count; i++)
+        if (cgm_gemm_codes_has(device->codes, &entry->key, &candidates->algorithm[i])) {
+            entry->algorithm = candidates->algorithm[i];
+            log_known(device, entry, "candidate", i);
+            return CGM_OK;
+        }
+    uint64_t rows = cgm_gemm_codes_nearest(device->codes, device->chooser, entry);
+    if (rows)
+        log_known(device, entry, "as for rows", rows);
+    return rows ? CGM_OK : CGM_NOT_FOUND;
+}
+
+/* Fewer rows than a plan's capacity are common, and cuBLASLt takes other code for them: it is
+ * loaded now, so that no launch is held for it later. Whatever fails here is only slower then. */
+static void load_for_fewer_rows(struct stage *stage, const struct cgm_gemm_key *key)
+{
+    uint64_t rows = key->m / FEWER;
+    for (int i = 0; i < FEWER_TIMES && rows >= FEWER_MIN; i++, rows /= FEWER) {
+        struct cgm_gemm_key fewer = *key;
+        struct cgm_gemm_entry entry;
+        struct cgm_gemm_candidates candidates;
+        fewer.m = stage->g.out.rows = rows;
+        *(stage->g.transa ? &stage->g.a.cols : &stage->g.a.rows) = rows;
+        cgm_gemm_entry_init(&entry, stage->device->chooser, &fewer, &candidates);
+        if (!entry.plain && !cgm_gemm_codes_has(stage->device->codes, &fewer, &entry.algorithm))
+            run_once(stage, &entry);
+        cgm_gemm_entry_fini(&entry);
+    }
+}
+
+static int choose_held(struct cgm_queue *queue, struct cgm_gemm_entry *entry,
+                       const struct cgm_gemm_candidates *candidates,
+                       const struct cgm_kernel_gemm *g, enum cgm_prepare how)
 {
     struct stage stage;
     double flops = 2.0 * (double)entry->key.m * (double)entry->key.n * (double)entry->key.k;
-    bool trials = !take_from_another(queue->backend, queue->device, entry) && flops >= FLOPS_MIN &&
-                  candidates->count > 1;
+    bool is_taken = take_from_another(queue->backend, queue->device, entry);
+    bool large = how == CGM_PREPARE_TRIALS && flops >= FLOPS_MIN;
+    bool trials = large && !is_taken && candidates->count > 1;
     int status = stage_open(&stage, queue->device, g, trials);
     if (status == CGM_NO_MEMORY && trials)
         status = stage_open(&stage, queue->device, g, trials = false);
     if (status != CGM_OK)
         return status;
     status = trials ? with_events(&stage, entry, candidates) : run_once(&stage, entry);
+    if (status == CGM_OK && large)
+        load_for_fewer_rows(&stage, &entry->key);
     int closed = stage_close(&stage);
     return status == CGM_OK ? closed : status;
 }
@@ -250,7 +310,27 @@ static bool is_prepared(struct cgm_gemm_table *table, const struct cgm_gemm_key 
     return known;
 }
 
-int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
+static int prepare(struct cgm_queue *queue, const struct cgm_gemm_key *key,
+                   const struct cgm_kernel_gemm *g, enum cgm_prepare how)
+{
+    struct cgm_gemm_entry entry;
+    struct cgm_gemm_candidates candidates;
+    int status = CGM_OK;
+    if (is_prepared(queue->device->gemms, key))
+        return CGM_OK;
+    cgm_gemm_entry_init(&entry, queue->device->chooser, key, &candidates);
+    if (!entry.plain)
+        status = how == CGM_PREPARE_KNOWN ? choose_known(queue, &entry, &candidates)
+                                          : choose_held(queue, &entry, &candidates, g, how);
+    if (status == CGM_OK)
+        cgm_gemm_table_add(queue->device->gemms, &entry);
+    else
+        cgm_gemm_entry_fini(&entry);
+    return status;
+}
+
+int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm,
+                          enum cgm_prepare how)
 {
     const struct cgm_kernel_gemm g = {.a = outline(&gemm->a),
                                       .b = outline(&gemm->b),
@@ -259,24 +339,15 @@ int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm)
                                       .transa = gemm->transa,
                                       .transb = gemm->transb,
                                       .accumulate = gemm->accumulate};
-    struct cgm_gemm_entry entry;
-    struct cgm_gemm_candidates candidates;
     if (!g.a.data || !g.b.data || !g.out.data || !cgm_gemm_shapes_fit(&g) ||
         !cgm_gemm_spares_few(queue->device, gemm))
         return CGM_INVALID_ARGUMENT;
     cgm_device_use(queue->device->index);
+    if (how == CGM_PREPARE_KNOWN && !queue->stream->workspace)
+        return CGM_NOT_FOUND;
     int status = cgm_gemm_need_workspace(queue);
     if (status != CGM_OK || cgm_gemm_is_odd(&g))
         return status;
     const struct cgm_gemm_key key = cgm_gemm_key_of(queue->device, gemm, &g);
-    if (is_prepared(queue->device->gemms, &key))
-        return CGM_OK;
-    cgm_gemm_entry_init(&entry, queue->device->blas, &key, &candidates);
-    if (!entry.plain)
-        status = choose(queue, &entry, &candidates, &g);
-    if (status == CGM_OK)
-        cgm_gemm_table_add(queue->device->gemms, &entry);
-    else
-        cgm_gemm_entry_fini(&entry);
-    return status;
+    return prepare(queue, &key, &g, how);
 }
