@@ -73,7 +73,7 @@ static const struct column algorithms[] = {
     RIGHT("number", "NUMBER", PLAIN),  LEFT("name", "NAME", PLAIN),
     LEFT("ops", "OPS", PLAIN),         LEFT("method", "METHOD", PLAIN),
     LEFT("atomic", "ATOMIC", YES),     LEFT("backend", "BACKEND", PLAIN),
-    LEFT("summary", "SUMMARY", PLAIN),
+    LEFT("summary", "SUMMARY", PLAIN), LEFT("parameters", "PARAMETERS", PLAIN),
 };
 static const struct column imports[] = {
     RIGHT("id", "ID", PLAIN),

@@ -90,10 +90,26 @@ enum commgemm_dtype { COMMGEMM_FP32 = 0, COMMGEMM_FP16 = 1, COMMGEMM_BF16 = 2 };
  *   gemm      lhs M x K      rhs K x N      out M x N
  *   ag_gemm   lhs M/w x K    rhs K x N/w    out M x N/w   aux_out, if given: gathered lhs, M x K
  *   gemm_rs   lhs M x K/w    rhs K/w x N    out M/w x N   bias added once, after the reduction
+ *   gemm_ar   lhs M x K/w    rhs K/w x N    out M x N     the sum on every rank, bias added once
+ *   gemm_as   lhs M x K      rhs K x N/w    out M x N     the whole product on every rank; bias N/w
+ *   bulk_ag   as gemm, beside the all-gather of another buffer of R x C: buffer_shape
+ *             aux_in R/w x C   aux_out R x C
+ *   bulk_rs   as gemm, beside the reduce-scatter of another buffer
+ *             aux_in R x C     aux_out R/w x C
  *   ag        lhs M/w x N    out M x N
  *   rs        lhs M x N      out M/w x N    (sum over ranks, fp32 accumulation in rank order)
  *   ar        lhs M x N      out M x N
- * ag, rs and ar take their columns from n. */
+ *   a2av      lhs S x N      out T x N      counts say which rows go to whom
+ * ag, rs, ar and a2av take their columns from n.
+ *
+ * bulk_ag and bulk_rs: without aux_in the rank's part lies in the plan's user buffer, put there
+ * with COPY_IN: for bulk_ag in the chunk of its rank, for bulk_rs in all of it. Without aux_out the
+ * result stays in the user buffer: for bulk_ag all of it, for bulk_rs the chunk of the rank. It is
+ * moved as a whole, whatever the job's rows are.
+ *
+ * a2av: S are the rows that the rank sends, T those that it receives. In lhs they lie in the order
+ * of the ranks that they go to, in out in that of the ranks that they come from. A rank that sends
+ * or receives none has no such operand. A job always moves all of them: its rows are 0 or m. */
 enum commgemm_op {
     COMMGEMM_OP_NOOP = 0,
     COMMGEMM_OP_GEMM = 1,
@@ -321,20 +337,18 @@ int commgemm_import_release(commgemm_client *client, uint64_t id);
 /* ---- plans ------------------------------------------------------------------------------------
  */
 
-/* What is done besides the product P: of gemm_rs and gemm_ar the sum over all ranks, so that each of
- * these is applied once, after the reduction. Their operands have out's type; out is what this rank
- * gets of it. GELU is the tanh form; everything is computed in fp32 and rounded where it is stored.
- *   BIAS                out = P + bias                 bias: one row of out
- *   GELU                out = gelu(P)                  pre_gelu_out, if given: P, shaped like out
- *   BIAS | GELU         out = gelu(P + bias)           pre_gelu_out, if given: P + bias
- *   GRAD | GELU         out = P gelu'(gelu_input)      gelu_input: shaped like out
- *   GRAD | GELU | BIAS  the same                       bias_grad: the sum of out's rows, one row;
- *                                                      of gemm_rs the sum of this rank's rows
- *   GRAD | BIAS         out = P                        bias_grad: the sums of op(lhs) over k, m of
- *                                                      them; gemm alone
- *   ACCUMULATE          out += what it would be else; not with GELU, not of gemm_ar
- * As TransformerEngine has them (GELU_AUX_BIAS, DGELU, DGELU_BGRAD, BGRADB). GRAD alone is refused.
- * Sums of rows run in an order that depends on the shape alone. */
+/* What is done besides the product P: of gemm_rs and gemm_ar the sum over all ranks, so that each
+ * of these is applied once, after the reduction. Their operands have out's type; out is what this
+ * rank gets of it. GELU is the tanh form; everything is computed in fp32 and rounded where it is
+ * stored. BIAS                out = P + bias                 bias: one row of out GELU out =
+ * gelu(P)                  pre_gelu_out, if given: P, shaped like out BIAS | GELU         out =
+ * gelu(P + bias)           pre_gelu_out, if given: P + bias GRAD | GELU         out = P
+ * gelu'(gelu_input)      gelu_input: shaped like out GRAD | GELU | BIAS  the same bias_grad: the
+ * sum of out's rows, one row; of gemm_rs the sum of this rank's rows GRAD | BIAS         out = P
+ * bias_grad: the sums of op(lhs) over k, m of them; gemm alone ACCUMULATE          out += what it
+ * would be else; not with GELU, not of gemm_ar As TransformerEngine has them (GELU_AUX_BIAS, DGELU,
+ * DGELU_BGRAD, BGRADB). GRAD alone is refused. Sums of rows run in an order that depends on the
+ * shape alone. */
 enum commgemm_epilogue {
     COMMGEMM_EPILOGUE_BIAS = 1,
     COMMGEMM_EPILOGUE_GELU = 2,
@@ -343,7 +357,8 @@ enum commgemm_epilogue {
 };
 
 /* Every parameter of TransformerEngine's CreateCommOverlapBuffer, and the operation. 0 means the
- * default wherever nothing else is said. */
+ * default wherever nothing else is said. A parameter that is not the default has its effect, or the
+ * plan is refused with what makes use of it; commgemmd(8) has the table of which acts where. */
 struct commgemm_plan_options {
     size_t struct_size;
     uint64_t comm;
@@ -355,10 +370,10 @@ struct commgemm_plan_options {
     int out_dtype;      /* default -1: dtype */
     int transa, transb; /* lhs stored K x M, aux_out too; rhs stored N x K */
     uint32_t epilogue;
-    int comm_type; /* default -1: what the operation needs */
-    uint64_t buffer_shape[2];
-    int buffer_dtype; /* default -1: dtype */
-    uint32_t tp_size; /* the comm's size */
+    int comm_type;            /* default -1: what the operation needs */
+    uint64_t buffer_shape[2]; /* default: what the operation needs; bulk_ag, bulk_rs: required */
+    int buffer_dtype;         /* default -1: dtype */
+    uint32_t tp_size;         /* the comm's size */
     uint32_t num_splits, num_max_streams, comm_cga_size;
     /* Of the queues for GEMMs and for communication: from -5, the most urgent, to 5; what a device
      * does not have becomes the nearest that it has (0 to -5 on current GPUs). Jobs of one comm
@@ -376,6 +391,10 @@ struct commgemm_plan_options {
     int atomic_gemm, rs_overlap_first_gemm, aggregate_ag;
     uint32_t mode;  /* who may use the plan; bits like a file's, 0 for 0600 */
     int allow_tf32; /* products of fp32 may round their inputs to TF32; the CPU backend does not */
+    /* a2av: n_counts = w * w; counts[from * w + to] is how many rows rank `from` sends to rank
+     * `to`. The same on every rank; they add up to m. Borrowed for the call. */
+    const uint32_t *counts;
+    uint32_t n_counts;
 };
 void commgemm_plan_options_init(struct commgemm_plan_options *ret_options);
 

@@ -78,6 +78,18 @@ static int check_dimensions(const struct commgemm_plan_options *options)
     return CGM_OK;
 }
 
+static int check_counts(const struct commgemm_plan_options *options)
+{
+    uint32_t most = CGM_COMM_SIZE_MAX * CGM_COMM_SIZE_MAX;
+    if (options->n_counts > most)
+        return cgm_fail(CGM_INVALID_ARGUMENT, "n_counts is %u; it must be at most %u",
+                        options->n_counts, most);
+    if (options->n_counts > 0 && !options->counts)
+        return cgm_fail(CGM_INVALID_ARGUMENT, "counts is NULL, and n_counts is %u",
+                        options->n_counts);
+    return CGM_OK;
+}
+
 static int check_options(const struct commgemm_plan_options *options)
 {
     int status = check_numbers(options);
@@ -85,6 +97,8 @@ static int check_options(const struct commgemm_plan_options *options)
         status = check_flags(options);
     if (status == CGM_OK)
         status = check_dimensions(options);
+    if (status == CGM_OK)
+        status = check_counts(options);
     return status == CGM_OK ? cgm_check_mode(options->mode) : status;
 }
 
@@ -155,6 +169,8 @@ static void fill_overlap(Cgm__PlanCreate *request, const struct commgemm_plan_op
     request->set_sm_margin = options->set_sm_margin > 0;
     request->has_use_ce = options->use_ce >= 0;
     request->use_ce = options->use_ce > 0;
+    request->n_counts = options->n_counts;
+    request->counts = (uint32_t *)(uintptr_t)options->counts; /* packed, never written */
 }
 
 /* ---- calls ------------------------------------------------------------------------------------

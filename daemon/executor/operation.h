@@ -19,8 +19,8 @@
     X(NUM_MAX_STREAMS, num_max_streams, "queues for the GEMMs of pieces")                          \
     X(COMM_CGA_SIZE, comm_cga_size, "thread block cluster of communication kernels")               \
     X(NUM_COMM_SM, num_comm_sm, "SMs for communication kernels")                                   \
-    X(GEMM_PRIORITY, gemm_priority, "of the queue of the GEMMs")                                   \
-    X(COMM_PRIORITY, comm_priority, "of the queue of the communication")                           \
+    X(GEMM_PRIORITY, gemm_priority, "urgency of the queue of the GEMMs")                           \
+    X(COMM_PRIORITY, comm_priority, "urgency of the queue of the communication")                   \
     X(SET_SM_MARGIN, set_sm_margin, "the GEMM leaves num_comm_sm SMs free")                        \
     X(USE_CE, use_ce, "copies by copy engines, not by SMs")                                        \
     X(RS_OVERLAP_FIRST_GEMM, rs_overlap_first_gemm,                                                \

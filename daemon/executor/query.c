@@ -124,7 +124,7 @@ static void ops_list(uint32_t ops, char *ret_text, size_t size)
 
 static void query_algorithms(struct page *page, struct cgm_poller *poller)
 {
-    char ops[VALUE_BYTES - 2];
+    char ops[VALUE_BYTES - 2], parameters[VALUE_BYTES - 2];
     for (size_t i = 0; i < cgm_algorithm_count; i++) {
         const struct cgm_algorithm *a = cgm_algorithms[i];
         Cgm__Row *row = page_row(page);
@@ -137,6 +137,8 @@ static void query_algorithms(struct page *page, struct cgm_poller *poller)
         row_add(page, row, "method", "\"%s\"", cgm_type_name(CGM_TABLE_METHOD, a->method));
         row_add(page, row, "atomic", "%s", a->atomic ? "true" : "false");
         row_add(page, row, "backend", "\"%s\"", poller->executor->ops->name);
+        cgm_parameter_list(a->parameters, parameters, sizeof(parameters));
+        row_add(page, row, "parameters", "\"%s\"", parameters);
         row_add(page, row, "summary", "\"%s\"", a->summary);
     }
 }

@@ -1,10 +1,11 @@
-/* Copies a manual page from stdin to stdout. The line "@STATUSES@" becomes an mdoc(7) list of
- * proto/status.h, "@CONFIGURATION@" one of the configuration keys: the manual says what the tables
- * say. */
+/* Copies a manual page from stdin to stdout. A line such as "@STATUSES@" becomes an mdoc(7) list of
+ * what a table of the program says: statuses, keys of the configuration, algorithms, parameters of
+ * plans. */
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/broker/config.h"
+#include "daemon/executor/algorithm.h"
 #include "proto/status.h"
 
 static const struct {
@@ -56,16 +57,89 @@ static void print_configuration(void)
     puts(".El");
 }
 
+/* "gemm, ag_gemm" */
+static void print_operations(uint32_t ops)
+{
+    const char *comma = "";
+    for (int op = 0; op < 32; op++)
+        if (ops >> op & 1) {
+            printf("%s%s", comma, cgm_type_name(CGM_TABLE_OP, op));
+            comma = ", ";
+        }
+}
+
+static void print_algorithms(void)
+{
+    puts(".Bl -tag -width 4n");
+    for (size_t i = 0; i < cgm_algorithm_count; i++) {
+        const struct cgm_algorithm *a = cgm_algorithms[i];
+        printf(".It Cm %s No (%d)\n", a->name, a->number);
+        print_operations(a->ops);
+        printf("; method %s%s:\n%s.\n", cgm_type_name(CGM_TABLE_METHOD, a->method),
+               a->atomic ? " with atomic_gemm" : "", a->summary);
+    }
+    puts(".El");
+}
+
+/* Algorithms without which a parameter has no effect: names, "every algorithm", or nothing. */
+static void print_users(int parameter)
+{
+    size_t count = 0;
+    const char *comma = "";
+    for (size_t i = 0; i < cgm_algorithm_count; i++)
+        count += cgm_algorithms[i]->parameters >> parameter & 1;
+    if (count == 0 || count == cgm_algorithm_count) {
+        puts(count ? "On every algorithm." : "On none in this release.");
+        return;
+    }
+    fputs("On ", stdout);
+    for (size_t i = 0; i < cgm_algorithm_count; i++)
+        if (cgm_algorithms[i]->parameters >> parameter & 1) {
+            printf("%s%s", comma, cgm_algorithms[i]->name);
+            comma = ", ";
+        }
+    puts(".");
+}
+
+static void print_parameters(void)
+{
+    static const char *const rows[][2] = {
+#define X(SYMBOL, name, text) {#name, text},
+        CGM_PARAMETERS(X)
+#undef X
+    };
+    puts(".Bl -tag -width 4n");
+    for (int i = 0; i < CGM_PARAMETER_COUNT; i++) {
+        printf(".It Cm %s\nIs about: %s.\n", rows[i][0], rows[i][1]);
+        print_users(i);
+    }
+    puts(".El");
+}
+
+static const struct {
+    const char *line;
+    void (*print)(void);
+} tables[] = {
+    {"@STATUSES@\n", print_statuses},
+    {"@CONFIGURATION@\n", print_configuration},
+    {"@ALGORITHMS@\n", print_algorithms},
+    {"@PARAMETERS@\n", print_parameters},
+};
+
+static void print_line(const char *line)
+{
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+        if (strcmp(line, tables[i].line) == 0) {
+            tables[i].print();
+            return;
+        }
+    fputs(line, stdout);
+}
+
 int main(void)
 {
     char line[1024];
-    while (fgets(line, sizeof(line), stdin)) {
-        if (strcmp(line, "@STATUSES@\n") == 0)
-            print_statuses();
-        else if (strcmp(line, "@CONFIGURATION@\n") == 0)
-            print_configuration();
-        else
-            fputs(line, stdout);
-    }
+    while (fgets(line, sizeof(line), stdin))
+        print_line(line);
     return ferror(stdin) || fflush(stdout) ? 1 : 0;
 }

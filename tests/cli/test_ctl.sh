@@ -71,6 +71,14 @@ for key in pid uid ranks; do
 done
 expect 0 'commgemmctl' sessions
 expect 0 'split_pipelined_ag_p2p' algorithms
+expect 0 'num_splits' algorithms
+expect 0 '"parameters":' algorithms --json
+# The manual lists what the daemon does.
+"$ctl" algorithms | sed 1d | while read -r number name rest; do
+    grep -qF ".It Cm $name No ($number)" "$build/daemon/man/commgemmd.8" ||
+        fail "algorithm $name is not in the manual: $rest"
+done
+grep -qF '.It Cm num_max_streams' "$build/daemon/man/commgemmd.8" || fail "no table of parameters"
 
 expect 0 'export with --shape 12x10' buffers import weights "$work/a.npy"
 for key in name bytes owner mode generation tainted; do

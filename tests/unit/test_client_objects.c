@@ -224,6 +224,13 @@ static void test_plans(void **state)
     assert_refused(commgemm_plan_create(f.client, &options, &plan), COMMGEMM_INVALID_ARGUMENT,
                    "set_sm_margin is -2");
     options.set_sm_margin = -1;
+    options.n_counts = 4;
+    assert_refused(commgemm_plan_create(f.client, &options, &plan), COMMGEMM_INVALID_ARGUMENT,
+                   "counts is NULL, and n_counts is 4");
+    options.n_counts = 4097;
+    assert_refused(commgemm_plan_create(f.client, &options, &plan), COMMGEMM_INVALID_ARGUMENT,
+                   "n_counts is 4097; it must be at most 4096");
+    options.n_counts = 0;
     options.k = (1ull << 31) + 1;
     assert_refused(commgemm_plan_create(f.client, &options, &plan), COMMGEMM_INVALID_ARGUMENT,
                    "k is 2147483649");

@@ -93,6 +93,8 @@ class PlanOptions(ctypes.Structure):
         ("aggregate_ag", ctypes.c_int),
         ("mode", ctypes.c_uint32),
         ("allow_tf32", ctypes.c_int),
+        ("counts", ctypes.POINTER(ctypes.c_uint32)),
+        ("n_counts", ctypes.c_uint32),
     ]
 
 
