@@ -271,6 +271,9 @@ struct cgm_backend_ops {
 
     /* A device writes the host flags and wakes nobody: whoever awaits one polls. */
     bool host_flags_need_polling;
+    /* Threads poll for work at least this long before they sleep, whatever is configured: where
+     * devices work in microseconds a thread's awakening is dear. */
+    uint64_t spin_min_ns;
     /* Has what cgm_gemm.tf32 asks for; else a product is strict fp32. */
     bool has_tf32;
     /* How many queues one comm may have on a device; with more they could hold each other up. */

@@ -114,13 +114,13 @@ static int send_hello(struct cgm_executor *executor, uint32_t serial)
 static int start_threads(struct cgm_executor *executor)
 {
     char name[16];
-    int status = cgm_worker_start(&executor->mapper, "cgm-mapper");
+    int status = cgm_worker_start(&executor->mapper, "cgm-mapper", 0);
     executor->devices = calloc(executor->n_devices, sizeof(*executor->devices));
     if (!executor->devices)
         return CGM_NO_MEMORY;
     for (uint32_t i = 0; i < executor->n_devices && status == CGM_OK; i++) {
         snprintf(name, sizeof(name), "cgm-device%u", i % 1000);
-        status = cgm_worker_start(&executor->devices[i], name);
+        status = cgm_worker_start(&executor->devices[i], name, executor->limits.spin_ns);
     }
     return status;
 }
@@ -158,6 +158,8 @@ static int set_up(struct cgm_executor *executor, const Cgm__ExecutorSetup *m,
         (struct cgm_limits){m->spin_ns, m->join_timeout_ns, m->ready_timeout_ns, m->job_timeout_ns};
     if (m->test_steps)
         cgm_step_open(m->test_steps);
+    if (executor->limits.spin_ns < executor->ops->spin_min_ns)
+        executor->limits.spin_ns = executor->ops->spin_min_ns;
     if (m->has_log_level)
         atomic_store(&log_level, (int)m->log_level);
     if (m->version < CGM_PROTOCOL_MIN || m->version > CGM_PROTOCOL_MAX)

@@ -1,10 +1,12 @@
 #include "daemon/executor/poller.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/executor/endpoint.h"
@@ -21,6 +23,8 @@
 #define SLEEP_WITH_STREAMS_MS 1
 /* Where a device's flags wake nobody, the end of a job is polled for this long before a sleep. */
 #define SPIN_WITH_FLIGHTS_NS 20000000ull
+/* ... and how long the sleeps are then, and while streams are awaited that a device writes for. */
+#define SLEEP_WITH_DEVICES_NS 100000
 
 /* Lists that only time or a stream's write moves on are looked through no more often than this for
  * each of their members: whatever one client leaves lying, the others keep most of the poller. */
@@ -201,26 +205,52 @@ static bool anything_runs(const struct cgm_poller *poller)
     return poller->warming != NULL;
 }
 
-/* Whether a device will write a flag and wake nobody. */
-static bool awaits_device(const struct cgm_poller *poller)
+static bool awaits_stream(const struct cgm_poller *poller)
 {
-    return poller->executor->ops->host_flags_need_polling && anything_runs(poller);
-}
-
-static int sleep_limit_ms(const struct cgm_poller *poller)
-{
-    bool rests = poller->quiet_first && !poller->quiet_runs;
-    if (poller->idle_noops || awaits_device(poller) || rests)
-        return SLEEP_WITH_STREAMS_MS;
+    if (poller->idle_noops)
+        return true;
     for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
         if (cgm_gang_awaits_stream(gang))
-            return SLEEP_WITH_STREAMS_MS;
-    return poller->gangs ? SLEEP_WITH_GANGS_MS : -1;
+            return true;
+    return false;
+}
+
+/* Whether a device will write a word and wake nobody. */
+static bool awaits_device(const struct cgm_poller *poller)
+{
+    return poller->executor->ops->host_flags_need_polling &&
+           (anything_runs(poller) || awaits_stream(poller));
+}
+
+/* False: for ever. */
+static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_limit)
+{
+    bool rests = poller->quiet_first && !poller->quiet_runs;
+    long ns = SLEEP_WITH_GANGS_MS * 1000000l;
+    if (awaits_device(poller))
+        ns = SLEEP_WITH_DEVICES_NS;
+    else if (awaits_stream(poller) || rests)
+        ns = SLEEP_WITH_STREAMS_MS * 1000000l;
+    else if (!poller->gangs)
+        return false;
+    *ret_limit = (struct timespec){.tv_nsec = ns};
+    return true;
+}
+
+/* Older kernels round it up to milliseconds. */
+static void sleep_in_epoll(const struct cgm_poller *poller)
+{
+    struct epoll_event events[16];
+    struct timespec limit;
+    bool limited = sleep_limit(poller, &limit);
+    if (epoll_pwait2(poller->epoll_fd, events, 16, limited ? &limit : NULL, NULL) < 0 &&
+        errno == ENOSYS)
+        epoll_wait(poller->epoll_fd, events, 16,
+                   limited ? (int)((limit.tv_nsec + 999999) / 1000000) : -1);
 }
 
 static void poller_sleep(struct cgm_poller *poller)
 {
-    struct epoll_event events[16];
     atomic_store_explicit(&poller->asleep, true, memory_order_relaxed);
     rings_ask_for_wakeup(poller, 1);
     /* Pairs with the fences in cgm_poller_wake and in the library's submit. */
@@ -228,7 +258,7 @@ static void poller_sleep(struct cgm_poller *poller)
     if (!poller_has_work(poller) && !gangs_have_work(poller)) {
         poller->counters.sleeps++;
         poller->counters.syscalls++;
-        epoll_wait(poller->epoll_fd, events, 16, sleep_limit_ms(poller));
+        sleep_in_epoll(poller);
     }
     rings_ask_for_wakeup(poller, 0);
     atomic_store_explicit(&poller->asleep, false, memory_order_relaxed);

@@ -1,10 +1,15 @@
 #include "daemon/executor/task.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stddef.h>
 
+#include "daemon/executor/executor.h"
 #include "proto/status.h"
+
+/* As the poller's: somebody may be waiting for this very processor. */
+#define YIELD_AFTER_NS 5000u
 
 void cgm_task_list_init(struct cgm_task_list *list)
 {
@@ -63,6 +68,21 @@ bool cgm_task_list_run(struct cgm_task_list *list)
     return first != NULL;
 }
 
+/* Polls for a while; who has had nothing to do for long lets others have the processor. */
+static void await_spinning(const struct cgm_worker *worker)
+{
+    uint64_t begin_ns = cgm_now_ns(), spent_ns = 0;
+    while (!atomic_load_explicit(&worker->list.filled, memory_order_acquire) &&
+           spent_ns < worker->spin_ns) {
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#endif
+        spent_ns = cgm_now_ns() - begin_ns;
+        if (spent_ns > YIELD_AFTER_NS)
+            sched_yield();
+    }
+}
+
 static void *worker_main(void *argument)
 {
     struct cgm_worker *worker = argument;
@@ -77,17 +97,20 @@ static void *worker_main(void *argument)
         }
         pthread_mutex_unlock(&worker->list.lock);
         run_all(first);
+        if (worker->spin_ns > 0)
+            await_spinning(worker);
         pthread_mutex_lock(&worker->list.lock);
     }
     pthread_mutex_unlock(&worker->list.lock);
     return NULL;
 }
 
-int cgm_worker_start(struct cgm_worker *worker, const char *name)
+int cgm_worker_start(struct cgm_worker *worker, const char *name, uint64_t spin_ns)
 {
     cgm_task_list_init(&worker->list);
     pthread_cond_init(&worker->wake, NULL);
     worker->stop = false;
+    worker->spin_ns = spin_ns;
     if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0)
         return CGM_NO_MEMORY;
     pthread_setname_np(worker->thread, name);

@@ -96,17 +96,17 @@ static int stay(const struct session *s)
     return 0;
 }
 
-/* Other types than cuBLASLt has: the daemon's own kernel takes its time, and nothing can end it. */
-static const uint64_t slow_side = 12288, slow_depth = 65536;
+/* In strict fp32, so that it takes seconds, and nothing can end it. */
+static const uint64_t slow_side = 16384, slow_depth = 327680;
 
 static struct commgemm_operand device_memory(const struct session *s, uint64_t rows, uint64_t cols)
 {
     struct commgemm_operand operand;
     void *data = NULL;
-    must(cudaMalloc(&data, rows * cols * 2), "cudaMalloc");
-    must(cudaMemset(data, 0, rows * cols * 2), "cudaMemset");
+    must(cudaMalloc(&data, rows * cols * 4), "cudaMalloc");
+    must(cudaMemset(data, 0, rows * cols * 4), "cudaMemset");
     must(cudaDeviceSynchronize(), "cudaMemset");
-    must(commgemm_import_pointer(s->client, (uintptr_t)data, rows * cols * 2, &operand),
+    must(commgemm_import_pointer(s->client, (uintptr_t)data, rows * cols * 4, &operand),
          "import_pointer");
     return operand;
 }
@@ -123,8 +123,7 @@ static int slow(const struct session *s)
     options.op = COMMGEMM_OP_GEMM;
     options.m = options.n = slow_side;
     options.k = slow_depth;
-    options.dtype = COMMGEMM_BF16;
-    options.out_dtype = COMMGEMM_FP16;
+    options.dtype = COMMGEMM_FP32;
     must(commgemm_plan_create(s->client, &options, &plan), "plan");
     commgemm_job_init(&job);
     job.plan = plan.id;

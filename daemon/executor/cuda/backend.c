@@ -157,6 +157,7 @@ const struct cgm_backend_ops cgm_backend_cuda = {
     .wait = cgm_cuda_wait,
     .allocations = backend_allocations,
     .host_flags_need_polling = true,
+    .spin_min_ns = 10000000,
     .has_tf32 = true,
     .queues_max = CGM_CUDA_STREAMS,
     .mem_ipc_handle = cgm_cuda_mem_ipc_handle,
