@@ -24,7 +24,7 @@
 
 static size_t read_proc(pid_t pid, const char *name, char *ret_text, size_t size)
 {
-    char path[64];
+    char path[128];
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t used = 0;
