@@ -86,6 +86,7 @@ static const struct column quotas[] = {
     LEFT("uid", "USER", USER),
     LEFT("quota", "QUOTA", PLAIN),
     RIGHT("used", "USED", PLAIN),
+    RIGHT("ending", "ENDING", PLAIN),
     RIGHT("allowed", "ALLOWED", PLAIN),
 };
 

@@ -150,8 +150,10 @@ static const struct cgm_verb verbs[] = {
      .arguments = "",
      .run = cgm_ctl_list,
      .summary = "list what each user holds and what it may hold",
-     .description = "Users that hold nothing are not listed. The limits are the daemon's "
-                    "configuration, commgemmd(8)."},
+     .description =
+         "Users that hold nothing are not listed. What is ending has been given up, but jobs "
+         "use it still, or it is being freed; with it a user has at most twice what "
+         "he may hold. The limits are the daemon's configuration, commgemmd(8)."},
     {.name = "algorithms",
      .arguments = "",
      .run = cgm_ctl_list,

@@ -172,7 +172,7 @@ static void broker_fini(struct cgm_broker *broker)
     cgm_indices_fini(&broker->buffer_indices);
     cgm_indices_fini(&broker->comm_indices);
     cgm_registry_fini(&broker->sessions);
-    cgm_registry_fini(&broker->users);
+    cgm_quota_fini(broker);
     free(broker->wire);
 }
 

@@ -29,6 +29,8 @@ struct cgm_broker {
 
     struct cgm_registry sessions, comms, buffers, imports, plans;
     struct cgm_registry users; /* quota.h; by uid + 1 */
+    /* Estates of what went while the executor was making it, by id. */
+    struct cgm_registry orphan_comms, orphan_imports;
     uint64_t last_session, last_comm;
     uint64_t last_object; /* buffers, imports and user buffers of plans share one counter */
     uint64_t plan_key[2]; /* secret; of the hash that plans are known by */

@@ -43,18 +43,10 @@ struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_ow
     return buffer;
 }
 
-static void release_index(struct cgm_broker *broker, const struct cgm_call *call,
-                          const struct cgm_result *result)
-{
-    (void)result;
-    cgm_indices_give(&broker->buffer_indices, call->index);
-}
-
-/* Everything but the journal index, which jobs of the executor may still use. */
+/* Everything but its estate. */
 static void free_object(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
     cgm_registry_remove(&broker->buffers, buffer->id);
-    cgm_quota_give(broker, buffer->owner.uid, &buffer->charge);
     if (buffer->fd >= 0)
         close(buffer->fd);
     free(buffer);
@@ -63,10 +55,9 @@ static void free_object(struct cgm_broker *broker, struct cgm_buffer *buffer)
 static void buffer_free(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
     Cgm__BufferRemove remove = CGM__BUFFER_REMOVE__INIT;
-    struct cgm_call call = {.done = release_index, .index = buffer->index};
     cgm_log_debug("buffer %ju: freed", (uintmax_t)buffer->id);
     remove.id = buffer->id;
-    cgm_executor_remove(broker, CGM_MSG_BUFFER_REMOVE, &remove.base, &call);
+    cgm_estate_settle(broker, buffer->estate, CGM_MSG_BUFFER_REMOVE, &remove.base, NULL);
     free_object(broker, buffer);
 }
 

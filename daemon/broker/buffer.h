@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/broker/estate.h"
 #include "daemon/broker/owner.h"
-#include "daemon/broker/quota.h"
 #include "daemon/broker/request.h"
 #include "proto/messages.h"
 
@@ -18,8 +18,8 @@ struct cgm_buffer {
     uint64_t id;
     char name[CGM_NAME_BYTES_MAX + 1]; /* "": it goes with its last holder */
     struct cgm_owner owner;
-    uint64_t bytes; /* as asked for; what listings say and a client may map */
-    struct cgm_charge charge;
+    uint64_t bytes;            /* as asked for; what listings say and a client may map */
+    struct cgm_estate *estate; /* NULL: a plan's buffer, of whose estate it is part */
     uint32_t device, flags;
     uint32_t generation;
     uint32_t index; /* in the journal */

@@ -40,6 +40,7 @@ static int buffer_new(struct cgm_request *request, const Cgm__BufferCreate *crea
 {
     struct cgm_broker *broker = request->broker;
     struct cgm_owner owner;
+    struct cgm_estate *estate = NULL;
     const struct cgm_charge charge = {{
         [CGM_QUOTA_BYTES] = create->bytes,
         [CGM_QUOTA_BUFFERS] = 1,
@@ -48,20 +49,21 @@ static int buffer_new(struct cgm_request *request, const Cgm__BufferCreate *crea
     int status = cgm_owner_init(&owner, request->session, create->mode, request->detail,
                                 sizeof(request->detail));
     if (status == CGM_OK)
-        status =
-            cgm_quota_take(broker, owner.uid, &charge, request->detail, sizeof(request->detail));
+        status = cgm_estate_new(broker, owner.uid, &charge, &broker->buffer_indices, 1,
+                                request->detail, sizeof(request->detail), &estate);
     if (status != CGM_OK)
         return status;
     struct cgm_buffer *buffer = cgm_buffer_new(broker, &owner);
     if (!buffer) {
-        cgm_quota_give(broker, owner.uid, &charge);
+        cgm_estate_free(broker, estate);
         return cgm_refuse(request, CGM_NO_MEMORY,
                           "the daemon has no room for another buffer; %u "
                           "of %u are there",
                           broker->buffer_indices.used, CGM_JOURNAL_BUFFERS);
     }
     buffer->bytes = create->bytes;
-    buffer->charge = charge;
+    buffer->estate = estate;
+    cgm_estate_add_index(estate, buffer->index);
     buffer->device = create->has_device && create->device > 0 ? (uint32_t)create->device : 0;
     buffer->flags = create->flags;
     snprintf(buffer->name, sizeof(buffer->name), "%s", create->name ? create->name : "");
@@ -122,11 +124,12 @@ static void on_granted(struct cgm_broker *broker, const struct cgm_call *call,
 static int charge_rounding(struct cgm_broker *broker, struct cgm_buffer *buffer, uint64_t bytes,
                            char *ret_detail, size_t size)
 {
-    uint64_t charged = buffer->charge.amount[CGM_QUOTA_BYTES];
+    struct cgm_charge *charge = &buffer->estate->charge;
+    uint64_t charged = charge->amount[CGM_QUOTA_BYTES];
     if (bytes <= charged)
         return CGM_OK;
-    return cgm_quota_add(broker, buffer->owner.uid, &buffer->charge, CGM_QUOTA_BYTES,
-                         bytes - charged, ret_detail, size);
+    return cgm_quota_add(broker, buffer->owner.uid, charge, CGM_QUOTA_BYTES, bytes - charged,
+                         ret_detail, size);
 }
 
 static void on_allocated(struct cgm_broker *broker, const struct cgm_call *call,

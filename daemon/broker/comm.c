@@ -78,14 +78,15 @@ static int take_place(struct cgm_request *request, struct cgm_comm *comm, uint32
 {
     struct cgm_broker *broker = request->broker;
     const struct cgm_charge charge = {{[CGM_QUOTA_COMMS] = 1, [CGM_QUOTA_RANKS] = size}};
-    int status =
-        cgm_quota_take(broker, comm->owner.uid, &charge, request->detail, sizeof(request->detail));
+    int status = cgm_estate_new(broker, comm->owner.uid, &charge, &broker->comm_indices, 1,
+                                request->detail, sizeof(request->detail), &comm->estate);
     if (status != CGM_OK)
         return status;
-    comm->charge = charge;
-    if (cgm_indices_take(&broker->comm_indices, &comm->index) == CGM_OK)
+    if (cgm_indices_take(&broker->comm_indices, &comm->index) == CGM_OK) {
+        cgm_estate_add_index(comm->estate, comm->index);
         return CGM_OK;
-    cgm_quota_give(broker, comm->owner.uid, &charge);
+    }
+    cgm_estate_free(broker, comm->estate);
     return cgm_refuse(request, CGM_QUOTA, "there are %u comms, the most that is possible",
                       broker->comm_indices.used);
 }
@@ -117,8 +118,7 @@ static int comm_new(struct cgm_request *request, const char *name, uint32_t size
     if (status == CGM_OK && (status = hold(request->session, comm)) != CGM_OK)
         cgm_registry_remove(&broker->comms, comm->id);
     if (status != CGM_OK) {
-        cgm_indices_give(&broker->comm_indices, comm->index);
-        cgm_quota_give(broker, comm->owner.uid, &comm->charge);
+        cgm_estate_free(broker, comm->estate);
         free(comm);
         return status;
     }
@@ -128,27 +128,28 @@ static int comm_new(struct cgm_request *request, const char *name, uint32_t size
     return CGM_OK;
 }
 
-static void release_index(struct cgm_broker *broker, const struct cgm_call *call,
-                          const struct cgm_result *result)
-{
-    (void)result;
-    cgm_indices_give(&broker->comm_indices, call->index);
-}
-
-static void comm_free(struct cgm_broker *broker, struct cgm_comm *comm)
+/* Frees or settles what it leaves. One that the executor is making cannot be removed yet: whoever
+ * gets the answer to CommAdd finds the estate and settles it. */
+static void settle(struct cgm_broker *broker, struct cgm_comm *comm)
 {
     Cgm__CommRemove remove = CGM__COMM_REMOVE__INIT;
-    struct cgm_call call = {.done = release_index, .index = comm->index};
-    cgm_log_info("comm %ju: gone with its last session", (uintmax_t)comm->id);
-    cgm_registry_remove(&broker->comms, comm->id);
-    cgm_quota_give(broker, comm->owner.uid, &comm->charge);
     remove.comm = comm->id;
     remove.status = CGM_PEER_LOST;
     remove.detail = (char *)(uintptr_t) "every session of the comm has ended";
     if (comm->state == CGM_COMM_FORMING)
-        cgm_indices_give(&broker->comm_indices, comm->index);
+        cgm_estate_free(broker, comm->estate);
+    else if (comm->state == CGM_COMM_ADDING &&
+             cgm_registry_add(&broker->orphan_comms, comm->id, comm->estate) == CGM_OK)
+        cgm_estate_end(broker, comm->estate);
     else
-        cgm_executor_remove(broker, CGM_MSG_COMM_REMOVE, &remove.base, &call);
+        cgm_estate_settle(broker, comm->estate, CGM_MSG_COMM_REMOVE, &remove.base, NULL);
+}
+
+static void comm_free(struct cgm_broker *broker, struct cgm_comm *comm)
+{
+    cgm_log_info("comm %ju: gone with its last session", (uintmax_t)comm->id);
+    cgm_registry_remove(&broker->comms, comm->id);
+    settle(broker, comm);
     while (comm->joins) {
         struct cgm_join *join = comm->joins;
         comm->joins = join->next;
@@ -433,12 +434,19 @@ int cgm_comm_tell(struct cgm_broker *broker, struct cgm_comm *comm, const struct
     return cgm_call_executor(broker, CGM_MSG_COMM_ADD, &add.base, NULL, 0, call);
 }
 
-static void tell_removed(struct cgm_broker *broker, uint64_t id)
+/* The comm went while it was being made, or taken over by a new executor. */
+static void remove_orphan(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
 {
     Cgm__CommRemove remove = CGM__COMM_REMOVE__INIT;
+    struct cgm_estate *estate = cgm_registry_remove(&broker->orphan_comms, id);
     remove.comm = id;
     remove.status = CGM_PEER_LOST;
-    cgm_tell_executor(broker, CGM_MSG_COMM_REMOVE, &remove.base);
+    if (result->status != CGM_OK)
+        cgm_estate_free(broker, estate);
+    else if (estate)
+        cgm_estate_settle(broker, estate, CGM_MSG_COMM_REMOVE, &remove.base, NULL);
+    else
+        cgm_tell_executor(broker, CGM_MSG_COMM_REMOVE, &remove.base);
 }
 
 static void answer_join(struct cgm_broker *broker, const struct cgm_comm *comm,
@@ -457,8 +465,8 @@ static void answer_join(struct cgm_broker *broker, const struct cgm_comm *comm,
 void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
 {
     struct cgm_comm *comm = cgm_registry_find(&broker->comms, id);
-    if (!comm && result->status == CGM_OK)
-        tell_removed(broker, id); /* it may not have been there when it was told before */
+    if (!comm)
+        remove_orphan(broker, id, result);
     if (!comm || result->status == CGM_EXECUTOR_LOST)
         return; /* the next executor gets it */
     if (result->status != CGM_OK) {

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/broker/estate.h"
 #include "daemon/broker/owner.h"
-#include "daemon/broker/quota.h"
 #include "daemon/broker/request.h"
 #include "proto/messages.h"
 
@@ -30,7 +30,7 @@ struct cgm_comm {
     uint64_t id;
     char name[CGM_NAME_BYTES_MAX + 1]; /* "": none */
     struct cgm_owner owner;
-    struct cgm_charge charge;
+    struct cgm_estate *estate;
     uint32_t size;
     uint32_t index; /* in the journal */
     uint64_t join_timeout_ns;

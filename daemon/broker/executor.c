@@ -668,11 +668,3 @@ void cgm_executor_fini(struct cgm_broker *broker)
     if (executor->journal_fd >= 0)
         close(executor->journal_fd);
 }
-
-void cgm_executor_remove(struct cgm_broker *broker, uint16_t type, const ProtobufCMessage *message,
-                         const struct cgm_call *call)
-{
-    struct cgm_result lost = {.status = CGM_EXECUTOR_LOST, .detail = "no executor is running"};
-    if (cgm_call_executor(broker, type, message, NULL, 0, call) != CGM_OK)
-        call->done(broker, call, &lost);
-}

@@ -87,8 +87,4 @@ void cgm_executor_kill(struct cgm_broker *broker);
 bool cgm_executor_has_ended(const struct cgm_executor *executor);
 void cgm_executor_fini(struct cgm_broker *broker);
 
-/* A removal whose callback gives something back: it runs also when there is no executor. */
-void cgm_executor_remove(struct cgm_broker *broker, uint16_t type, const ProtobufCMessage *message,
-                         const struct cgm_call *call);
-
 #endif

@@ -180,16 +180,33 @@ static struct cgm_import *object_new(struct cgm_request *request, const Cgm__Imp
     return import;
 }
 
-static void import_free(struct cgm_session *session, struct cgm_import *import)
+/* Frees all but the estate, which is what it returns. */
+static struct cgm_estate *take_apart(struct cgm_session *session, struct cgm_import *import)
+{
+    struct cgm_estate *estate = import->estate;
+    cgm_registry_remove(&session->imports, import->id);
+    cgm_registry_remove(&session->broker->imports, import->id);
+    object_free(import);
+    return estate;
+}
+
+/* One that the executor is opening cannot be removed yet: whoever gets the answer to ImportAdd
+ * finds the estate and settles it. request: who waits for the end, or NULL. */
+static void import_free(struct cgm_session *session, struct cgm_import *import,
+                        struct cgm_request *request)
 {
     struct cgm_broker *broker = session->broker;
     Cgm__ImportRemove remove = CGM__IMPORT_REMOVE__INIT;
+    bool opening = !import->ready;
     remove.id = import->id;
-    cgm_tell_executor(broker, CGM_MSG_IMPORT_REMOVE, &remove.base);
-    cgm_registry_remove(&session->imports, import->id);
-    cgm_registry_remove(&broker->imports, import->id);
-    cgm_quota_give(broker, session->uid, &import->charge);
-    object_free(import);
+    struct cgm_estate *estate = take_apart(session, import);
+    if (!opening || cgm_registry_add(&broker->orphan_imports, remove.id, estate) != CGM_OK) {
+        cgm_estate_settle(broker, estate, CGM_MSG_IMPORT_REMOVE, &remove.base, request);
+        return;
+    }
+    cgm_estate_end(broker, estate);
+    if (request)
+        cgm_reply_ok(request);
 }
 
 void cgm_import_drop_all(struct cgm_session *session)
@@ -197,7 +214,7 @@ void cgm_import_drop_all(struct cgm_session *session)
     uint64_t at = 0;
     struct cgm_import *import;
     while ((import = cgm_registry_next(&session->imports, &at)))
-        import_free(session, import);
+        import_free(session, import, NULL);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------
@@ -212,9 +229,17 @@ int cgm_import_tell(struct cgm_broker *broker, const struct cgm_import *import,
 
 void cgm_import_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
 {
+    struct cgm_import *import = cgm_registry_find(&broker->imports, id);
+    struct cgm_estate *estate = cgm_registry_remove(&broker->orphan_imports, id);
     Cgm__ImportRemove remove = CGM__IMPORT_REMOVE__INIT;
     remove.id = id;
-    if (result->status == CGM_OK && !cgm_registry_find(&broker->imports, id))
+    if (import)
+        import->ready |= result->status == CGM_OK;
+    else if (result->status != CGM_OK)
+        cgm_estate_free(broker, estate);
+    else if (estate)
+        cgm_estate_settle(broker, estate, CGM_MSG_IMPORT_REMOVE, &remove.base, NULL);
+    else
         cgm_tell_executor(broker, CGM_MSG_IMPORT_REMOVE, &remove.base);
 }
 
@@ -228,7 +253,7 @@ static void on_imported(struct cgm_broker *broker, const struct cgm_call *call,
     if (result->status != CGM_OK) {
         cgm_answer_error(broker, call->session, call->serial, result->status, "%s", result->detail);
         if (import)
-            import_free(session, import);
+            cgm_estate_free(broker, take_apart(session, import));
         return;
     }
     reply.id = call->object;
@@ -240,6 +265,7 @@ int cgm_import_on_create(struct cgm_request *request)
 {
     const Cgm__ImportCreate *create = (const Cgm__ImportCreate *)request->message;
     struct cgm_session *session = request->session;
+    struct cgm_estate *estate = NULL;
     const struct cgm_charge charge = {{
         [CGM_QUOTA_IMPORTS] = 1,
         [CGM_QUOTA_FDS] = request->packet->n_fds,
@@ -249,20 +275,20 @@ int cgm_import_on_create(struct cgm_request *request)
         if (!cgm_quota_spares_fd(request->packet->fds[i], request->detail, sizeof(request->detail)))
             status = CGM_NO_MEMORY;
     if (status == CGM_OK)
-        status = cgm_quota_take(request->broker, session->uid, &charge, request->detail,
-                                sizeof(request->detail));
+        status = cgm_estate_new(request->broker, session->uid, &charge, NULL, 0, request->detail,
+                                sizeof(request->detail), &estate);
     if (status != CGM_OK)
         return status;
     struct cgm_import *import = object_new(request, create);
     if (!import) {
-        cgm_quota_give(request->broker, session->uid, &charge);
+        cgm_estate_free(request->broker, estate);
         return CGM_NO_MEMORY;
     }
-    import->charge = charge;
+    import->estate = estate;
     struct cgm_call call = cgm_request_call(request, on_imported, import->id);
     status = cgm_import_tell(request->broker, import, &call);
     if (status != CGM_OK)
-        import_free(session, import);
+        cgm_estate_free(request->broker, take_apart(session, import));
     return status;
 }
 
@@ -275,27 +301,9 @@ int cgm_import_find_held(struct cgm_request *request)
                                         (uintmax_t)request->session->id, (uintmax_t)id);
 }
 
-static void on_released(struct cgm_broker *broker, const struct cgm_call *call,
-                        const struct cgm_result *result)
-{
-    static const struct cgm_result gone = {.status = CGM_OK, .detail = ""};
-    cgm_call_done_relay(broker, call, result->status == CGM_EXECUTOR_LOST ? &gone : result);
-}
-
 /* Answered when the executor uses the memory no more: then the client may free it. */
 int cgm_import_on_release(struct cgm_request *request)
 {
-    struct cgm_import *import = request->object;
-    struct cgm_session *session = request->session;
-    Cgm__ImportRemove remove = CGM__IMPORT_REMOVE__INIT;
-    struct cgm_call call = cgm_request_call(request, on_released, import->id);
-    remove.id = import->id;
-    if (cgm_call_executor(request->broker, CGM_MSG_IMPORT_REMOVE, &remove.base, NULL, 0, &call) !=
-        CGM_OK)
-        cgm_reply_ok(request);
-    cgm_registry_remove(&session->imports, import->id);
-    cgm_registry_remove(&request->broker->imports, import->id);
-    cgm_quota_give(request->broker, session->uid, &import->charge);
-    object_free(import);
+    import_free(request->session, request->object, request);
     return CGM_OK;
 }

@@ -3,9 +3,10 @@
 #ifndef CGM_BROKER_IMPORT_H
 #define CGM_BROKER_IMPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/broker/quota.h"
+#include "daemon/broker/estate.h"
 #include "daemon/broker/request.h"
 
 #define CGM_IMPORT_GENERATION 1u /* ids are never reused, so that it never changes */
@@ -14,8 +15,9 @@ struct cgm_import {
     uint64_t id;
     uint64_t session;
     uint64_t bytes;
-    struct cgm_charge charge; /* of its session's uid */
-    Cgm__ImportAdd *message;  /* what an executor is told */
+    struct cgm_estate *estate;
+    bool ready;              /* an executor has had it */
+    Cgm__ImportAdd *message; /* what an executor is told */
     int fds[CGM_IMPORT_SEGMENTS_MAX];
     unsigned n_fds;
 };

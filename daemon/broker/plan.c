@@ -8,7 +8,6 @@
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
 #include "daemon/broker/log.h"
-#include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
 #include "daemon/broker/siphash.h"
 #include "proto/types.h"
@@ -18,22 +17,6 @@
 
 /* ---- objects ----------------------------------------------------------------------------------
  */
-
-/* The journal indices of a plan's user buffers: free when the executor uses them no more. */
-struct indices_of_plan {
-    uint32_t count;
-    uint32_t index[];
-};
-
-static void release_indices(struct cgm_broker *broker, const struct cgm_call *call,
-                            const struct cgm_result *result)
-{
-    struct indices_of_plan *indices = (struct indices_of_plan *)(uintptr_t)call->other;
-    (void)result;
-    for (uint32_t i = 0; i < indices->count; i++)
-        cgm_indices_give(&broker->buffer_indices, indices->index[i]);
-    free(indices);
-}
 
 static void free_waiters(struct cgm_broker *broker, struct cgm_plan *plan)
 {
@@ -45,34 +28,16 @@ static void free_waiters(struct cgm_broker *broker, struct cgm_plan *plan)
     }
 }
 
-/* Out of memory leaks the indices, which is better than giving them out twice. */
-static void tell_removed(struct cgm_broker *broker, const struct cgm_plan *plan)
-{
-    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
-    struct indices_of_plan *indices =
-        malloc(sizeof(*indices) + plan->world * sizeof(indices->index[0]));
-    remove.id = plan->id;
-    if (!indices) {
-        cgm_tell_executor(broker, CGM_MSG_PLAN_REMOVE, &remove.base);
-        return;
-    }
-    struct cgm_call call = {.done = release_indices, .other = (uintptr_t)indices};
-    indices->count = 0;
-    for (uint32_t rank = 0; rank < plan->world; rank++)
-        if (plan->buffers[rank])
-            indices->index[indices->count++] = plan->buffers[rank]->index;
-    cgm_executor_remove(broker, CGM_MSG_PLAN_REMOVE, &remove.base, &call);
-}
-
 static void plan_free(struct cgm_broker *broker, struct cgm_plan *plan)
 {
+    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
     cgm_log_info("plan %016jx: freed", (uintmax_t)plan->id);
     cgm_registry_remove(&broker->plans, plan->id);
-    tell_removed(broker, plan);
+    remove.id = plan->id;
+    cgm_estate_settle(broker, plan->estate, CGM_MSG_PLAN_REMOVE, &remove.base, NULL);
     for (uint32_t rank = 0; rank < plan->world; rank++)
         if (plan->buffers[rank])
             cgm_buffer_free_of_plan(broker, plan->buffers[rank]);
-    cgm_quota_give(broker, plan->owner.uid, &plan->charge);
     free_waiters(broker, plan);
     free(plan->request);
     free(plan);
@@ -82,9 +47,12 @@ static int make_buffers(struct cgm_broker *broker, struct cgm_plan *plan,
                         const struct cgm_comm *comm)
 {
     int status = CGM_OK;
-    for (uint32_t rank = 0; rank < plan->world && status == CGM_OK; rank++)
+    for (uint32_t rank = 0; rank < plan->world && status == CGM_OK; rank++) {
         status = cgm_buffer_new_for_plan(broker, &plan->owner, plan->id, comm->devices[rank],
                                          &plan->buffers[rank]);
+        if (status == CGM_OK)
+            cgm_estate_add_index(plan->estate, plan->buffers[rank]->index);
+    }
     return status;
 }
 
@@ -96,6 +64,7 @@ static int plan_new(struct cgm_request *request, uint64_t id, uint8_t *packed, s
     const struct cgm_comm *comm = request->object;
     struct cgm_broker *broker = request->broker;
     struct cgm_owner owner;
+    struct cgm_estate *estate = NULL;
     const struct cgm_charge charge = {{
         [CGM_QUOTA_PLANS] = 1,
         [CGM_QUOTA_FDS] = comm->size,
@@ -103,18 +72,18 @@ static int plan_new(struct cgm_request *request, uint64_t id, uint8_t *packed, s
     int status = cgm_owner_init(&owner, request->session, create->mode, request->detail,
                                 sizeof(request->detail));
     if (status == CGM_OK)
-        status =
-            cgm_quota_take(broker, owner.uid, &charge, request->detail, sizeof(request->detail));
+        status = cgm_estate_new(broker, owner.uid, &charge, &broker->buffer_indices, comm->size,
+                                request->detail, sizeof(request->detail), &estate);
     if (status != CGM_OK)
         return status;
     struct cgm_plan *plan = calloc(1, sizeof(*plan));
     if (!plan || cgm_registry_add(&broker->plans, id, plan) != CGM_OK) {
-        cgm_quota_give(broker, owner.uid, &charge);
+        cgm_estate_free(broker, estate);
         free(plan);
         return CGM_NO_MEMORY;
     }
     plan->id = id;
-    plan->charge = charge;
+    plan->estate = estate;
     plan->comm = comm->id;
     plan->owner = owner;
     plan->world = comm->size;
@@ -273,9 +242,10 @@ static int store_answer(struct cgm_broker *broker, struct cgm_plan *plan,
     for (unsigned i = 0; i < result->packet->n_fds; i++)
         if (!cgm_quota_spares_fd(result->packet->fds[i], ret_detail, size))
             return CGM_NO_MEMORY;
-    uint64_t charged = plan->charge.amount[CGM_QUOTA_BYTES];
+    struct cgm_charge *charge = &plan->estate->charge;
+    uint64_t charged = charge->amount[CGM_QUOTA_BYTES];
     if (bytes > charged) {
-        int status = cgm_quota_add(broker, plan->owner.uid, &plan->charge, CGM_QUOTA_BYTES,
+        int status = cgm_quota_add(broker, plan->owner.uid, charge, CGM_QUOTA_BYTES,
                                    bytes - charged, ret_detail, size);
         if (status != CGM_OK)
             return status;

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/broker/estate.h"
 #include "daemon/broker/owner.h"
-#include "daemon/broker/quota.h"
 #include "daemon/broker/request.h"
 
 struct cgm_buffer;
@@ -34,7 +34,7 @@ struct cgm_plan {
     uint32_t references;
     uint32_t world;
     struct cgm_buffer *buffers[CGM_COMM_SIZE_MAX]; /* by rank */
-    struct cgm_charge charge;
+    struct cgm_estate *estate;
     /* What the executor said. */
     uint32_t algorithm, user_dtype, chunks;
     uint64_t user_rows, user_cols, workspace_bytes;

@@ -16,7 +16,7 @@
 
 /* A user is forgotten when it holds nothing and its allowance of connections is whole again. */
 struct user {
-    struct cgm_charge used;
+    struct cgm_charge used, ending;
     uint64_t whole_ns; /* when the allowance will be whole; each connection moves it on */
 };
 
@@ -40,12 +40,13 @@ static uint64_t user_key(uid_t uid)
 static bool is_idle(const struct user *user, uint64_t now_ns)
 {
     static const struct cgm_charge nothing;
-    return user->whole_ns <= now_ns && memcmp(&user->used, &nothing, sizeof(nothing)) == 0;
+    return user->whole_ns <= now_ns && memcmp(&user->used, &nothing, sizeof(nothing)) == 0 &&
+           memcmp(&user->ending, &nothing, sizeof(nothing)) == 0;
 }
 
 static void forget_if_idle(struct cgm_broker *broker, uint64_t key, struct user *user)
 {
-    if (user && is_idle(user, cgm_clock_ns()))
+    if (is_idle(user, cgm_clock_ns()))
         free(cgm_registry_remove(&broker->users, key));
 }
 
@@ -73,6 +74,13 @@ static struct user *user_of(struct cgm_broker *broker, uid_t uid)
     return user;
 }
 
+void cgm_quota_fini(struct cgm_broker *broker)
+{
+    uint64_t key = 0;
+    while (cgm_registry_next(&broker->users, &key))
+        free(cgm_registry_remove(&broker->users, key));
+}
+
 /* ---- what they hold ---------------------------------------------------------------------------
  */
 
@@ -88,36 +96,73 @@ static uint64_t allowed(const struct cgm_broker *broker, size_t kind)
     return limit;
 }
 
+static int check(const struct cgm_broker *broker, uid_t uid, const struct user *user, size_t kind,
+                 uint64_t amount, char *ret_detail, size_t size)
+{
+    uint64_t used = user->used.amount[kind], ending = user->ending.amount[kind];
+    uint64_t limit = allowed(broker, kind);
+    if (amount == 0 || limit == UINT64_MAX)
+        return CGM_OK;
+    if (amount > limit || used > limit - amount)
+        return cgm_detail(ret_detail, size, CGM_QUOTA,
+                          "%s of uid %u: asked for %ju, used %ju, allowed %ju", kinds[kind].key,
+                          (unsigned)uid, (uintmax_t)amount, (uintmax_t)used, (uintmax_t)limit);
+    if (ending <= limit || ending - limit <= limit - amount - used)
+        return CGM_OK;
+    return cgm_detail(ret_detail, size, CGM_QUOTA,
+                      "%s of uid %u: asked for %ju, used %ju and %ju that are still in use by jobs "
+                      "or being freed, allowed %ju",
+                      kinds[kind].key, (unsigned)uid, (uintmax_t)amount, (uintmax_t)used,
+                      (uintmax_t)ending, (uintmax_t)limit);
+}
+
 int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge,
                    char *ret_detail, size_t size)
 {
     struct user *user = user_of(broker, uid);
+    int status = CGM_OK;
     if (!user)
         return cgm_detail(ret_detail, size, CGM_NO_MEMORY, "the daemon has no memory left");
-    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++) {
-        uint64_t amount = charge->amount[i], used = user->used.amount[i];
-        uint64_t limit = allowed(broker, i);
-        if (amount == 0 || (amount <= limit && used <= limit - amount))
-            continue;
-        forget_if_idle(broker, user_key(uid), user);
-        return cgm_detail(ret_detail, size, CGM_QUOTA,
-                          "%s of uid %u: asked for %ju, used %ju, allowed %ju", kinds[i].key,
-                          (unsigned)uid, (uintmax_t)amount, (uintmax_t)used, (uintmax_t)limit);
-    }
-    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++)
+    for (size_t i = 0; i < CGM_QUOTA_COUNT && status == CGM_OK; i++)
+        status = check(broker, uid, user, i, charge->amount[i], ret_detail, size);
+    for (size_t i = 0; i < CGM_QUOTA_COUNT && status == CGM_OK; i++)
         user->used.amount[i] += charge->amount[i];
-    return CGM_OK;
+    if (status != CGM_OK)
+        forget_if_idle(broker, user_key(uid), user);
+    return status;
+}
+
+/* `to` NULL: nowhere. */
+static void move(const struct cgm_charge *charge, struct cgm_charge *from, struct cgm_charge *to)
+{
+    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++) {
+        assert(from->amount[i] >= charge->amount[i]);
+        from->amount[i] -= charge->amount[i];
+        if (to)
+            to->amount[i] += charge->amount[i];
+    }
 }
 
 void cgm_quota_give(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge)
 {
     struct user *user = cgm_registry_find(&broker->users, user_key(uid));
-    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++) {
-        if (charge->amount[i] == 0)
-            continue;
-        assert(user && user->used.amount[i] >= charge->amount[i]);
-        user->used.amount[i] -= charge->amount[i];
-    }
+    assert(user);
+    move(charge, &user->used, NULL);
+    forget_if_idle(broker, user_key(uid), user);
+}
+
+void cgm_quota_end(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge)
+{
+    struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    assert(user);
+    move(charge, &user->used, &user->ending);
+}
+
+void cgm_quota_ended(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge)
+{
+    struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    assert(user);
+    move(charge, &user->ending, NULL);
     forget_if_idle(broker, user_key(uid), user);
 }
 
@@ -177,6 +222,7 @@ static void quota_row(const struct cgm_broker *broker, uint64_t key, const struc
     cgm_rows_number(rows, "uid", key - 1);
     cgm_rows_text(rows, "quota", kinds[kind].key);
     cgm_rows_number(rows, "used", user->used.amount[kind]);
+    cgm_rows_number(rows, "ending", user->ending.amount[kind]);
     cgm_rows_json(rows, "allowed", "null");
     if (limit != UINT64_MAX)
         cgm_rows_number(rows, "allowed", limit);

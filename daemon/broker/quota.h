@@ -40,6 +40,11 @@ int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge
                    char *ret_detail, size_t size);
 void cgm_quota_give(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
 
+/* An object ends, but the executor is not through with it. Its owner may take as much again at
+ * once; but what he has and what is ending are together at most twice what he is allowed. */
+void cgm_quota_end(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
+void cgm_quota_ended(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
+
 /* Takes `more` and adds it to what the object has been charged already. */
 int cgm_quota_add(struct cgm_broker *broker, uid_t uid, struct cgm_charge *charge,
                   enum cgm_quota_kind kind, uint64_t more, char *ret_detail, size_t size);
@@ -50,6 +55,9 @@ int cgm_quota_connect(struct cgm_broker *broker, uid_t uid, char *ret_detail, si
 /* False when only the fds are left that the daemon keeps for the packets and processes of
  * everybody: who brought this one must be refused. The lowest free number is given out first. */
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size);
+
+/* Forgets every user. */
+void cgm_quota_fini(struct cgm_broker *broker);
 
 /* One row for each uid that holds something and each kind, after the cursor. */
 void cgm_quota_rows(const struct cgm_broker *broker, uint64_t after, struct cgm_rows *rows);

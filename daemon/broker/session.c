@@ -105,7 +105,9 @@ void cgm_session_end(struct cgm_session *session, const char *why)
     cgm_registry_remove(&broker->sessions, session->id);
     remove.session = session->id;
     if (session->added)
-        cgm_tell_executor(broker, CGM_MSG_SESSION_REMOVE, &remove.base);
+        cgm_estate_settle(broker, session->jobs, CGM_MSG_SESSION_REMOVE, &remove.base, NULL);
+    else
+        cgm_session_give_jobs(session);
     cgm_plan_drop_all(session, 0);
     cgm_comm_drop_all(session);
     cgm_import_drop_all(session);
@@ -186,25 +188,17 @@ int cgm_session_on_hello(struct cgm_request *request)
 int cgm_session_charge_jobs(struct cgm_session *session, uint64_t jobs, uint64_t fds,
                             char *ret_detail, size_t size)
 {
-    struct cgm_charge more = {{[CGM_QUOTA_JOBS] = jobs, [CGM_QUOTA_FDS] = fds}};
-    uint64_t *charged = session->charge.amount;
-    if (charged[CGM_QUOTA_JOBS] != 0)
+    const struct cgm_charge charge = {{[CGM_QUOTA_JOBS] = jobs, [CGM_QUOTA_FDS] = fds}};
+    if (session->jobs)
         return CGM_OK;
-    int status = cgm_quota_take(session->broker, session->uid, &more, ret_detail, size);
-    if (status != CGM_OK)
-        return status;
-    charged[CGM_QUOTA_JOBS] += jobs;
-    charged[CGM_QUOTA_FDS] += fds;
-    return CGM_OK;
+    return cgm_estate_new(session->broker, session->uid, &charge, NULL, 0, ret_detail, size,
+                          &session->jobs);
 }
 
-void cgm_session_give_jobs(struct cgm_session *session, uint64_t fds)
+void cgm_session_give_jobs(struct cgm_session *session)
 {
-    uint64_t *charged = session->charge.amount;
-    struct cgm_charge less = {{[CGM_QUOTA_JOBS] = charged[CGM_QUOTA_JOBS], [CGM_QUOTA_FDS] = fds}};
-    cgm_quota_give(session->broker, session->uid, &less);
-    charged[CGM_QUOTA_JOBS] = 0;
-    charged[CGM_QUOTA_FDS] -= fds;
+    cgm_estate_free(session->broker, session->jobs);
+    session->jobs = NULL;
 }
 
 int cgm_session_ensure_added(struct cgm_session *session, char *ret_detail, size_t size)
@@ -217,7 +211,7 @@ int cgm_session_ensure_added(struct cgm_session *session, char *ret_detail, size
         status = cgm_session_readd(session, &nobody);
     session->added = status == CGM_OK;
     if (!session->added)
-        cgm_session_give_jobs(session, 0);
+        cgm_session_give_jobs(session);
     return status;
 }
 

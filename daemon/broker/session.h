@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "daemon/broker/connection.h"
-#include "daemon/broker/quota.h"
+#include "daemon/broker/estate.h"
 #include "daemon/broker/registry.h"
 #include "daemon/broker/request.h"
 #include "proto/messages.h"
@@ -31,7 +31,8 @@ struct cgm_session {
     uid_t uid;
     gid_t gid;
     char name[CGM_NAME_BYTES_MAX + 1];
-    struct cgm_charge charge; /* of its uid */
+    struct cgm_charge charge; /* of the connection */
+    struct cgm_estate *jobs;  /* room for its jobs at the executor; NULL: none yet */
     uint64_t connected_ns;
     bool greeted;   /* Hello was answered */
     bool added;     /* every executor is told of it */
@@ -61,7 +62,7 @@ int cgm_session_ensure_added(struct cgm_session *session, char *ret_detail, size
 /* Room for its jobs, ring or not: once, whoever asks first. */
 int cgm_session_charge_jobs(struct cgm_session *session, uint64_t jobs, uint64_t fds,
                             char *ret_detail, size_t size);
-void cgm_session_give_jobs(struct cgm_session *session, uint64_t fds);
+void cgm_session_give_jobs(struct cgm_session *session);
 
 /* A session with too many requests at the executor is not read until there are fewer. No session of
  * this id: nothing happens. */

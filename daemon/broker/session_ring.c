@@ -124,7 +124,7 @@ static void on_added(struct cgm_broker *broker, const struct cgm_call *call,
     if (result->status == CGM_EXECUTOR_LOST)
         return; /* the next one serves it, and a Ring event tells */
     ring_close(&session->ring);
-    cgm_session_give_jobs(session, RING_FDS);
+    cgm_session_give_jobs(session);
     session->ring.entries = 0;
     session->added = false;
 }
@@ -185,6 +185,6 @@ int cgm_session_on_ring_setup(struct cgm_request *request)
     session->ring.entries = status == CGM_OK ? setup->entries : 0;
     session->added = status == CGM_OK;
     if (status != CGM_OK)
-        cgm_session_give_jobs(session, RING_FDS);
+        cgm_session_give_jobs(session);
     return status;
 }

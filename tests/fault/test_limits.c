@@ -3,6 +3,7 @@
 #include "tests/daemon/broker_fixture.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,12 +60,22 @@ static void expect_refusal(struct client *client, int status, const char *text)
     client_close(client);
 }
 
-static uint64_t quota_used(struct client *client, const char *quota)
+static uint64_t quota_number(struct client *client, const char *quota, const char *key)
 {
     char match[64], value[32];
     snprintf(match, sizeof(match), "\"%s\"", quota);
-    query_value(client, CGM_QUERY_QUOTAS, "quota", match, "used", value, sizeof(value));
+    query_value(client, CGM_QUERY_QUOTAS, "quota", match, key, value, sizeof(value));
     return strtoull(value, NULL, 10);
+}
+
+static uint64_t quota_used(struct client *client, const char *quota)
+{
+    return quota_number(client, quota, "used");
+}
+
+static uint64_t quota_ending(struct client *client, const char *quota)
+{
+    return quota_number(client, quota, "ending");
 }
 
 static void wait_for_quota(struct client *client, const char *quota, uint64_t used)
@@ -361,6 +372,74 @@ static void test_nothing_stays_counted(void **state)
     daemon_stop(&daemon);
 }
 
+/* Jobs may go on using what their owner has dropped. */
+static void test_counted_until_the_executor_is_through(void **state)
+{
+    static const char *const removals[] = {"BufferRemove", "PlanRemove", "CommRemove",
+                                           "ImportRemove", "SessionRemove"};
+    static const struct {
+        const char *quota;
+        uint64_t ending;
+    } rows[] = {{"quota_buffers", 1}, {"quota_plans", 1},   {"quota_comms", 1},
+                {"quota_ranks", 4},   {"quota_imports", 1}, {"quota_jobs", 256}};
+    struct daemon daemon;
+    struct client client, other;
+    (void)state;
+    int memfd = memfd_create("limits", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(memfd, PAGE), 0);
+    assert_int_equal(fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    daemon_init(&daemon);
+    daemon_start(&daemon, NULL);
+    for (size_t i = 0; i < sizeof(removals) / sizeof(removals[0]); i++)
+        fake_fault(&daemon, "drop", removals[i], "");
+    client_open(&other, &daemon);
+    client_open(&client, &daemon);
+    buffer_create(&client, NULL, 10000, 0, NULL);
+    plan_create(&client, comm_join_all(&client, "four", 4), 16);
+    message_free(client_reply(&client, send_import(&client, memfd, 1)));
+    client_close(&client);
+    wait_for_status(&other, "sessions", 1);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(quota_ending(&other, rows[i].quota), rows[i].ending);
+    assert_true(quota_ending(&other, "quota_bytes") > 10000);
+    assert_int_equal(kill((pid_t)status_number(&other, "executor_pid"), SIGKILL), 0);
+    wait_for_executor(&other);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(quota_ending(&other, rows[i].quota), 0);
+        assert_int_equal(quota_used(&other, rows[i].quota), 0);
+    }
+    wait_for_quota(&other, "quota_bytes", 0);
+    wait_for_quota(&other, "quota_fds", 1);
+    client_close(&other);
+    daemon_stop(&daemon);
+    close(memfd);
+}
+
+/* Closing gives room at once, but not without end. */
+static void test_what_is_ending_is_limited_too(void **state)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_buffers=3", NULL);
+    fake_fault(&daemon, "drop", "BufferRemove", "");
+    client_open(&client, &daemon);
+    for (int i = 0; i < 5; i++) {
+        close_it.id = buffer_create(&client, NULL, 1, 0, NULL);
+        client_ok(&client, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+    }
+    buffer_create(&client, NULL, 1, 0, NULL);
+    create.bytes = 1;
+    client_error(
+        &client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_QUOTA,
+        "asked for 1, used 1 and 5 that are still in use by jobs or being freed, allowed 3");
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +453,8 @@ int main(void)
         cmocka_unit_test(test_plan_ids_cannot_be_foretold),
         cmocka_unit_test(test_waiting_for_a_plan_is_limited),
         cmocka_unit_test(test_nothing_stays_counted),
+        cmocka_unit_test(test_counted_until_the_executor_is_through),
+        cmocka_unit_test(test_what_is_ending_is_limited_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,77 @@
+#include "daemon/broker/estate.h"
+
+#include <stdlib.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/indices.h"
+#include "daemon/broker/request.h"
+#include "daemon/broker/session.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+int cgm_estate_new(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge,
+                   struct cgm_indices *indices, uint32_t n_index_max, char *ret_detail, size_t size,
+                   struct cgm_estate **ret_estate)
+{
+    struct cgm_estate *estate = malloc(sizeof(*estate) + n_index_max * sizeof(estate->index[0]));
+    if (!estate)
+        return cgm_detail(ret_detail, size, CGM_NO_MEMORY, "the daemon has no memory left");
+    int status = cgm_quota_take(broker, uid, charge, ret_detail, size);
+    if (status != CGM_OK) {
+        free(estate);
+        return status;
+    }
+    *estate = (struct cgm_estate){.uid = uid, .charge = *charge, .indices = indices};
+    *ret_estate = estate;
+    return CGM_OK;
+}
+
+void cgm_estate_add_index(struct cgm_estate *estate, uint32_t index)
+{
+    estate->index[estate->n_index++] = index;
+}
+
+void cgm_estate_end(struct cgm_broker *broker, struct cgm_estate *estate)
+{
+    if (!estate->ending)
+        cgm_quota_end(broker, estate->uid, &estate->charge);
+    estate->ending = true;
+}
+
+void cgm_estate_free(struct cgm_broker *broker, struct cgm_estate *estate)
+{
+    if (!estate)
+        return;
+    for (uint32_t i = 0; i < estate->n_index; i++)
+        cgm_indices_give(estate->indices, estate->index[i]);
+    if (estate->ending)
+        cgm_quota_ended(broker, estate->uid, &estate->charge);
+    else
+        cgm_quota_give(broker, estate->uid, &estate->charge);
+    free(estate);
+}
+
+/* With its executor the object is gone too. */
+static void on_removed(struct cgm_broker *broker, const struct cgm_call *call,
+                       const struct cgm_result *result)
+{
+    static const struct cgm_result gone = {.status = CGM_OK, .detail = ""};
+    cgm_estate_free(broker, (struct cgm_estate *)(uintptr_t)call->other);
+    if (call->serial != 0)
+        cgm_call_done_relay(broker, call, result->status == CGM_EXECUTOR_LOST ? &gone : result);
+}
+
+void cgm_estate_settle(struct cgm_broker *broker, struct cgm_estate *estate, uint16_t type,
+                       const ProtobufCMessage *removal, struct cgm_request *request)
+{
+    struct cgm_call call = {.done = on_removed};
+    if (request)
+        call = cgm_request_call(request, on_removed, 0);
+    call.other = (uintptr_t)estate;
+    cgm_estate_end(broker, estate);
+    if (cgm_call_executor(broker, type, removal, NULL, 0, &call) == CGM_OK)
+        return;
+    cgm_estate_free(broker, estate);
+    if (request)
+        cgm_reply_ok(request);
+}
