@@ -97,3 +97,5 @@ extern "C" cudaError_t cgm_kernel_copy_launch(const cgm_kernel_matrix *dst,
         launch<uint16_t>(dst, src, area, blocks, stream);
     return cudaGetLastError();
 }
+
+CGM_KERNEL_ANCHOR(copy, copy<uint4>)

@@ -74,6 +74,14 @@ cudaError_t cgm_kernel_raise_launch(const struct cgm_kernel_raises *raises, cuda
 /* Holds the stream for about this long. */
 cudaError_t cgm_kernel_delay_launch(uint64_t ns, cudaStream_t stream);
 
+/* Every file of kernels has this line, with its name without .cu and any of its kernels: by it a
+ * device's module of the file is found and loaded as a whole before it is needed. */
+#define CGM_KERNEL_ANCHOR(file, ...)                                                               \
+    extern "C" const void *cgm_kernel_anchor_##file(void)                                          \
+    {                                                                                              \
+        return reinterpret_cast<const void *>(&__VA_ARGS__);                                       \
+    }
+
 #ifdef __cplusplus
 }
 #endif

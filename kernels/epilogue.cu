@@ -151,3 +151,5 @@ extern "C" cudaError_t cgm_kernel_sum_launch(const cgm_kernel_sum *sum, cudaStre
         sum_down<<<cgm::blocks_for(sum->src.cols, lanes), block, 0, stream>>>(*sum);
     return cudaGetLastError();
 }
+
+CGM_KERNEL_ANCHOR(epilogue, sum_down)

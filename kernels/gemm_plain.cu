@@ -81,3 +81,5 @@ extern "C" cudaError_t cgm_kernel_gemm_launch(const cgm_kernel_gemm *gemm, cudaS
     gemm_plain<<<grid, block, 0, stream>>>(*gemm);
     return cudaGetLastError();
 }
+
+CGM_KERNEL_ANCHOR(gemm_plain, gemm_plain)

@@ -114,3 +114,5 @@ extern "C" cudaError_t cgm_kernel_reduce_launch(const cgm_kernel_reduce *reduce,
     chosen<<<cgm::blocks_for(items, threads), threads, 0, stream>>>(*reduce);
     return cudaGetLastError();
 }
+
+CGM_KERNEL_ANCHOR(reduce, reduce_plain)

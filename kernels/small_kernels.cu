@@ -85,3 +85,5 @@ extern "C" cudaError_t cgm_kernel_delay_launch(uint64_t ns, cudaStream_t stream)
     delay<<<1, 1, 0, stream>>>(ns);
     return cudaGetLastError();
 }
+
+CGM_KERNEL_ANCHOR(small_kernels, noise)

@@ -8,27 +8,31 @@
 
 struct opening {
     pthread_t thread;
+    struct cgm_backend *backend;
     struct cgm_device *device;
+    int (*step)(struct cgm_backend *backend, struct cgm_device *device);
     int status;
 };
 
-static void *open_main(void *argument)
+static void *opening_main(void *argument)
 {
     struct opening *opening = argument;
-    opening->status = cgm_device_open(opening->device);
+    opening->status = opening->step(opening->backend, opening->device);
     return NULL;
 }
 
 /* Side by side: a device's kernels take more than a second to load. */
-static int open_devices(struct cgm_backend *backend)
+static int on_every_device(struct cgm_backend *backend,
+                           int (*step)(struct cgm_backend *backend, struct cgm_device *device))
 {
     struct opening openings[CGM_CUDA_DEVICES_MAX];
     uint32_t started = 0;
     int status = CGM_OK;
     for (; started < backend->n_devices; started++) {
         struct opening *opening = &openings[started];
-        *opening = (struct opening){.device = &backend->devices[started]};
-        if (pthread_create(&opening->thread, NULL, open_main, opening) != 0) {
+        *opening = (struct opening){
+            .backend = backend, .device = &backend->devices[started], .step = step};
+        if (pthread_create(&opening->thread, NULL, opening_main, opening) != 0) {
             status = CGM_NO_MEMORY;
             break;
         }
@@ -38,6 +42,12 @@ static int open_devices(struct cgm_backend *backend)
         status = status != CGM_OK ? status : openings[i].status;
     }
     return status;
+}
+
+static int open_device(struct cgm_backend *backend, struct cgm_device *device)
+{
+    (void)backend;
+    return cgm_device_open(device);
 }
 
 static void backend_close(struct cgm_backend *backend)
@@ -53,10 +63,13 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
                         size_t detail_bytes, struct cgm_backend **ret_backend)
 {
     uint32_t count = 0;
+    uint64_t at_ns = cgm_cuda_now_ns();
     cgm_cuda_reports_init(options);
     int status = cgm_devices_find(options, ret_detail, detail_bytes, &count);
+    cgm_cuda_log_step("driver and devices found", -1, &at_ns);
     if (status == CGM_OK)
         status = cgm_blas_load(ret_detail, detail_bytes);
+    cgm_cuda_log_step("cuBLASLt loaded", -1, &at_ns);
     if (status != CGM_OK)
         return status;
     struct cgm_backend *backend = calloc(1, sizeof(*backend));
@@ -68,9 +81,11 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
     for (uint32_t i = 0; i < count; i++)
         backend->devices[i].index = i;
     pthread_mutex_init(&backend->lock, NULL);
-    status = open_devices(backend);
+    status = on_every_device(backend, open_device);
+    cgm_cuda_log_step("all devices opened", -1, &at_ns);
     if (status == CGM_OK)
-        status = cgm_devices_connect(backend);
+        status = on_every_device(backend, cgm_device_connect);
+    cgm_cuda_log_step("all devices connected", -1, &at_ns);
     if (status != CGM_OK) {
         cgm_detail(ret_detail, detail_bytes, status, "a CUDA device cannot be set up: %s",
                    cgm_status_text(status));

@@ -102,8 +102,11 @@ void cgm_device_close(struct cgm_device *device);
 /* Whether this machine has a driver and devices that will do. The number of devices to use. */
 int cgm_devices_find(const struct cgm_backend_options *options, char *ret_detail,
                      size_t detail_bytes, uint32_t *ret_count);
-/* Access of every device to every other's memory, as far as the machine has it. */
-int cgm_devices_connect(struct cgm_backend *backend);
+/* Loads every kernel of ours on the current device. */
+void cgm_kernels_load(uint32_t device);
+/* The device's access to every other's memory, as far as the machine has it. Every device is open.
+ * Any thread, one for each device. */
+int cgm_device_connect(struct cgm_backend *backend, struct cgm_device *device);
 
 int cgm_cuda_mem_alloc(struct cgm_backend *backend, uint32_t device, uint64_t bytes, uint32_t flags,
                        struct cgm_mem **ret_mem);

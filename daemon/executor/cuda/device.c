@@ -83,9 +83,9 @@ static int check_device(int device, char *ret_detail, size_t detail_bytes)
 }
 
 /* Read by NCCL when it is loaded, and by the driver when it starts, which is in the first call. Our
- * kernels are loaded at once: one that is loaded later starts only when every stream of the device
- * is idle, and some may be waiting for it. cuBLASLt loads on demand all the same: hence
- * cgm_cuda_prepare_gemm. */
+ * kernels are loaded at once, which cgm_kernels_load sees to where the environment asks for lazy
+ * loading: one that is loaded later starts only when every stream of the device is idle, and some
+ * may be waiting for it. cuBLASLt loads on demand all the same: hence cgm_cuda_prepare_gemm. */
 static void set_environment(void)
 {
     static const struct {
@@ -102,7 +102,7 @@ static void set_environment(void)
     for (size_t i = 0; i < sizeof(of_nccl) / sizeof(of_nccl[0]); i++)
         setenv(of_nccl[i].name, of_nccl[i].value, of_nccl[i].ours);
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", TEXT(32), 1);
-    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
 }
 _Static_assert(CGM_CUDA_CONNECTIONS == 32, "as in set_environment");
@@ -151,9 +151,16 @@ static int find_kind(struct cgm_device *device)
 int cgm_device_open(struct cgm_device *device)
 {
     uint32_t d = device->index;
+    uint64_t at_ns = cgm_cuda_now_ns();
     int least;
     cgm_device_use(d);
-    int status = find_kind(device);
+    int status = cgm_cuda_check(cudaFree(NULL), "making a context", d);
+    cgm_cuda_log_step("the context", (int)d, &at_ns);
+    if (status == CGM_OK)
+        cgm_kernels_load(d);
+    cgm_cuda_log_step("the kernels", (int)d, &at_ns);
+    if (status == CGM_OK)
+        status = find_kind(device);
     if (status == CGM_OK)
         status =
             cgm_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &device->priority_greatest),
@@ -169,6 +176,7 @@ int cgm_device_open(struct cgm_device *device)
         status = cgm_cuda_check(cudaEventCreate(&device->reference), "cudaEventCreate", d);
     if (status != CGM_OK)
         return status;
+    cgm_cuda_log_step("two streams", (int)d, &at_ns);
     cublasStatus_t blas = cgm_blas.Create(&device->blas);
     if (blas == CUBLAS_STATUS_SUCCESS)
         blas = cgm_blas.Create(&device->chooser);
@@ -176,6 +184,7 @@ int cgm_device_open(struct cgm_device *device)
         cgm_cuda_log(3, "device %u: cublasLtCreate: %s", d, cgm_blas.GetStatusString(blas));
         return CGM_INTERNAL;
     }
+    cgm_cuda_log_step("cuBLASLt's handles", (int)d, &at_ns);
     device->gemms = cgm_gemm_table_new();
     device->codes = cgm_gemm_codes_new();
     return device->gemms && device->codes ? CGM_OK : CGM_NO_MEMORY;
@@ -226,15 +235,15 @@ static int connect_pair(struct cgm_device *from, const struct cgm_device *to)
     return status;
 }
 
-int cgm_devices_connect(struct cgm_backend *backend)
+int cgm_device_connect(struct cgm_backend *backend, struct cgm_device *device)
 {
+    uint64_t at_ns = cgm_cuda_now_ns();
     int status = CGM_OK;
     for (uint32_t i = 0; i < backend->n_devices && status == CGM_OK; i++)
-        for (uint32_t j = 0; j < backend->n_devices && status == CGM_OK; j++) {
-            if (i == j)
-                backend->devices[i].reaches[j] = true;
-            else
-                status = connect_pair(&backend->devices[i], &backend->devices[j]);
-        }
+        if (i == device->index)
+            device->reaches[i] = true;
+        else
+            status = connect_pair(device, &backend->devices[i]);
+    cgm_cuda_log_step("access to peers", (int)device->index, &at_ns);
     return status;
 }

@@ -37,13 +37,6 @@ static void find(const struct doctor *doctor, const char *check, enum cgm_doctor
     doctor->add(doctor->context, check, result, text, result == CGM_DOCTOR_OK ? "" : fix);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* ---- versions and modes --------------------------------------------------------------------- */
 
 /* "NVRM version: NVIDIA UNIX ... Kernel Module  580.95.05  Release ...": the first number of
@@ -219,7 +212,7 @@ static void find_ipc(const struct doctor *doctor)
 static int try_durable(struct cgm_backend *backend)
 {
     struct cgm_mem *mem, *again = NULL;
-    uint64_t number = now_ns(), read = 0;
+    uint64_t number = cgm_cuda_now_ns(), read = 0;
     int fd = -1;
     int status = cgm_cuda_mem_alloc(backend, 0, sizeof(number), 0, &mem);
     if (status != CGM_OK)
@@ -267,9 +260,9 @@ struct wake {
 
 static bool is_woken(const struct wake *wake, uint64_t limit_ns)
 {
-    uint64_t begin = now_ns();
+    uint64_t begin = cgm_cuda_now_ns();
     while (cudaEventQuery(wake->woken) == cudaErrorNotReady)
-        if (now_ns() - begin > limit_ns)
+        if (cgm_cuda_now_ns() - begin > limit_ns)
             return false;
     return true;
 }
@@ -295,10 +288,10 @@ static uint64_t wake_once(struct wake *wake, uint64_t value)
         return 0;
     cudaEventRecord(wake->woken, wake->stream);
     nanosleep(&pause, NULL); /* it waits by now */
-    uint64_t begin = now_ns();
+    uint64_t begin = cgm_cuda_now_ns();
     atomic_store(wake->word, value);
     if (is_woken(wake, WAKE_LIMIT_NS))
-        return now_ns() - begin;
+        return cgm_cuda_now_ns() - begin;
     rescue(wake, value);
     return 0;
 }

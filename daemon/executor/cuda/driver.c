@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "proto/log_line.h"
 #include "proto/messages.h"
@@ -156,4 +157,22 @@ int cgm_cuda_check(cudaError_t error, const char *operation, unsigned device)
 int cgm_driver_check(CUresult result, const char *operation, unsigned device)
 {
     return cgm_cuda_check((cudaError_t)result, operation, device);
+}
+
+uint64_t cgm_cuda_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+void cgm_cuda_log_step(const char *what, int device, uint64_t *at_ns)
+{
+    uint64_t before_ns = *at_ns;
+    *at_ns = cgm_cuda_now_ns();
+    if (device < 0)
+        cgm_cuda_log(7, "opening: %s in %.1f ms", what, (double)(*at_ns - before_ns) / 1e6);
+    else
+        cgm_cuda_log(7, "opening: device %d: %s in %.1f ms", device, what,
+                     (double)(*at_ns - before_ns) / 1e6);
 }

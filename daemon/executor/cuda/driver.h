@@ -25,6 +25,10 @@
     X(MemImportFromShareableHandle, 10020)                                                         \
     X(MemGetAllocationGranularity, 10020)                                                          \
     X(MemGetAllocationPropertiesFromHandle, 10020)                                                 \
+    X(FuncGetModule, 11000)                                                                        \
+    X(ModuleGetFunctionCount, 12040)                                                               \
+    X(ModuleEnumerateFunctions, 12040)                                                             \
+    X(FuncLoad, 12040)                                                                             \
     X(StreamWaitValue64, 11070)                                                                    \
     X(StreamWriteValue64, 11070)
 
@@ -53,6 +57,11 @@ void cgm_cuda_reports_init(const struct cgm_backend_options *options);
 
 /* Ends the process as cgm_backend_options.end says. */
 _Noreturn void cgm_cuda_end(bool stuck, const char *why);
+
+uint64_t cgm_cuda_now_ns(void); /* CLOCK_MONOTONIC */
+
+/* A line for debugging: what took how long since *at_ns, which becomes now. device -1: none. */
+void cgm_cuda_log_step(const char *what, int device, uint64_t *at_ns);
 
 /* One line on stderr, which the broker's log takes over. level as syslog's: lines above the limit
  * are left out, 0 for none. */

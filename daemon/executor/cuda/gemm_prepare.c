@@ -2,7 +2,6 @@
  * cuBLASLt names, and the fastest one is kept; without, it gets the best of what was run before. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "daemon/executor/cuda/gemm.h"
 #include "daemon/executor/cuda/gemm_codes.h"
@@ -40,13 +39,6 @@ static struct cgm_kernel_matrix outline(const struct cgm_view *view)
         .stride = view->stride,
         .format = view->dtype,
     };
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
 /* ---- memory to run it on -------------------------------------------------------------------- */
@@ -180,11 +172,11 @@ static int try_candidates(struct stage *stage, struct cgm_gemm_entry *entry,
                           const struct cgm_gemm_candidates *candidates)
 {
     float ms[CGM_GEMM_CANDIDATES] = {0};
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = cgm_cuda_now_ns();
     uint32_t best = 0, tried = 0;
     int status = make_noise(stage);
     while (status == CGM_OK && tried < candidates->count &&
-           (tried == 0 || now_ns() - begin_ns < TRIAL_NS)) {
+           (tried == 0 || cgm_cuda_now_ns() - begin_ns < TRIAL_NS)) {
         entry->algorithm = candidates->algorithm[tried];
         status = time_candidate(stage, entry, &ms[tried]);
         if (status != CGM_OK && tried > 0) /* the others are good enough */

@@ -40,13 +40,6 @@ struct cgm_group {
     struct member members[CGM_CUDA_DEVICES_MAX];
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
 static int check(ncclResult_t result, const char *operation, uint32_t device)
 {
     if (result == ncclSuccess)
@@ -320,8 +313,8 @@ static void release(struct cgm_group *group, const struct cgm_run *run)
         atomic_load(&group->run_begin_ns) != run->begin_ns)
         return;
     if (group->failing_since_ns < run->begin_ns)
-        group->failing_since_ns = now_ns();
-    if (now_ns() - group->failing_since_ns < DRAIN_NS)
+        group->failing_since_ns = cgm_cuda_now_ns();
+    if (cgm_cuda_now_ns() - group->failing_since_ns < DRAIN_NS)
         return;
     cgm_cuda_log(4, "a run has failed and its collective does not end: its %u ranks are aborted",
                  group->size);

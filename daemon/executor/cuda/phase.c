@@ -1,7 +1,6 @@
 /* Times of operations: an event before and one behind each, read when the run is through. Until
  * then a phase's begin_ns holds the address of its span. */
 #include <stdlib.h>
-#include <time.h>
 
 #include "daemon/executor/cuda/queue.h"
 #include "proto/status.h"
@@ -12,13 +11,6 @@
 #define REFERENCE_AGE_NS 1000000000ull
 /* A wait that did not hold its queue is no phase. */
 #define WAIT_NS_MIN 3000u
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
 
 static struct cgm_span *span_new(struct cgm_queue *queue)
 {
@@ -102,13 +94,13 @@ void cgm_span_end(struct cgm_span *span)
 
 static void refresh_reference(struct cgm_device *device)
 {
-    uint64_t before_ns = now_ns();
+    uint64_t before_ns = cgm_cuda_now_ns();
     if (device->reference_ns && before_ns - device->reference_ns < REFERENCE_AGE_NS)
         return;
     cgm_cuda_check(cudaEventRecord(device->reference, device->rescue), "cudaEventRecord",
                    device->index);
     cgm_cuda_check(cudaEventSynchronize(device->reference), "cudaEventSynchronize", device->index);
-    device->reference_ns = before_ns + (now_ns() - before_ns) / 2;
+    device->reference_ns = before_ns + (cgm_cuda_now_ns() - before_ns) / 2;
 }
 
 /* Nanoseconds since the launch. */
