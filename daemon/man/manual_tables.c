@@ -1,11 +1,13 @@
 /* Copies a manual page from stdin to stdout. A line such as "@STATUSES@" becomes an mdoc(7) list of
  * what a table of the program says: statuses, keys of the configuration, algorithms, parameters of
- * plans. */
+ * plans, events, questions. With the argument "tests" it prints the tests that the events name. */
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/broker/config.h"
 #include "daemon/executor/algorithm.h"
+#include "daemon/man/cases.h"
+#include "daemon/man/events.h"
 #include "proto/status.h"
 
 static const struct {
@@ -116,14 +118,52 @@ static void print_parameters(void)
     puts(".El");
 }
 
+/* The words of a list, one a line behind `before`. */
+static void print_words(const char *before, const char *words)
+{
+    while (*words) {
+        int length = (int)strcspn(words, " ");
+        printf("%s%.*s\n", before, length, words);
+        words += length + (words[length] == ' ');
+    }
+}
+
+static void print_events(void)
+{
+    puts(".Bl -tag -width 4n");
+    for (size_t i = 0; i < CGM_EVENT_COUNT; i++) {
+        printf(".It Sy %s\n", cgm_events[i].event);
+        print_sentences(cgm_events[i].outcome);
+        puts(".Pp\nShown by");
+        print_words(".br\n", cgm_events[i].tests);
+    }
+    puts(".El");
+}
+
+static void print_cases(void)
+{
+    puts(".Bl -tag -width 4n");
+    for (size_t i = 0; i < CGM_CASE_COUNT; i++) {
+        printf(".It Sy %s\n", cgm_cases[i].question);
+        print_sentences(cgm_cases[i].advice);
+        puts(".Bl -tag -width 4n -compact");
+        for (size_t k = 0; k < CGM_CASE_STATUSES_MAX && cgm_cases[i].statuses[k] != CGM_OK; k++) {
+            int status = cgm_cases[i].statuses[k];
+            printf(".It %s\n%s.\nWhat to try: %s.\n", cgm_status_name(status),
+                   cgm_status_cause(status), cgm_status_fix(status));
+        }
+        puts(".El");
+    }
+    puts(".El");
+}
+
 static const struct {
     const char *line;
     void (*print)(void);
 } tables[] = {
-    {"@STATUSES@\n", print_statuses},
-    {"@CONFIGURATION@\n", print_configuration},
-    {"@ALGORITHMS@\n", print_algorithms},
-    {"@PARAMETERS@\n", print_parameters},
+    {"@STATUSES@\n", print_statuses},     {"@CONFIGURATION@\n", print_configuration},
+    {"@ALGORITHMS@\n", print_algorithms}, {"@PARAMETERS@\n", print_parameters},
+    {"@EVENTS@\n", print_events},         {"@CASES@\n", print_cases},
 };
 
 static void print_line(const char *line)
@@ -136,9 +176,13 @@ static void print_line(const char *line)
     fputs(line, stdout);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     char line[1024];
+    for (size_t i = 0; argc == 2 && strcmp(argv[1], "tests") == 0 && i < CGM_EVENT_COUNT; i++)
+        print_words("", cgm_events[i].tests);
+    if (argc > 1)
+        return 0;
     while (fgets(line, sizeof(line), stdin))
         print_line(line);
     return ferror(stdin) || fflush(stdout) ? 1 : 0;

@@ -30,7 +30,7 @@ expect sbin/commgemmd libexec/commgemm/commgemm-executor-cpu bin/commgemmctl bin
     include/commgemm.h lib/systemd/system/commgemmd.service lib/systemd/system/commgemmd.socket \
     lib/systemd/system/commgemm-mps.service \
     lib/sysusers.d/commgemm.conf lib/tmpfiles.d/commgemm.conf etc/commgemm/commgemmd.conf \
-    share/man/man8/commgemmd.8 share/man/man1/commgemmctl.1 share/man/man1/commgemm-bench.1 \
+    share/man/man7/commgemm.7 share/man/man8/commgemmd.8 share/man/man1/commgemmctl.1 share/man/man1/commgemm-bench.1 \
     share/man/man3/libcommgemm.3 share/doc/commgemm/README.md
 
 if command -v mandoc >/dev/null; then

@@ -12,13 +12,14 @@
 #define SESSION 7u
 #define PLAN_AG 100u
 #define PLAN_GEMM 101u
+#define PLAN_GELU 102u
 #define OBJECTS 6u
 #define LAST_NUMBER 41u
 
 struct world {
     struct cgm_poller poller;
     struct cgm_comm comm;
-    struct cgm_plan plans[2];
+    struct cgm_plan plans[3];
     struct cgm_endpoint endpoint;
     struct cgm_memory memories[OBJECTS];
     struct cgm_grant grants[OBJECTS];
@@ -27,7 +28,8 @@ struct world {
 /* Never used as memory: objects are told apart by address. */
 static char devices[OBJECTS];
 
-static void plan_init(struct world *world, struct cgm_plan *plan, uint64_t id, int op, int type)
+static void plan_init(struct world *world, struct cgm_plan *plan, uint64_t id, int op, int type,
+                      uint32_t epilogue)
 {
     char detail[256];
     Cgm__PlanCreate request = CGM__PLAN_CREATE__INIT;
@@ -38,7 +40,7 @@ static void plan_init(struct world *world, struct cgm_plan *plan, uint64_t id, i
     request.k = 48;
     request.dtype = CGM_DTYPE_BF16;
     request.has_epilogue = 1;
-    request.epilogue = CGM_EPILOGUE_BIAS | CGM_EPILOGUE_ACCUMULATE;
+    request.epilogue = epilogue;
     FUZZ_CHECK(cgm_spec_init(&request, 2, false, detail, sizeof(detail), &plan->spec) == CGM_OK);
     plan->id = id;
     plan->comm = &world->comm;
@@ -73,8 +75,12 @@ static struct world *the_world(void)
     world.comm.last_number[0] = LAST_NUMBER;
     world.endpoint.session = SESSION;
     world.endpoint.poller = &world.poller;
-    plan_init(&world, &world.plans[0], PLAN_AG, CGM_OP_AG_GEMM, CGM_COMM_TYPE_AG);
-    plan_init(&world, &world.plans[1], PLAN_GEMM, CGM_OP_GEMM, CGM_COMM_TYPE_NONE);
+    plan_init(&world, &world.plans[0], PLAN_AG, CGM_OP_AG_GEMM, CGM_COMM_TYPE_AG,
+              CGM_EPILOGUE_BIAS | CGM_EPILOGUE_ACCUMULATE);
+    plan_init(&world, &world.plans[1], PLAN_GEMM, CGM_OP_GEMM, CGM_COMM_TYPE_NONE,
+              CGM_EPILOGUE_BIAS | CGM_EPILOGUE_ACCUMULATE);
+    plan_init(&world, &world.plans[2], PLAN_GELU, CGM_OP_GEMM, CGM_COMM_TYPE_NONE,
+              CGM_EPILOGUE_BIAS | CGM_EPILOGUE_GELU | CGM_EPILOGUE_GRAD);
     memories_init(&world);
     return &world;
 }
@@ -108,8 +114,8 @@ static void check_view(const struct cgm_view *view, const struct cgm_memory *mem
 
 static void check_accepted(const struct world *world, const struct cgm_job *job)
 {
-    FUZZ_CHECK(job->plan == &world->plans[0] || job->plan == &world->plans[1]);
-    FUZZ_CHECK(job->memory[CGM_OPERAND_LHS]);
+    FUZZ_CHECK(job->plan >= &world->plans[0] && job->plan <= &world->plans[2]);
+    FUZZ_CHECK(job->memory[CGM_OPERAND_LHS] || job->opcode == CGM_OPCODE_BARRIER);
     FUZZ_CHECK(job->opcode != CGM_OPCODE_RUN ||
                (job->memory[CGM_OPERAND_RHS] && job->memory[CGM_OPERAND_OUT]));
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
@@ -125,7 +131,8 @@ static void check_given_back(const struct world *world)
 {
     for (uint32_t i = 0; i < OBJECTS; i++)
         FUZZ_CHECK(world->memories[i].users == 1);
-    FUZZ_CHECK(world->plans[0].users == 1 && world->plans[1].users == 1);
+    for (unsigned i = 0; i < 3; i++)
+        FUZZ_CHECK(world->plans[i].users == 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,0 +1,97 @@
+/* What happens when: each row is an event, what follows, and the tests that show it, as
+ * "area.name" or "area.name:function" (tests/<area>/test_<name>), or the path of a script.
+ * commgemm(7) has the rows; a test looks for every test that they name. */
+#ifndef CGM_MAN_EVENTS_H
+#define CGM_MAN_EVENTS_H
+
+struct cgm_event_row {
+    const char *event, *outcome, *tests;
+};
+
+static const struct cgm_event_row cgm_events[] = {
+    {"A client's process dies, or disconnects",
+     "Its jobs that are not launched fail on all ranks with PEER_LOST, which names the rank; "
+     "launched ones finish. Its imports are released after them, its nameless buffers go, named "
+     "ones stay. The other ranks' sessions go on; the comm must be created anew",
+     "daemon.executor:test_dead_session_is_named daemon.streams:test_the_dead_release_streams "
+     "fault.deaths:test_client_dies_before_it_submits fault.deaths:test_lost_rank_is_remembered "
+     "fault.steps"},
+    {"A client's process stops, or one of its ranks never submits",
+     "The jobs that wait for it fail with JOIN_TIMEOUT, which names the rank; the number is burnt, "
+     "so that a rank that comes for it later gets the same status at once; the comm stays usable",
+     "daemon.executor:test_rank_that_never_comes_is_named "
+     "fault.deaths:test_client_that_stops_is_named fault.steps"},
+    {"A rank's stream never reaches its job",
+     "READY_TIMEOUT, which names the rank, on all ranks; otherwise as above. Nothing on a device "
+     "waits for a client meanwhile",
+     "daemon.executor:test_stream_that_never_comes_is_named "
+     "daemon.executor:test_late_stream_launches "
+     "daemon.streams:test_a_stream_that_comes_too_late daemon.streams:test_a_stream_that_fails"},
+    {"The ranks of a comm submit different jobs under one number",
+     "MISMATCH on all ranks, which names rank and field",
+     "daemon.executor:test_mismatch_names_rank_and_field"},
+    {"A rank cancels a job",
+     "A job that is not launched ends with CANCELLED on all ranks, also for those that submit it "
+     "later; a launched one finishes",
+     "daemon.executor:test_cancel_burns_the_number"},
+    {"The executor dies",
+     "Jobs in flight fail with EXECUTOR_LOST and every stream that waits for one is released. The "
+     "daemon starts a new executor, which takes over every buffer with its contents; what a job "
+     "was "
+     "writing is tainted until it is rewritten. Sessions stay connected and get new rings",
+     "fault.deaths:test_executor_dies_in_a_job "
+     "fault.deaths:test_executor_dies_again_and_again "
+     "fault.deaths:test_ranks_agree_after_a_restart "
+     "fault.deaths:test_executor_dies_before_it_takes_an_entry "
+     "unit.client_loss:test_executor_lost fault.steps tests/gpu/recovery.sh"},
+    {"The executor hangs", "One that answers nothing for executor_timeout is killed; then as above",
+     "fault.deaths:test_executor_that_hangs fault.deaths:test_daemon_that_stops_for_long "
+     "daemon.broker_executor:test_executor_that_does_not_answer"},
+    {"A launched job does not end within job_timeout",
+     "It is aborted and fails with WATCHDOG; outputs are NaN where their type has one. When its "
+     "device does not let go within 10 s more the executor ends, under MPS after MPS has "
+     "terminated its work there; then as above",
+     "fuzz.executor daemon.broker_mps:test_a_stuck_executor_is_ended_by_mps"},
+    {"A GPU faults, without MPS",
+     "The fault of a client's kernel stays the client's; one in the executor is its death, as "
+     "above",
+     "daemon.broker_mps:test_gpu_lost_without_mps_is_the_executors_own tests/gpu/recovery.sh"},
+    {"A GPU faults under MPS, or a process with a running kernel is killed",
+     "Every process that uses the GPU through MPS has lost it. Sessions get GPU_LOST; the executor "
+     "ends, and the daemon names the processes that are still attached and starts a new one when "
+     "they are gone. Buffers have their contents",
+     "daemon.broker_mps:test_gpu_lost_under_mps_names_who_is_attached tests/gpu/recovery.sh"},
+    {"The daemon dies",
+     "The executor and its jobs end with it, and every buffer too. Client libraries release their "
+     "streams and every call returns DAEMON_LOST; systemd starts the daemon again",
+     "fault.deaths:test_daemon_dies unit.client_loss:test_daemon_lost fault.steps"},
+    {"Memory or a quota is exhausted",
+     "The request is refused with how much was asked for, used and allowed; nothing else is "
+     "disturbed",
+     "daemon.broker_objects:test_quotas_say_asked_used_allowed fault.limits"},
+    {"A bad message",
+     "It is refused with a detail that names the field. After one that breaks the protocol the "
+     "session is closed; nobody else notices",
+     "daemon.broker_protocol fault.hostile fuzz.broker fuzz.packet"},
+    {"A bad entry in a ring",
+     "The job fails with a detail that names the field, on all ranks of its number; a ring whose "
+     "indices are impossible ends its session",
+     "daemon.executor:test_bad_entries_are_refused_by_name "
+     "daemon.executor:test_broken_rings_are_reported "
+     "fault.deaths:test_session_with_a_broken_ring_is_closed fuzz.entry fuzz.executor"},
+    {"MPS is off, or serves another user alone",
+     "Off: a warning, about 140 us for each change from one process to another. On: a warning, one "
+     "faulting process takes down all. Serving another user alone: the CUDA executor, or that "
+     "user's ring, is refused with the fix",
+     "daemon.broker_mps:test_both_sides_are_told "
+     "daemon.broker_mps:test_single_user_of_our_uid "
+     "daemon.broker_mps:test_single_user_of_another_uid"},
+    {"The driver, a library or peer access is missing",
+     "One warning or refusal with the consequence and the fix, in the log and in commgemmctl "
+     "doctor",
+     "daemon.doctor daemon.broker_start:test_cuda_alone_says_why_it_does_not_start "
+     "daemon.broker_start:test_auto_goes_on_with_the_cpu_and_says_so"},
+};
+#define CGM_EVENT_COUNT (sizeof(cgm_events) / sizeof(cgm_events[0]))
+
+#endif
