@@ -13,6 +13,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/comm.h"
+#include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
 #include "proto/journal.h"
 #include "proto/status.h"
@@ -43,6 +44,9 @@ struct asked {
     uint32_t serial;
     uint16_t type;
 };
+
+static const uid_t uids[] = {1000, 1001, 0, 65534};
+#define UIDS (sizeof(uids) / sizeof(uids[0]))
 
 static struct cgm_broker broker;
 static struct client clients[CLIENTS + 1];
@@ -197,8 +201,7 @@ static void connect_client(struct client *client, uid_t uid, bool hello)
 
 static void on_connect(const struct record *record, struct client *client)
 {
-    static const uid_t uids[] = {1000, 1001, 0, 65534};
-    connect_client(client, uids[record->whom >> 4 & 3], !(record->extra & 1));
+    connect_client(client, uids[(record->whom >> 4) % UIDS], !(record->extra & 1));
 }
 
 /* Most of the time a message of the right number of fds from a client that is there. */
@@ -506,7 +509,10 @@ static unsigned count_fds(void)
 static void check_nothing_is_left(void)
 {
     FUZZ_CHECK(broker.sessions.count == 0 && broker.comms.count == 0 && broker.buffers.count == 0);
-    FUZZ_CHECK(broker.imports.count == 0 && broker.plans.count == 0 && broker.users.count == 0);
+    FUZZ_CHECK(broker.imports.count == 0 && broker.plans.count == 0);
+    for (unsigned i = 0; i < UIDS; i++) /* those who hold nothing may still be remembered */
+        for (int kind = 0; kind < CGM_QUOTA_COUNT; kind++)
+            FUZZ_CHECK(cgm_quota_used(&broker, uids[i], (enum cgm_quota_kind)kind) == 0);
     FUZZ_CHECK(broker.closing_sessions == 0 && broker.executor.calls.pending.count == 0);
     FUZZ_CHECK(broker.buffer_indices.used == 0 && broker.comm_indices.used == 0);
     FUZZ_CHECK(count_fds() == fds_at_rest);
