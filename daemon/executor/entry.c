@@ -147,20 +147,21 @@ static const char *job_name(const struct cgm_job *job)
                                          : names[job->opcode];
 }
 
-/* The plan's own jobs write its user buffers. */
-static int check_own_buffer(const char *name, const struct cgm_operand *o, int operand,
-                            const struct cgm_memory *memory, const struct cgm_job *job,
-                            char *detail, size_t bytes)
+/* The plan's own jobs write its user buffers. After check_range: the view has the stride that 0
+ * stands for. */
+static int check_own_buffer(const char *name, int operand, const struct cgm_memory *memory,
+                            const struct cgm_job *job, char *detail, size_t bytes)
 {
     const struct cgm_plan *plan = job->plan;
+    const struct cgm_view *view = &job->view[operand];
     uint32_t owner = 0;
     if (memory->owner != plan)
         return CGM_OK;
     while (plan->user[owner] != memory)
         owner++;
     if (job->opcode == CGM_OPCODE_RUN &&
-        cgm_operation_may_use_buffer(&plan->spec, owner, job->rank, operand, o->offset_bytes,
-                                     o->row_stride_bytes))
+        cgm_operation_may_use_buffer(&plan->spec, owner, job->rank, operand, view->offset_bytes,
+                                     view->stride * cgm_dtype_bytes(view->dtype)))
         return CGM_OK;
     return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
                       "%s: it lies in the plan's own user buffer of rank %u, which the job writes",
@@ -185,9 +186,9 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
     struct cgm_grant *grant = cgm_map_get(&endpoint->grants, o->id);
     int status = check_right(name, o, grant, operand_is_written(operand), detail, bytes);
     if (status == CGM_OK)
-        status = check_own_buffer(name, o, operand, grant->memory, job, detail, bytes);
-    if (status == CGM_OK)
         status = check_range(name, o, &shape, grant->memory, detail, bytes, &job->view[operand]);
+    if (status == CGM_OK)
+        status = check_own_buffer(name, operand, grant->memory, job, detail, bytes);
     if (status != CGM_OK)
         return status;
     cgm_memory_ref(grant->memory);

@@ -124,6 +124,39 @@ static void test_jobs_run_in_order(void **state)
     scene_close(&scene);
 }
 
+/* lhs where the algorithm would copy it: each rank's own chunk of the plan's buffer. 0 stands for
+ * the stride of contiguous rows there as everywhere. */
+static void test_own_chunk_needs_no_stride(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 60000);
+    for (uint32_t r = 0; r < WORLD; r++) {
+        Cgm__Grant grant = CGM__GRANT__INIT;
+        grant.session = r + 1;
+        grant.id = PLAN * 1000 + r;
+        grant.writable = 1;
+        fixture_ok(&scene.f, CGM_MSG_GRANT, &grant.base, NULL, 0);
+        struct cgm_entry copy = job_of(&scene, r, 0);
+        copy.opcode = CGM_OPCODE_COPY_IN;
+        copy.chunk = r;
+        copy.operand[CGM_OPERAND_RHS] = copy.operand[CGM_OPERAND_OUT] = (struct cgm_operand){0};
+        fixture_push(&scene.s[r], (uint32_t)(copy.ticket % FIXTURE_ENTRIES), &copy, 1);
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
+    }
+    for (uint32_t r = 0; r < WORLD; r++) {
+        struct cgm_entry e = job_of(&scene, r, 1);
+        e.operand[CGM_OPERAND_LHS] =
+            (struct cgm_operand){PLAN * 1000 + r, r * (M / WORLD * K * sizeof(float)), 0, 1, 0};
+        fixture_push(&scene.s[r], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
+    }
+    for (uint32_t r = 0; r < WORLD; r++) {
+        assert_string_equal(fixture_reap(&scene.s[r]).detail, "");
+        check_product(&scene, r);
+    }
+    scene_close(&scene);
+}
+
 static void test_rank_that_never_comes_is_named(void **state)
 {
     (void)state;
@@ -464,6 +497,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_jobs_run_in_order),
+        cmocka_unit_test(test_own_chunk_needs_no_stride),
         cmocka_unit_test(test_rank_that_never_comes_is_named),
         cmocka_unit_test(test_stream_that_never_comes_is_named),
         cmocka_unit_test(test_late_stream_launches),

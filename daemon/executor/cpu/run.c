@@ -120,12 +120,13 @@ void cgm_record_run(struct cgm_queue *queue, const struct cgm_record *record)
 {
     struct cgm_run *run = record->run;
     int phase = kinds[record->kind].phase;
+    bool failed = run && atomic_load(&run->status) != CGM_OK;
     if (phase != NO_PHASE)
         cgm_step(CGM_STEP_PHASE, (unsigned)phase);
-    if (queue->backend->options.test_delay_us)
-        delay(queue, queue->backend->options.test_delay_us);
-    if (!kinds[record->kind].always && run && atomic_load(&run->status) != CGM_OK)
+    if (failed && !kinds[record->kind].always)
         return;
+    if (queue->backend->options.test_delay_us && !failed)
+        delay(queue, queue->backend->options.test_delay_us);
     if (phase == NO_PHASE || !run || !run->phases || is_over(record)) {
         kinds[record->kind].run(queue, record);
         return;
