@@ -111,6 +111,13 @@ static inline int open_backend(void **state)
     return 0;
 }
 
+/* The program's argument: which tests to run, with * and ?. */
+static inline void take_filter(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+}
+
 static inline int close_backend(void **state)
 {
     (void)state;

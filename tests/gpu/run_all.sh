@@ -1,14 +1,15 @@
 #!/bin/sh
 # run_all.sh BUILD OUT: every check that needs GPUs, from the source folder, with the executables of
-# BUILD. One line a check on standard output, each one's own output in OUT. Exit status 77 where there
-# is no GPU, 1 when a check failed.
+# BUILD. One line a check on standard output, each one's own output in OUT. What needs one GPU runs
+# first, on several of them at a time. Exit status 77 where there is no GPU, 1 when a check failed.
 set -u
 build=$1
 out=$2
 bin=$build/bin
 mkdir -p "$out"
-failed=0
-passed=0
+verdicts=$out/verdicts
+: >"$verdicts"
+daemon=
 
 if ! [ -e /dev/nvidiactl ]; then
     echo "skipped: this machine has no NVIDIA GPU (/dev/nvidiactl)"
@@ -17,51 +18,146 @@ fi
 gpus=$(nvidia-smi -L | wc -l)
 export NCCL_NVLS_ENABLE=0
 
-# check NAME SECONDS COMMAND...
+stop_daemon() {
+    [ -n "$daemon" ] || return 0
+    kill "$daemon" 2>/dev/null
+    wait "$daemon" 2>/dev/null
+    daemon=
+}
+trap stop_daemon EXIT
+
+# check NAME SECONDS COMMAND...: exit status 77 means that the check does not concern this machine.
 check() {
     name=$1 limit=$2
     shift 2
     begin=$(date +%s)
-    if timeout -k 10 "$limit" "$@" >"$out/$name.log" 2>&1; then
-        passed=$((passed + 1))
-        verdict=ok
-    else
-        verdict="FAILED ($?)"
-        failed=$((failed + 1))
-        tail -n 5 "$out/$name.log" | sed 's/^/    /'
-    fi
-    printf '%-40s %s, %s s\n' "$name" "$verdict" "$(($(date +%s) - begin))"
+    timeout -k 10 "$limit" "$@" >"$out/$name.log" 2>&1
+    status=$?
+    case $status in
+    0) verdict=ok ;;
+    77) verdict=skipped ;;
+    124 | 137) verdict="FAILED (not done after $limit s)" ;;
+    *) verdict="FAILED ($status)" ;;
+    esac
+    {
+        printf '%-40s %s, %s s\n' "$name" "$verdict" "$(($(date +%s) - begin))"
+        [ "${verdict%% *}" != FAILED ] || tail -n 5 "$out/$name.log" | sed 's/^/    /'
+    } | tee -a "$verdicts"
 }
 
-# Random inputs, every element against float64, through daemon, executor and library.
+# Two of the lanes at a time where there are two GPUs; each lane has one GPU to itself.
+lane_of_backend() {
+    check one-backend 200 "$bin/test_gpu_backend"
+    check one-epilogue 120 "$bin/test_gpu_epilogue"
+    check one-kernels 60 "$bin/test_gpu_kernels"
+    check one-queues 60 "$bin/test_gpu_queues"
+    check one-products 200 "$bin/test_gpu_products"
+    check one-executor 120 "$bin/test_gpu_executor"
+}
+
+lane_of_clients() {
+    check one-copy_in 120 "$bin/test_gpu_copy_in"
+    check one-priorities 60 "$bin/test_gpu_priorities"
+    check one-stream 120 "$bin/test_gpu_stream"
+}
+
+# sanitize TOOL NAME FILTER. That calls fail is part of the tests.
+sanitize() {
+    case $1 in memcheck) quiet="--report-api-errors no" ;; *) quiet= ;; esac
+    check "$1-$2-$(echo "$3" | tr -dc 'a-z_')" 200 compute-sanitizer --tool "$1" $quiet \
+        --error-exitcode 3 --target-processes application-only "$bin/test_gpu_$2" "$3"
+}
+
+lane_of_sanitizers() {
+    if ! command -v compute-sanitizer >/dev/null; then
+        echo "compute-sanitizer is not here: no memcheck, no racecheck" | tee -a "$verdicts"
+        return
+    fi
+    for tool in memcheck racecheck; do
+        sanitize "$tool" kernels '*'
+        sanitize "$tool" epilogue 'test_epilogues*'
+    done
+    sanitize memcheck copy 'test_every*'
+    sanitize memcheck backend 'test_memory*'
+    sanitize memcheck backend 'test_exported*'
+}
+
+lanes() {
+    for lane in backend clients sanitizers; do
+        at=$(((${at:--1} + 1) % gpus))
+        if [ "$gpus" -gt 1 ]; then
+            (CUDA_VISIBLE_DEVICES=$at && export CUDA_VISIBLE_DEVICES && "lane_of_$lane") &
+            running="${running:-} $!"
+            [ $((at + 1)) -lt "$gpus" ] || { wait $running && running=; }
+        else
+            "lane_of_$lane"
+        fi
+    done
+    wait ${running:-}
+}
+
+# Random inputs, every element against float64, through library, daemon and executor.
+bench() {
+    check "$1" 120 "$bin/commgemm-bench" --socket "$COMMGEMM_SOCKET" --validate --op "$2" \
+        --world "$3" --datatype "$4" -m 512 -n 776 -k 640 --method "$5" $6
+}
+
+start_daemon() {
+    COMMGEMM_SOCKET=$(mktemp -u)
+    export COMMGEMM_SOCKET
+    "$bin/commgemmd" --socket "$COMMGEMM_SOCKET" --set backend=cuda --set log_level=debug \
+        >"$out/daemon.log" 2>&1 &
+    daemon=$!
+    tries=600
+    until "$bin/commgemmctl" buffers create probe --bytes 4K >/dev/null 2>&1; do
+        tries=$((tries - 1))
+        [ "$tries" -gt 0 ] || return 1
+        sleep 0.1
+    done
+    "$bin/commgemmctl" buffers destroy probe
+}
+
 products() {
+    start_daemon || {
+        check daemon 10 tail -n 20 "$out/daemon.log"
+        echo "daemon FAILED: it does not serve" | tee -a "$verdicts"
+        return
+    }
     for world in 1 2 4; do
         for type in fp32 fp16 bf16; do
-            check "ag_gemm-$world-$type" 120 "$bin/commgemm-bench" --private=cuda --validate \
-                --op ag_gemm --method ring_exchange --world "$world" -m 512 -n 768 -k 640 \
-                --datatype "$type" --bias --aux --transb
-            check "gemm_rs-$world-$type" 120 "$bin/commgemm-bench" --private=cuda --validate \
-                --op gemm_rs --method ring_exchange --world "$world" -m 512 -n 776 -k 640 \
-                --datatype "$type" --bias --transa
+            bench "ag_gemm-$world-$type" ag_gemm "$world" "$type" ring_exchange \
+                "--bias --aux --transb"
+            bench "gemm_rs-$world-$type" gemm_rs "$world" "$type" ring_exchange "--bias --transa"
         done
         for op in ag rs ar gemm gemm_ar; do
-            check "$op-$world" 120 "$bin/commgemm-bench" --private=cuda --validate --op "$op" \
-                --method none --world "$world" -m 512 -n 776 -k 640 --datatype bf16
+            bench "$op-$world" "$op" "$world" bf16 none ""
         done
+        bench "ag_gemm-$world-by-kernel" ag_gemm "$world" bf16 ring_exchange "--no-ce"
+        bench "gemm_rs-$world-by-kernel" gemm_rs "$world" bf16 ring_exchange \
+            "--no-ce --num-comm-sm 4 --set-sm-margin --gemm-priority -1 --comm-priority -4"
     done
+    stop_daemon
 }
 
 echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort -u)"
-check backend 300 "$bin/test_gpu_backend"
-check epilogue 120 "$bin/test_gpu_epilogue"
-check executor 120 "$bin/test_gpu_executor"
-check copy_in 120 "$bin/test_gpu_copy_in"
-[ ! -x "$bin/test_gpu_stream" ] || check stream 120 "$bin/test_gpu_stream"
+lanes
+if [ "$gpus" -gt 1 ]; then
+    check backend 300 "$bin/test_gpu_backend"
+    check copy 120 "$bin/test_gpu_copy"
+    check group 120 "$bin/test_gpu_group"
+    check executor 120 "$bin/test_gpu_executor"
+    check copy_in 120 "$bin/test_gpu_copy_in"
+    check priorities 60 "$bin/test_gpu_priorities"
+    check stream 120 "$bin/test_gpu_stream"
+else
+    check copy 120 "$bin/test_gpu_copy"
+fi
 products
+check leaks 150 sh tests/gpu/leaks.sh "$bin" 1000
 check recovery 200 sh tests/gpu/recovery.sh "$bin" no-mps
 check recovery-mps 200 sh tests/gpu/recovery.sh "$bin" mps
-check leaks 200 sh tests/gpu/leaks.sh "$bin" 1000
 check conformance 550 "$bin/test_gpu_conformance"
 
-echo "$passed checks passed, $failed failed; logs are in $out"
+failed=$(grep -c ' FAILED' "$verdicts")
+echo "$(grep -c ' ok, ' "$verdicts") checks passed, $failed failed; logs are in $out"
 [ "$failed" -eq 0 ]

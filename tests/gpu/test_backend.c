@@ -537,5 +537,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_phases_have_times),
         cmocka_unit_test(test_nothing_allocates_when_warm),
     };
+    take_filter(argc, argv);
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

@@ -170,12 +170,13 @@ static void test_rates(void **state)
     ops->mem_free(from);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_byte_arrives_and_no_other),
         cmocka_unit_test(test_failed_runs_copy_nothing),
         cmocka_unit_test(test_rates),
     };
+    take_filter(argc, argv);
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

@@ -194,11 +194,12 @@ static void test_times_of_epilogues(void **state)
     memory_close(&memory);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_epilogues_are_right),
         cmocka_unit_test(test_times_of_epilogues),
     };
+    take_filter(argc, argv);
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

@@ -194,12 +194,13 @@ static void test_margins(void **state)
     scene_close(&scene);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unseen_rows_load_nothing),
         cmocka_unit_test(test_times_of_the_ways),
         cmocka_unit_test(test_margins),
     };
+    take_filter(argc, argv);
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

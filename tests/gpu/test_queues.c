@@ -89,12 +89,13 @@ static void test_streams_of_another_priority_make_room(void **state)
         ops->queue_free(queues[i]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_priorities_are_the_streams),
         cmocka_unit_test(test_as_many_as_a_comm_may_have),
         cmocka_unit_test(test_streams_of_another_priority_make_room),
     };
+    take_filter(argc, argv);
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }
