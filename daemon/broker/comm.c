@@ -129,18 +129,17 @@ static int comm_new(struct cgm_request *request, const char *name, uint32_t size
 }
 
 /* Frees or settles what it leaves. One that the executor is making cannot be removed yet: whoever
- * gets the answer to CommAdd finds the estate and settles it. */
+ * gets the answer to CommAdd finds the estate and settles it. One that it refused it never had. */
 static void settle(struct cgm_broker *broker, struct cgm_comm *comm)
 {
     Cgm__CommRemove remove = CGM__COMM_REMOVE__INIT;
     remove.comm = comm->id;
     remove.status = CGM_PEER_LOST;
     remove.detail = (char *)(uintptr_t) "every session of the comm has ended";
-    if (comm->state == CGM_COMM_FORMING)
-        cgm_estate_free(broker, comm->estate);
-    else if (comm->state == CGM_COMM_ADDING &&
-             cgm_registry_add(&broker->orphan_comms, comm->id, comm->estate) == CGM_OK)
+    if (comm->told && cgm_registry_add(&broker->orphan_comms, comm->id, comm->estate) == CGM_OK)
         cgm_estate_end(broker, comm->estate);
+    else if (comm->state != CGM_COMM_READY && !comm->told)
+        cgm_estate_free(broker, comm->estate);
     else
         cgm_estate_settle(broker, comm->estate, CGM_MSG_COMM_REMOVE, &remove.base, NULL);
 }
@@ -431,7 +430,9 @@ int cgm_comm_tell(struct cgm_broker *broker, struct cgm_comm *comm, const struct
     add.has_burnt = add.has_burnt_status = comm->burnt != 0;
     add.burnt = comm->burnt;
     add.burnt_status = CGM_EXECUTOR_LOST;
-    return cgm_call_executor(broker, CGM_MSG_COMM_ADD, &add.base, NULL, 0, call);
+    int status = cgm_call_executor(broker, CGM_MSG_COMM_ADD, &add.base, NULL, 0, call);
+    comm->told = status == CGM_OK;
+    return status;
 }
 
 /* The comm went while it was being made, or taken over by a new executor. */
@@ -467,6 +468,8 @@ void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_
     struct cgm_comm *comm = cgm_registry_find(&broker->comms, id);
     if (!comm)
         remove_orphan(broker, id, result);
+    else
+        comm->told = false;
     if (!comm || result->status == CGM_EXECUTOR_LOST)
         return; /* the next executor gets it */
     if (result->status != CGM_OK) {

@@ -35,6 +35,7 @@ struct cgm_comm {
     uint32_t index; /* in the journal */
     uint64_t join_timeout_ns;
     enum cgm_comm_state state;
+    bool told;        /* the executor has not answered to CommAdd */
     bool broken;      /* it can never run again, and its name is free */
     int lost_rank;    /* the first one whose session is gone; -1: none */
     uint64_t creator; /* the session of CommCreate, which holds the comm without a rank; 0: none */
