@@ -4,19 +4,23 @@
 
 #include "proto/types.h"
 
+enum moved { MOVES_OUT, MOVES_LHS, MOVES_BUFFER };
+
 /* How the ranks share an operation's GEMM, and which collective it overlaps with. */
 struct parts {
     int op;
     bool n_divided, k_divided; /* of one rank's GEMM */
     int collective;
-    bool of_lhs; /* the collective moves lhs (M x K), else out (M x N) */
+    enum moved moved; /* M x N, M x K or the other buffer */
 };
 
 static const struct parts parts_of_ops[] = {
-    {CGM_OP_AG_GEMM, true, false, CGM_OP_AG, true},
-    {CGM_OP_GEMM_RS, false, true, CGM_OP_RS, false},
-    {CGM_OP_GEMM_AR, false, true, CGM_OP_AR, false},
-    {CGM_OP_GEMM_AS, true, false, CGM_OP_AG, false},
+    {CGM_OP_AG_GEMM, true, false, CGM_OP_AG, MOVES_LHS},
+    {CGM_OP_GEMM_RS, false, true, CGM_OP_RS, MOVES_OUT},
+    {CGM_OP_GEMM_AR, false, true, CGM_OP_AR, MOVES_OUT},
+    {CGM_OP_GEMM_AS, true, false, CGM_OP_AG, MOVES_OUT},
+    {CGM_OP_BULK_AG, false, false, CGM_OP_AG, MOVES_BUFFER},
+    {CGM_OP_BULK_RS, false, false, CGM_OP_RS, MOVES_BUFFER},
 };
 
 static const struct parts *parts_of(int op)
@@ -34,9 +38,19 @@ const char *cgm_variant_name(enum cgm_variant variant)
     return names[variant];
 }
 
+/* What bulk_ag and bulk_rs move where the options do not say: as much as lhs, or as out. */
+static void size_buffer(const struct cgm_bench_options *o, struct cgm_sizes *sizes)
+{
+    sizes->buffer_rows = o->buffer_shape[0] ? o->buffer_shape[0] : o->m;
+    sizes->buffer_cols = o->op == CGM_OP_BULK_AG ? o->k : o->n;
+    if (o->buffer_shape[1])
+        sizes->buffer_cols = o->buffer_shape[1];
+    sizes->buffer_dtype = o->buffer_dtype < 0 ? o->dtype : o->buffer_dtype;
+}
+
 static struct cgm_case job_case(const struct cgm_bench_options *o)
 {
-    return (struct cgm_case){
+    struct cgm_case c = {
         .exists = true,
         .sizes = {.op = o->op,
                   .m = o->rows ? o->rows : o->m,
@@ -55,6 +69,10 @@ static struct cgm_case job_case(const struct cgm_bench_options *o)
         .knobs = true,
         .accumulate = o->accumulate,
     };
+    size_buffer(o, &c.sizes);
+    if (o->op == CGM_OP_A2AV)
+        cgm_shards_count(&c.sizes, c.counts);
+    return c;
 }
 
 static struct cgm_case plain(struct cgm_case c)
@@ -88,8 +106,13 @@ static struct cgm_case comm_case(const struct cgm_case *job, const struct parts 
 {
     struct cgm_case c = plain(*job);
     c.sizes.op = parts->collective;
-    c.sizes.n = parts->of_lhs ? job->sizes.k : job->sizes.n;
-    c.sizes.dtype = parts->of_lhs ? job->sizes.dtype : job->sizes.out_dtype;
+    c.sizes.n = parts->moved == MOVES_LHS ? job->sizes.k : job->sizes.n;
+    c.sizes.dtype = parts->moved == MOVES_LHS ? job->sizes.dtype : job->sizes.out_dtype;
+    if (parts->moved == MOVES_BUFFER) {
+        c.sizes.m = c.capacity = job->sizes.buffer_rows;
+        c.sizes.n = job->sizes.buffer_cols;
+        c.sizes.dtype = job->sizes.buffer_dtype;
+    }
     c.sizes.out_dtype = c.sizes.dtype;
     c.sizes.transa = c.sizes.transb = c.sizes.bias = c.sizes.aux = c.accumulate = false;
     return c;
@@ -109,8 +132,9 @@ void cgm_cases_derive(const struct cgm_bench_options *options,
     cases[CGM_VARIANT_JOB] = job_case(options);
     const struct cgm_case *job = &cases[CGM_VARIANT_JOB];
     const struct parts *parts = parts_of(options->op);
-    if (parts) {
+    if (cgm_op_is_collective(options->op))
         cases[CGM_VARIANT_SERIAL] = serial_case(job);
+    if (parts) {
         cases[CGM_VARIANT_GEMM] = gemm_case(job, parts);
         cases[CGM_VARIANT_COMM] = comm_case(job, parts);
     }
@@ -124,8 +148,10 @@ void cgm_cases_derive(const struct cgm_bench_options *options,
 static void set_knobs(const struct cgm_bench_options *o, struct commgemm_plan_options *plan)
 {
     plan->comm_type = o->comm_type;
-    plan->buffer_shape[0] = o->buffer_shape[0];
-    plan->buffer_shape[1] = o->buffer_shape[1];
+    if (o->buffer_shape[0]) {
+        plan->buffer_shape[0] = o->buffer_shape[0];
+        plan->buffer_shape[1] = o->buffer_shape[1];
+    }
     plan->buffer_dtype = o->buffer_dtype;
     plan->tp_size = (uint32_t)o->tp_size;
     plan->num_splits = (uint32_t)o->num_splits;
@@ -162,6 +188,15 @@ void cgm_case_plan(const struct cgm_bench_options *options, const struct cgm_cas
     ret_plan->epilogue = (c->sizes.bias ? COMMGEMM_EPILOGUE_BIAS : 0u) |
                          (c->accumulate ? COMMGEMM_EPILOGUE_ACCUMULATE : 0u);
     ret_plan->allow_tf32 = options->tf32 && c->matrix[CGM_MATRIX_RHS].present;
+    if (c->matrix[CGM_MATRIX_AUX_IN].present) {
+        ret_plan->buffer_shape[0] = c->sizes.buffer_rows;
+        ret_plan->buffer_shape[1] = c->sizes.buffer_cols;
+        ret_plan->buffer_dtype = c->sizes.buffer_dtype;
+    }
+    if (c->sizes.op == CGM_OP_A2AV) {
+        ret_plan->counts = c->counts;
+        ret_plan->n_counts = c->sizes.world * c->sizes.world;
+    }
     if (c->knobs)
         set_knobs(options, ret_plan);
 }

@@ -17,6 +17,8 @@ enum cgm_variant {
     CGM_VARIANT_COUNT,
 };
 
+#define CGM_COUNTS_MAX (64u * 64u)
+
 struct cgm_case {
     bool exists; /* makes sense for the operation */
     bool shaped; /* `matrix` is there; the daemon may know an operation that has no shapes here */
@@ -26,6 +28,7 @@ struct cgm_case {
     int method, algorithm;
     bool knobs; /* the plan's parameters from the command line */
     bool accumulate;
+    uint32_t counts[CGM_COUNTS_MAX]; /* a2av */
 };
 
 /* Derives every case from the options. */
@@ -35,7 +38,7 @@ void cgm_cases_derive(const struct cgm_bench_options *options,
 /* "job", "serial", ... Static. */
 const char *cgm_variant_name(enum cgm_variant variant);
 
-/* The request for a case's plan. */
+/* The request for a case's plan; it points into the case. */
 void cgm_case_plan(const struct cgm_bench_options *options, const struct cgm_case *c, uint64_t comm,
                    struct commgemm_plan_options *ret_plan);
 

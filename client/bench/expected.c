@@ -96,6 +96,11 @@ static bool is_sum(int op)
     return op == CGM_OP_RS || op == CGM_OP_AR;
 }
 
+static bool by_library(const struct cgm_bench *bench, enum cgm_variant variant)
+{
+    return strstr(bench->results->plans[variant].reason, "collectives by ");
+}
+
 void cgm_expected_allow(const struct cgm_bench *bench, enum cgm_variant variant,
                         struct cgm_reference *reference)
 {
@@ -104,8 +109,28 @@ void cgm_expected_allow(const struct cgm_bench *bench, enum cgm_variant variant,
     reference->partial_rounding = has_partials(job->sizes.op) ? 1 : 0;
     reference->input_rounding =
         strstr(bench->results->plans[variant].reason, "in TF32") ? TF32_UNIT : 0;
-    if (strstr(bench->results->plans[variant].reason, "collectives by "))
+    if (job->matrix[CGM_MATRIX_AUX_IN].present)
+        return; /* its collective is not about the product */
+    if (by_library(bench, variant))
         reference->partial_rounding = (double)bench->options->world - 1 + addends;
+}
+
+void cgm_expected_allow_moved(const struct cgm_bench *bench, enum cgm_variant variant,
+                              struct cgm_reference *reference)
+{
+    reference->partial_rounding =
+        by_library(bench, variant) ? (double)bench->options->world - 1 : 0;
+}
+
+int cgm_expected_make_moved(const struct cgm_bench *bench, struct cgm_reference *ret_reference)
+{
+    const struct cgm_sizes *s = &bench->cases[CGM_VARIANT_JOB].sizes;
+    if (cgm_reference_init(ret_reference, s->buffer_rows, s->buffer_cols, true))
+        return CGM_NO_MEMORY;
+    int status = add_matrices(bench, CGM_MATRIX_AUX_IN, true, ret_reference);
+    if (status)
+        cgm_reference_fini(ret_reference);
+    return status;
 }
 
 int cgm_expected_make(const struct cgm_bench *bench, struct cgm_reference *ret_reference)

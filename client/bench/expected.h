@@ -8,9 +8,14 @@
 /* OK or NO_MEMORY, with nothing to free then. Free with cgm_reference_fini. */
 int cgm_expected_make(const struct cgm_bench *bench, struct cgm_reference *ret_reference);
 
+/* The same of what bulk_rs scatters beside its product. */
+int cgm_expected_make_moved(const struct cgm_bench *bench, struct cgm_reference *ret_reference);
+
 /* What a variant may round, as its plan's reason says: a device's library rounds sums at every
  * step, and TF32 the inputs. Before the variant's result is checked. */
 void cgm_expected_allow(const struct cgm_bench *bench, enum cgm_variant variant,
                         struct cgm_reference *reference);
+void cgm_expected_allow_moved(const struct cgm_bench *bench, enum cgm_variant variant,
+                              struct cgm_reference *reference);
 
 #endif

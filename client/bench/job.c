@@ -31,6 +31,7 @@ static void describe(const struct cgm_worker *worker, const struct cgm_worker_ra
     ret_job->rhs = operand_of(&tensor[CGM_MATRIX_RHS]);
     ret_job->bias = operand_of(&tensor[CGM_MATRIX_BIAS]);
     ret_job->out = operand_of(&tensor[CGM_MATRIX_OUT]);
+    ret_job->aux_in = operand_of(&tensor[CGM_MATRIX_AUX_IN]);
     ret_job->aux_out = operand_of(&tensor[CGM_MATRIX_AUX]);
 }
 

@@ -7,7 +7,9 @@
 #define CGM_BENCH_DESCRIPTION                                                                      \
     "Submits GEMM and communication jobs to commgemmd, as any program would, with one client "     \
     "process for each rank, and times or checks them. Sizes are those of the whole product: with " \
-    "W ranks, ag_gemm gives each rank M/W rows of lhs and N/W columns of rhs.\n"                   \
+    "W ranks, ag_gemm gives each rank M/W rows of lhs and N/W columns of rhs. bulk_ag and "        \
+    "bulk_rs multiply M x K by K x N on every rank, and move a buffer of --buffer-shape beside "   \
+    "that. With a2av every rank sends and receives M/W rows, to each rank another number.\n"       \
     "\n"                                                                                           \
     "With --benchmark, and when nothing else is asked for, it measures. In every iteration the "   \
     "job, the same by no_overlap, the GEMM of one rank alone and the collective alone are run in " \

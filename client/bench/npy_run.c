@@ -16,8 +16,8 @@ typedef unsigned long long ull;
 
 static const char *file_option(int name)
 {
-    static const char *const options[CGM_MATRIX_COUNT] = {"lhs", "rhs", "bias-file", "save-out",
-                                                          "save-aux"};
+    static const char *const options[CGM_MATRIX_COUNT] = {"lhs",      "rhs",      "bias-file",
+                                                          "save-out", "save-aux", "op"};
     return options[name];
 }
 
@@ -31,7 +31,7 @@ static void file_paths(const struct cgm_bench_options *o, const char *ret_paths[
 
 static bool has_product(int op)
 {
-    return op != CGM_OP_AG && op != CGM_OP_RS && op != CGM_OP_AR;
+    return op != CGM_OP_AG && op != CGM_OP_RS && op != CGM_OP_AR && op != CGM_OP_A2AV;
 }
 
 static bool is_reduction(int op)

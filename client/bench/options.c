@@ -72,7 +72,8 @@ static const struct cgm_option plan_options[] = {
      .kind = CGM_ARG_TEXT,
      FIELD(buffer_shape_text),
      .value = "RxC",
-     .summary = "rows and columns of the user buffer"},
+     .summary = "rows and columns of the user buffer; of bulk_ag and bulk_rs what they move, "
+                "default as lhs, as out"},
     TYPE("buffer-dtype", buffer_dtype, CGM_TABLE_DTYPE, "TYPE", "of the user buffer"),
     COUNT("tp-size", tp_size, 1, 64, "ranks that share the tensors"),
     COUNT("num-splits", num_splits, 1, 1024, "pieces of a pipelined operation"),
@@ -326,6 +327,10 @@ static int check_rest(const struct cgm_bench_options *options, char *ret_detail)
         return refuse(ret_detail, "socket", options->socket, "does not go with --private");
     if (options->use_ce && options->no_ce)
         return refuse(ret_detail, "no-ce", "", "does not go with --use-ce");
+    bool bulk = options->op == CGM_OP_BULK_AG || options->op == CGM_OP_BULK_RS;
+    if (bulk && options->lhs_file)
+        return refuse(ret_detail, "lhs", options->lhs_file,
+                      "does not go with bulk_ag and bulk_rs, whose other buffer has no file");
     if (options->op == CGM_OP_NOOP && (options->lhs_file || options->timeline || options->debug))
         return refuse(ret_detail, "op", "noop", "has no tensors and no phases");
     return CGM_OK;

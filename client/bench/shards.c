@@ -6,7 +6,8 @@
 #include "proto/types.h"
 
 /* A matrix before transposition: its sizes by letter, and how the ranks share it. S is w times M:
- * one M x N matrix of every rank behind the other. A zero letter: absent. */
+ * one M x N matrix of every rank behind the other; R x C is the buffer that a bulk operation moves,
+ * T w times R. A zero letter: absent. */
 struct rule {
     char rows, cols;
     enum cgm_split split;
@@ -14,7 +15,7 @@ struct rule {
 
 struct shape_row {
     int op;
-    struct rule matrix[CGM_MATRIX_COUNT]; /* lhs, rhs, bias, out, aux */
+    struct rule matrix[CGM_MATRIX_COUNT]; /* lhs, rhs, bias, out, aux, aux_in */
 };
 
 #define ALL CGM_SPLIT_NONE
@@ -28,9 +29,24 @@ static const struct shape_row shapes[] = {
     {CGM_OP_GEMM_RS, {{'M', 'K', COLS}, {'K', 'N', ROWS}, {'1', 'N', ALL}, {'M', 'N', ROWS}, {0}}},
     {CGM_OP_GEMM_AR, {{'M', 'K', COLS}, {'K', 'N', ROWS}, {'1', 'N', ALL}, {'M', 'N', ALL}, {0}}},
     {CGM_OP_GEMM_AS, {{'M', 'K', ALL}, {'K', 'N', COLS}, {'1', 'N', COLS}, {'M', 'N', ALL}, {0}}},
+    {CGM_OP_BULK_AG,
+     {{'M', 'K', ALL},
+      {'K', 'N', ALL},
+      {'1', 'N', ALL},
+      {'M', 'N', ALL},
+      {'R', 'C', ALL},
+      {'R', 'C', ROWS}}},
+    {CGM_OP_BULK_RS,
+     {{'M', 'K', ALL},
+      {'K', 'N', ALL},
+      {'1', 'N', ALL},
+      {'M', 'N', ALL},
+      {'R', 'C', ROWS},
+      {'T', 'C', ROWS}}},
     {CGM_OP_AG, {{'M', 'N', ROWS}, {0}, {0}, {'M', 'N', ALL}, {0}}},
     {CGM_OP_RS, {{'S', 'N', ROWS}, {0}, {0}, {'M', 'N', ROWS}, {0}}},
     {CGM_OP_AR, {{'S', 'N', ROWS}, {0}, {0}, {'M', 'N', ALL}, {0}}},
+    {CGM_OP_A2AV, {{'M', 'N', ROWS}, {0}, {0}, {'M', 'N', ROWS}, {0}}},
 };
 
 static uint64_t size_of(const struct cgm_sizes *sizes, char letter)
@@ -44,6 +60,12 @@ static uint64_t size_of(const struct cgm_sizes *sizes, char letter)
         return sizes->k;
     case 'S':
         return sizes->m * sizes->world;
+    case 'R':
+        return sizes->buffer_rows;
+    case 'C':
+        return sizes->buffer_cols;
+    case 'T':
+        return sizes->buffer_rows * sizes->world;
     default:
         return 1;
     }
@@ -80,21 +102,61 @@ bool cgm_shards_describe(const struct cgm_sizes *sizes,
             row = &shapes[i];
     if (row == NULL)
         return false;
-    const bool wanted[CGM_MATRIX_COUNT] = {true, true, sizes->bias, true, sizes->aux};
+    bool bulk = row->matrix[CGM_MATRIX_AUX_IN].rows;
+    const bool wanted[CGM_MATRIX_COUNT] = {true, true, sizes->bias, true, sizes->aux || bulk, true};
     const bool transposed[CGM_MATRIX_COUNT] = {sizes->transa, sizes->transb, false, false,
-                                               sizes->transa};
+                                               sizes->transa && !bulk};
     memset(ret_matrices, 0, CGM_MATRIX_COUNT * sizeof(*ret_matrices));
     for (int i = 0; i < CGM_MATRIX_COUNT; i++) {
         int dtype = i == CGM_MATRIX_OUT || i == CGM_MATRIX_BIAS ? sizes->out_dtype : sizes->dtype;
+        if (bulk && i >= CGM_MATRIX_AUX)
+            dtype = sizes->buffer_dtype;
         if (row->matrix[i].rows && wanted[i])
             ret_matrices[i] = make(sizes, &row->matrix[i], dtype, transposed[i]);
     }
     return true;
 }
 
+/* Of per rank, what goes to the rank `distance` further on: more, the further. */
+static uint64_t count_of(const struct cgm_sizes *sizes, uint64_t distance)
+{
+    uint64_t w = sizes->world, rows = sizes->m / w, unit = w * (w + 1) / 2, others = 0;
+    if (distance > 0)
+        return rows * (distance + 1) / unit;
+    for (uint64_t i = 1; i < w; i++)
+        others += rows * (i + 1) / unit;
+    return rows - others;
+}
+
+void cgm_shards_count(const struct cgm_sizes *sizes, uint32_t *ret_counts)
+{
+    uint32_t w = sizes->world;
+    for (uint32_t from = 0; from < w; from++)
+        for (uint32_t to = 0; to < w; to++)
+            ret_counts[from * w + to] = (uint32_t)count_of(sizes, (to + w - from) % w);
+}
+
+/* a2av: rank receives the blocks of all in the order of their ranks; each sends its own in that of
+ * the ranks that they go to. */
+static uint64_t exchanged_row(const struct cgm_sizes *sizes, uint32_t rank, uint64_t row)
+{
+    uint32_t w = sizes->world, from = 0;
+    while (row >= count_of(sizes, (rank + w - from) % w))
+        row -= count_of(sizes, (rank + w - from++) % w);
+    for (uint32_t to = 0; to < rank; to++)
+        row += count_of(sizes, (to + w - from) % w);
+    return from * (sizes->m / w) + row;
+}
+
+uint64_t cgm_shards_source_row(const struct cgm_sizes *sizes, uint32_t rank, uint64_t row)
+{
+    return sizes->op == CGM_OP_A2AV ? exchanged_row(sizes, rank, row) : row;
+}
+
 const char *cgm_matrix_text(enum cgm_matrix_name name)
 {
-    static const char *const names[CGM_MATRIX_COUNT] = {"lhs", "rhs", "bias", "out", "aux"};
+    static const char *const names[CGM_MATRIX_COUNT] = {"lhs", "rhs", "bias",
+                                                        "out", "aux", "aux_in"};
     return names[name];
 }
 

@@ -18,7 +18,8 @@ enum cgm_matrix_name {
     CGM_MATRIX_RHS,
     CGM_MATRIX_BIAS,
     CGM_MATRIX_OUT,
-    CGM_MATRIX_AUX,
+    CGM_MATRIX_AUX,    /* what comes out besides: aux_out */
+    CGM_MATRIX_AUX_IN, /* what bulk_ag and bulk_rs move */
     CGM_MATRIX_COUNT,
 };
 
@@ -37,12 +38,22 @@ struct cgm_sizes {
     uint32_t world;
     int dtype, out_dtype;
     bool transa, transb, bias, aux;
+    uint64_t buffer_rows, buffer_cols; /* of what bulk_ag and bulk_rs move */
+    int buffer_dtype;
 };
 
 /* False when there are no shapes for the operation here. A size that the world does not divide is
  * rounded down: the daemon refuses such a plan. */
 bool cgm_shards_describe(const struct cgm_sizes *sizes,
                          struct cgm_matrix ret_matrices[CGM_MATRIX_COUNT]);
+
+/* a2av: rows from each rank to each, [from * world + to]. Every rank sends and receives m / world,
+ * as unequal a number to each as adds up to that. */
+void cgm_shards_count(const struct cgm_sizes *sizes, uint32_t *ret_counts);
+
+/* Row `row` of rank's shard of what is only moved (AG's out, aux_out): where it comes from in the
+ * whole that is moved. */
+uint64_t cgm_shards_source_row(const struct cgm_sizes *sizes, uint32_t rank, uint64_t row);
 
 /* "lhs", "rhs", ... Static. */
 const char *cgm_matrix_text(enum cgm_matrix_name name);

@@ -27,6 +27,7 @@ static const struct input_set random_sets[] = {
 struct checking {
     struct cgm_bench *bench;
     struct cgm_reference reference;
+    struct cgm_reference moved; /* bulk_rs: of the buffer that it scatters */
     const struct input_set *set;
     uint64_t seed;
     char *job_out; /* the job's results, kept for the comparison with no_overlap's */
@@ -62,21 +63,22 @@ static void keep_worst(struct cgm_finding *worst, const struct cgm_finding *find
 
 /* ---- against the reference ---- */
 
-static void check_out(struct checking *checking, uint32_t rank)
+static void check_result(struct checking *checking, uint32_t rank, enum cgm_matrix_name name,
+                         const struct cgm_reference *reference)
 {
     const struct cgm_bench *bench = checking->bench;
-    const struct cgm_matrix *out = &bench->cases[CGM_VARIANT_JOB].matrix[CGM_MATRIX_OUT];
+    const struct cgm_matrix *matrix = &bench->cases[CGM_VARIANT_JOB].matrix[name];
     struct cgm_verdict verdict = {0};
-    struct cgm_reference_found found = {.data = cgm_bench_shard(bench, CGM_MATRIX_OUT, rank),
-                                        .format = out->dtype,
-                                        .rows = out->shard_rows,
-                                        .cols = out->shard_cols,
-                                        .stride = out->shard_cols};
-    cgm_matrix_origin(out, rank, &found.row, &found.col);
-    cgm_reference_check(&checking->reference, &found, &verdict);
-    struct cgm_finding finding = {true,        verdict.ratio,  verdict.no_number,
-                                  rank,        CGM_MATRIX_OUT, verdict.row,
-                                  verdict.col, verdict.found,  verdict.expected};
+    struct cgm_reference_found found = {.data = cgm_bench_shard(bench, name, rank),
+                                        .format = matrix->dtype,
+                                        .rows = matrix->shard_rows,
+                                        .cols = matrix->shard_cols,
+                                        .stride = matrix->shard_cols};
+    cgm_matrix_origin(matrix, rank, &found.row, &found.col);
+    cgm_reference_check(reference, &found, &verdict);
+    struct cgm_finding finding = {true,        verdict.ratio, verdict.no_number,
+                                  rank,        name,          verdict.row,
+                                  verdict.col, verdict.found, verdict.expected};
     keep_worst(&checking->findings[checking->comparison], &finding);
     checking->checked += verdict.checked;
 }
@@ -88,25 +90,54 @@ static double element(const void *data, uint64_t at, int dtype)
     return (double)value;
 }
 
+/* The first element of a row that is another one. */
+static void find_difference(const char *found, const char *expected,
+                            const struct cgm_matrix *matrix, uint64_t row,
+                            struct cgm_finding *finding)
+{
+    uint64_t size = cgm_dtype_bytes(matrix->dtype), col = 0;
+    while (!memcmp(found + col * size, expected + col * size, size))
+        col++;
+    finding->ratio = INFINITY;
+    finding->row = row;
+    finding->col = col;
+    finding->found = element(found, col, matrix->dtype);
+    finding->expected = element(expected, col, matrix->dtype);
+}
+
 /* Data that was only moved must be the same, bit by bit. */
-static void check_copy(struct checking *checking, uint32_t rank, enum cgm_matrix_name name)
+static void check_copy(struct checking *checking, uint32_t rank, enum cgm_matrix_name name,
+                       enum cgm_matrix_name source)
 {
     const struct cgm_bench *bench = checking->bench;
-    const struct cgm_matrix *matrix = &bench->cases[CGM_VARIANT_JOB].matrix[name];
-    const char *found = cgm_bench_shard(bench, name, rank), *whole = bench->whole[CGM_MATRIX_LHS];
-    uint64_t bytes = cgm_matrix_shard_bytes(matrix), size = cgm_dtype_bytes(matrix->dtype), at = 0;
+    const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
+    const struct cgm_matrix *matrix = &job->matrix[name];
+    const char *found = cgm_bench_shard(bench, name, rank), *whole = bench->whole[source];
+    uint64_t row_bytes = matrix->shard_cols * cgm_dtype_bytes(matrix->dtype);
     struct cgm_finding finding = {.made = true, .rank = rank, .matrix = name};
-    if (memcmp(found, whole, bytes)) {
-        while (!memcmp(found + at * size, whole + at * size, size))
-            at++;
-        finding.ratio = INFINITY;
+    for (uint64_t row = 0; row < matrix->shard_rows && finding.ratio == 0; row++) {
+        const char *expected = whole + cgm_shards_source_row(&job->sizes, rank, row) * row_bytes;
+        if (memcmp(found + row * row_bytes, expected, row_bytes))
+            find_difference(found + row * row_bytes, expected, matrix, row, &finding);
     }
-    finding.row = at / matrix->cols;
-    finding.col = at % matrix->cols;
-    finding.found = element(found, at, matrix->dtype);
-    finding.expected = element(whole, at, matrix->dtype);
     keep_worst(&checking->findings[checking->comparison], &finding);
-    checking->checked += bytes / size;
+    checking->checked += matrix->shard_rows * matrix->shard_cols;
+}
+
+static void check_aux(struct checking *checking, uint32_t rank)
+{
+    const struct cgm_case *job = &checking->bench->cases[CGM_VARIANT_JOB];
+    if (job->sizes.op == CGM_OP_BULK_RS)
+        check_result(checking, rank, CGM_MATRIX_AUX, &checking->moved);
+    else
+        check_copy(checking, rank, CGM_MATRIX_AUX,
+                   job->matrix[CGM_MATRIX_AUX_IN].present ? CGM_MATRIX_AUX_IN : CGM_MATRIX_LHS);
+}
+
+/* Without a product and without a sum. */
+static bool only_moves(int op)
+{
+    return op == CGM_OP_AG || op == CGM_OP_A2AV;
 }
 
 static void check_reference(void *context)
@@ -115,12 +146,12 @@ static void check_reference(void *context)
     const struct cgm_bench *bench = checking->bench;
     const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
     for (uint32_t rank = 0; rank < bench->options->world; rank++) {
-        if (job->sizes.op == CGM_OP_AG)
-            check_copy(checking, rank, CGM_MATRIX_OUT);
+        if (only_moves(job->sizes.op))
+            check_copy(checking, rank, CGM_MATRIX_OUT, CGM_MATRIX_LHS);
         else
-            check_out(checking, rank);
+            check_result(checking, rank, CGM_MATRIX_OUT, &checking->reference);
         if (job->matrix[CGM_MATRIX_AUX].present)
-            check_copy(checking, rank, CGM_MATRIX_AUX);
+            check_aux(checking, rank);
     }
 }
 
@@ -178,10 +209,19 @@ static void make_inputs(void *context)
     cgm_inputs_fill(checking->bench, checking->set->fill, checking->seed);
 }
 
+static void fini_references(struct checking *checking)
+{
+    cgm_reference_fini(&checking->reference);
+    cgm_reference_fini(&checking->moved);
+}
+
 static void make_reference(void *context)
 {
     struct checking *checking = context;
+    bool moved = checking->bench->cases[CGM_VARIANT_JOB].sizes.op == CGM_OP_BULK_RS;
     checking->status = cgm_expected_make(checking->bench, &checking->reference);
+    if (checking->status == CGM_OK && moved)
+        checking->status = cgm_expected_make_moved(checking->bench, &checking->moved);
 }
 
 static uint64_t out_bytes(const struct cgm_bench *bench)
@@ -205,6 +245,7 @@ static int check_job(struct cgm_crew *crew, struct checking *checking,
     int status = run(crew, checking->bench, CGM_VARIANT_JOB, validation);
     checking->comparison = CGM_COMPARE_JOB;
     cgm_expected_allow(checking->bench, CGM_VARIANT_JOB, &checking->reference);
+    cgm_expected_allow_moved(checking->bench, CGM_VARIANT_JOB, &checking->moved);
     return status ? status : cgm_crew_compute(crew, "checking", check_reference, checking);
 }
 
@@ -216,6 +257,7 @@ static int check_serial(struct cgm_crew *crew, struct checking *checking,
     int status = run(crew, bench, CGM_VARIANT_SERIAL, validation);
     checking->comparison = CGM_COMPARE_SERIAL;
     cgm_expected_allow(bench, CGM_VARIANT_SERIAL, &checking->reference);
+    cgm_expected_allow_moved(bench, CGM_VARIANT_SERIAL, &checking->moved);
     if (!status)
         status = cgm_crew_compute(crew, "checking no_overlap", check_reference, checking);
     if (!status)
@@ -239,7 +281,7 @@ static int check_set(struct cgm_crew *crew, struct checking *checking,
     if (!status && checking->bench->results->wanted[CGM_VARIANT_SERIAL])
         status = check_serial(crew, checking, validation);
     if (!crew->abandoned)
-        cgm_reference_fini(&checking->reference);
+        fini_references(checking);
     return status;
 }
 
@@ -294,7 +336,7 @@ int cgm_validate(struct cgm_bench *bench, struct cgm_crew *crew,
     if (crew->abandoned) /* its thread still uses them */
         return status;
     validation->done = status == CGM_OK;
-    cgm_reference_fini(&checking->reference);
+    fini_references(checking);
     free(job_out);
     free(checking);
     return status;

@@ -88,6 +88,20 @@ check --op ag_gemm --world 4 --aggregate-ag --algorithm split_pipelined_ag_p2p
 check --op ag --world 4
 check --op rs --world 4
 check --op ar --world 4
+check --op ar --world 3 --method ring_exchange --datatype bf16
+check --op ar --world 2 --algorithm one_shot_ar
+check --op gemm_rs --world 4 --method pipeline --num-splits 3 --rs-overlap-first-gemm --bias
+is algorithm '"split_pipelined_rs"'
+check --op gemm_ar --world 4 --method pipeline --num-splits 5 --bias
+check --op gemm_ar --world 4 --method ring_exchange --transb --datatype fp16
+check --op gemm_as --world 4 --bias --transa
+check --op gemm_as --world 2 --method pipeline --num-splits 7 --datatype bf16
+is algorithm '"split_as"'
+check --op bulk_ag --world 4 --method bulk --buffer-shape 36x17 --accumulate
+check --op bulk_rs --world 4 --method bulk --datatype bf16 --buffer-dtype fp32 --transa
+is algorithm '"bulk_overlap_rs"'
+check --op a2av --world 4
+check --op a2av --world 3 --datatype fp16
 is max_error_ratio '[0-9.e+-]*'
 
 # shellcheck disable=SC2086
@@ -121,7 +135,11 @@ refuse() {
 refuse pipeline --op ag_gemm --method pipeline
 refuse 97 --op ag_gemm -m 97 --world 2
 refuse ring_exchange --op ag_gemm --method ring_exchange --algorithm no_overlap
-refuse bulk_ag --op bulk_ag --method bulk
+refuse 'use bulk' --op bulk_ag --method pipeline
+refuse 'buffer_shape has 37 rows' --op bulk_ag --world 4 --buffer-shape 37x5
+refuse 'counts add up to 96; m is 97' --op a2av --world 4 -m 97
+refuse 'num_splits' --op gemm_rs --world 2 --method ring_exchange --num-splits 3
+refuse 'use split_pipelined_rs' --op gemm_rs --world 2 --method none --rs-overlap-first-gemm
 expect_nothing_left
 
 expect 0 "million jobs" --private=cpu --op noop --iters 200 --output-file "$work/report.json"

@@ -110,7 +110,8 @@ static void test_defaults_and_spellings(void **state)
 /* ---- shards ---- */
 
 static const int shaped_ops[] = {CGM_OP_GEMM,    CGM_OP_AG_GEMM, CGM_OP_GEMM_RS, CGM_OP_GEMM_AR,
-                                 CGM_OP_GEMM_AS, CGM_OP_AG,      CGM_OP_RS,      CGM_OP_AR};
+                                 CGM_OP_GEMM_AS, CGM_OP_BULK_AG, CGM_OP_BULK_RS, CGM_OP_AG,
+                                 CGM_OP_RS,      CGM_OP_AR,      CGM_OP_A2AV};
 #define SHAPED_OPS (sizeof(shaped_ops) / sizeof(shaped_ops[0]))
 
 static void check_round_trip(const struct cgm_matrix *matrix, uint32_t world)
@@ -146,13 +147,44 @@ static void test_shards(void **state)
                                   .transa = below(2),
                                   .transb = below(2),
                                   .bias = below(2),
-                                  .aux = below(2)};
+                                  .aux = below(2),
+                                  .buffer_rows = world * (1 + below(6)),
+                                  .buffer_cols = 1 + below(6),
+                                  .buffer_dtype = (int)below(3)};
         struct cgm_matrix matrix[CGM_MATRIX_COUNT];
         assert_true(cgm_shards_describe(&sizes, matrix));
         assert_true(matrix[CGM_MATRIX_LHS].present && matrix[CGM_MATRIX_OUT].present);
         for (int i = 0; i < CGM_MATRIX_COUNT; i++)
             if (matrix[i].present)
                 check_round_trip(&matrix[i], world);
+    }
+}
+
+/* Every rank sends and receives as much, every row comes from one place, and the place is where the
+ * counts say. */
+static void test_exchange(void **state)
+{
+    (void)state;
+    for (unsigned trial = 0; trial < 50; trial++) {
+        uint32_t w = (uint32_t)(1 + below(8)), counts[64];
+        uint64_t rows = 1 + below(40);
+        struct cgm_sizes sizes = {.op = CGM_OP_A2AV, .m = w * rows, .world = w};
+        cgm_shards_count(&sizes, counts);
+        for (uint32_t rank = 0; rank < w; rank++) {
+            uint64_t sent = 0, received = 0;
+            for (uint32_t from = 0; from < w; from++) {
+                uint64_t before = 0;
+                for (uint32_t to = 0; to < rank; to++)
+                    before += counts[from * w + to];
+                for (uint64_t i = 0; i < counts[from * w + rank]; i++)
+                    assert_int_equal(cgm_shards_source_row(&sizes, rank, received + i),
+                                     from * rows + before + i);
+                received += counts[from * w + rank];
+                sent += counts[rank * w + from];
+            }
+            assert_int_equal(sent, rows);
+            assert_int_equal(received, rows);
+        }
     }
 }
 
@@ -437,10 +469,11 @@ int main(void)
     printf("seed %llu\n", (unsigned long long)seed);
     cgm_random_init(&rng, seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_defaults_and_spellings),
-        cmocka_unit_test(test_shards),          cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_right_results),   cmocka_unit_test(test_wrong_results),
-        cmocka_unit_test(test_failing_workers), cmocka_unit_test(test_picture),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_defaults_and_spellings),
+        cmocka_unit_test(test_shards),        cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_statistics),    cmocka_unit_test(test_right_results),
+        cmocka_unit_test(test_wrong_results), cmocka_unit_test(test_failing_workers),
+        cmocka_unit_test(test_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
