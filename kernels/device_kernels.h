@@ -29,7 +29,8 @@ struct cgm_kernel_reduce {
     bool accumulate;
 };
 
-/* out = op(a) * op(b) [+ out] [+ bias]: any types, strides and alignment, and slow. */
+/* out = op(a) * op(b) [+ out] [+ bias]: any types, strides and alignment, and slow. Of int8 a and b
+ * out is int32, without accumulation and bias. */
 struct cgm_kernel_gemm {
     struct cgm_kernel_matrix a, b, out, bias;
     bool transa, transb, accumulate;
@@ -63,10 +64,12 @@ cudaError_t cgm_kernel_copy_launch(const struct cgm_kernel_matrix *dst,
                                    cudaStream_t stream);
 cudaError_t cgm_kernel_reduce_launch(const struct cgm_kernel_reduce *reduce, cudaStream_t stream);
 cudaError_t cgm_kernel_gemm_launch(const struct cgm_kernel_gemm *gemm, cudaStream_t stream);
+/* Of int8: what the former calls. */
+cudaError_t cgm_kernel_gemm_int8_launch(const struct cgm_kernel_gemm *gemm, cudaStream_t stream);
 cudaError_t cgm_kernel_activate_launch(const struct cgm_kernel_activation *activation,
                                        cudaStream_t stream);
 cudaError_t cgm_kernel_sum_launch(const struct cgm_kernel_sum *sum, cudaStream_t stream);
-/* Every element NaN. */
+/* Every element NaN, or the lowest integer. */
 cudaError_t cgm_kernel_poison_launch(const struct cgm_kernel_matrix *matrix, cudaStream_t stream);
 /* Numbers that look random, for the times of products: zeros would be faster. */
 cudaError_t cgm_kernel_noise_launch(const struct cgm_kernel_matrix *matrix, cudaStream_t stream);

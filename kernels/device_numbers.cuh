@@ -1,4 +1,4 @@
-// Elements of the three formats as fp32 values.
+// Elements of every format as fp32 values; an int32 may be rounded on the way.
 #ifndef CGM_DEVICE_NUMBERS_CUH
 #define CGM_DEVICE_NUMBERS_CUH
 
@@ -45,6 +45,10 @@ __device__ inline float load_element(const void *data, uint64_t index, int forma
         return to_float(static_cast<const __half *>(data)[index]);
     case CGM_FORMAT_BF16:
         return to_float(static_cast<const __nv_bfloat16 *>(data)[index]);
+    case CGM_FORMAT_INT8:
+        return static_cast<float>(static_cast<const int8_t *>(data)[index]);
+    case CGM_FORMAT_INT32:
+        return static_cast<float>(static_cast<const int32_t *>(data)[index]);
     default:
         return static_cast<const float *>(data)[index];
     }
@@ -58,6 +62,13 @@ __device__ inline void store_element(void *data, uint64_t index, int format, flo
         break;
     case CGM_FORMAT_BF16:
         static_cast<__nv_bfloat16 *>(data)[index] = from_float<__nv_bfloat16>(value);
+        break;
+    case CGM_FORMAT_INT8:
+        static_cast<int8_t *>(data)[index] =
+            static_cast<int8_t>(fminf(fmaxf(rintf(value), -128.0f), 127.0f));
+        break;
+    case CGM_FORMAT_INT32:
+        static_cast<int32_t *>(data)[index] = __float2int_rn(value);
         break;
     default:
         static_cast<float *>(data)[index] = value;

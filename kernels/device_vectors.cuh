@@ -40,9 +40,11 @@ __device__ inline void store_wide(void *data, uint64_t index, const vector &valu
         reinterpret_cast<uint4 *>(at)[part] = reinterpret_cast<const uint4 *>(elements)[part];
 }
 
-// Whether every row of a matrix of this format can be read so.
+// Whether every row of a matrix of this format can be read so; of integers it cannot.
 inline bool is_wide(const cgm_kernel_matrix &matrix, int format)
 {
+    if (format == CGM_FORMAT_INT8 || format == CGM_FORMAT_INT32)
+        return false;
     const uint64_t bytes = format == CGM_FORMAT_FP32 ? 4 : 2;
     return matrix.format == format && reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 &&
            matrix.cols % wide == 0 && (matrix.rows == 1 || matrix.stride * bytes % 16 == 0);

@@ -77,6 +77,8 @@ unsigned tiles(uint64_t length)
 
 extern "C" cudaError_t cgm_kernel_gemm_launch(const cgm_kernel_gemm *gemm, cudaStream_t stream)
 {
+    if (gemm->a.format == CGM_FORMAT_INT8)
+        return cgm_kernel_gemm_int8_launch(gemm, stream);
     dim3 grid(tiles(gemm->out.cols), tiles(gemm->out.rows)), block(tile, tile);
     gemm_plain<<<grid, block, 0, stream>>>(*gemm);
     return cudaGetLastError();

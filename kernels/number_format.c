@@ -1,5 +1,6 @@
 #include "kernels/number_format.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -12,9 +13,11 @@
 #define FP32_SIGN 0x80000000u
 
 static const struct cgm_format_info formats[CGM_FORMAT_COUNT] = {
-    [CGM_FORMAT_FP32] = {4, 0x1p-24, 0x1p-126, 0x1.fffffep127, 0x7fc00000},
-    [CGM_FORMAT_FP16] = {2, 0x1p-11, 0x1p-14, 65504, 0x7e00},
-    [CGM_FORMAT_BF16] = {2, 0x1p-8, 0x1p-126, 0x1.fep127, 0x7fc0},
+    [CGM_FORMAT_FP32] = {4, 0x1p-24, 0x1p-126, 0x1.fffffep127, 0x7fc00000, 0},
+    [CGM_FORMAT_FP16] = {2, 0x1p-11, 0x1p-14, 65504, 0x7e00, 0},
+    [CGM_FORMAT_BF16] = {2, 0x1p-8, 0x1p-126, 0x1.fep127, 0x7fc0, 0},
+    [CGM_FORMAT_INT8] = {1, 0, 0, INT8_MAX, 0x80, 1},
+    [CGM_FORMAT_INT32] = {4, 0, 0, INT32_MAX, 0x80000000, 1},
 };
 
 const struct cgm_format_info *cgm_format_info(int format)
@@ -191,6 +194,41 @@ static void bf16_store(const float *values, size_t count, uint16_t *destination)
         bf16_store_body(values, count, destination);
 }
 
+/* ---- integers ---- */
+
+static void int8_load(const int8_t *source, size_t count, float *values)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = source[i];
+}
+
+static void int32_load(const int32_t *source, size_t count, float *values)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)source[i];
+}
+
+/* To the nearest integer from low to high, ties to even. */
+static double to_integer(float value, double low, double high)
+{
+    double nearest = isnan(value) ? 0 : nearbyint((double)value);
+    return nearest < low ? low : nearest > high ? high : nearest;
+}
+
+static void int8_store(const float *values, size_t count, int8_t *destination)
+{
+    for (size_t i = 0; i < count; i++)
+        destination[i] = (int8_t)to_integer(values[i], INT8_MIN, INT8_MAX);
+}
+
+static void int32_store(const float *values, size_t count, int32_t *destination)
+{
+    for (size_t i = 0; i < count; i++)
+        destination[i] = (int32_t)to_integer(values[i], INT32_MIN, INT32_MAX);
+}
+
+/* ---- any format ---- */
+
 void cgm_format_load(int format, const void *source, size_t count, float *ret_values)
 {
     switch (format) {
@@ -199,6 +237,12 @@ void cgm_format_load(int format, const void *source, size_t count, float *ret_va
         break;
     case CGM_FORMAT_BF16:
         bf16_load(source, count, ret_values);
+        break;
+    case CGM_FORMAT_INT8:
+        int8_load(source, count, ret_values);
+        break;
+    case CGM_FORMAT_INT32:
+        int32_load(source, count, ret_values);
         break;
     default:
         memcpy(ret_values, source, count * sizeof(float));
@@ -214,6 +258,12 @@ void cgm_format_store(int format, const float *values, size_t count, void *ret_d
     case CGM_FORMAT_BF16:
         bf16_store(values, count, ret_destination);
         break;
+    case CGM_FORMAT_INT8:
+        int8_store(values, count, ret_destination);
+        break;
+    case CGM_FORMAT_INT32:
+        int32_store(values, count, ret_destination);
+        break;
     default:
         memcpy(ret_destination, values, count * sizeof(float));
     }
@@ -223,7 +273,7 @@ void cgm_format_store(int format, const float *values, size_t count, void *ret_d
 
 void cgm_format_round(int format, float *values, size_t count)
 {
-    uint16_t block[ROUND_BLOCK];
+    uint32_t block[ROUND_BLOCK];
     if (format == CGM_FORMAT_FP32)
         return;
     while (count > 0) {

@@ -81,6 +81,25 @@ __global__ void __launch_bounds__(threads)
 
 using cgm::is_wide;
 
+// Modulo 2^32.
+__global__ void __launch_bounds__(threads)
+    reduce_integers(const __grid_constant__ cgm_kernel_reduce reduce)
+{
+    const uint64_t items = reduce.dst.rows * reduce.dst.cols;
+    const uint64_t step = static_cast<uint64_t>(gridDim.x) * threads;
+    uint32_t *const dst = static_cast<uint32_t *>(reduce.dst.data);
+    for (uint64_t item = static_cast<uint64_t>(blockIdx.x) * threads + threadIdx.x; item < items;
+         item += step) {
+        const uint64_t row = item / reduce.dst.cols, col = item % reduce.dst.cols;
+        const uint64_t at = row * reduce.dst.stride + col;
+        uint32_t sum = reduce.accumulate ? dst[at] : 0;
+        for (uint32_t i = 0; i < reduce.n_src; i++)
+            sum +=
+                static_cast<const uint32_t *>(reduce.src[i].data)[row * reduce.src[i].stride + col];
+        dst[at] = sum;
+    }
+}
+
 bool all_wide(const cgm_kernel_reduce &reduce)
 {
     for (uint32_t i = 0; i < reduce.n_src; i++)
@@ -106,7 +125,7 @@ extern "C" cudaError_t cgm_kernel_reduce_launch(const cgm_kernel_reduce *reduce,
                                                 cudaStream_t stream)
 {
     uint64_t items = reduce->dst.rows * reduce->dst.cols;
-    kernel chosen = reduce_plain;
+    kernel chosen = reduce->dst.format == CGM_FORMAT_INT32 ? reduce_integers : reduce_plain;
     if (all_wide(*reduce)) {
         chosen = wide_kernels[reduce->src[0].format][reduce->dst.format];
         items /= wide;

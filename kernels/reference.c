@@ -198,6 +198,8 @@ static double linear_bound(const struct cgm_reference *reference, uint64_t at,
 static double element_bound(const struct cgm_reference *reference, uint64_t at,
                             const struct cgm_format_info *info)
 {
+    if (info->is_integer)
+        return 0;
     double bound = linear_bound(reference, at, info);
     if (reference->activation == CGM_REFERENCE_LINEAR)
         return bound;
@@ -233,6 +235,8 @@ static double element_ratio(double found, double expected, double bound,
 {
     if (isnan(found))
         return INFINITY;
+    if (found == expected)
+        return 0;
     if (isinf(found))
         return copysign(1, found) * expected + bound > info->largest ? 0 : INFINITY;
     return fabs(found - expected) / bound;
@@ -256,19 +260,30 @@ static void check_element(const struct cgm_reference *reference, uint64_t row, u
 
 #define CHECK_BLOCK 512u
 
+/* An int32 is not always an fp32 number. */
+static void load_numbers(int format, const void *source, uint64_t count, double *ret_numbers)
+{
+    float block[CHECK_BLOCK];
+    const int32_t *integers = source;
+    if (format != CGM_FORMAT_INT32)
+        cgm_format_load(format, source, count, block);
+    for (uint64_t i = 0; i < count; i++)
+        ret_numbers[i] = format == CGM_FORMAT_INT32 ? integers[i] : (double)block[i];
+}
+
 void cgm_reference_check(const struct cgm_reference *reference,
                          const struct cgm_reference_found *found, struct cgm_verdict *verdict)
 {
     const struct cgm_format_info *info = cgm_format_info(found->format);
-    float block[CHECK_BLOCK];
+    double block[CHECK_BLOCK];
     for (uint64_t row = 0; row < found->rows; row++) {
         for (uint64_t col = 0; col < found->cols; col += CHECK_BLOCK) {
             uint64_t n = found->cols - col < CHECK_BLOCK ? found->cols - col : CHECK_BLOCK;
             uint64_t at = row * found->stride + col;
-            cgm_format_load(found->format, (const char *)found->data + at * info->bytes, n, block);
+            load_numbers(found->format, (const char *)found->data + at * info->bytes, n, block);
             for (uint64_t i = 0; i < n; i++)
-                check_element(reference, found->row + row, found->col + col + i, (double)block[i],
-                              info, verdict);
+                check_element(reference, found->row + row, found->col + col + i, block[i], info,
+                              verdict);
         }
     }
 }

@@ -7,7 +7,7 @@
  * Q sum of |P| over partial products P that are rounded to the output's format before they are
  *   added, r how often each is rounded    K number of terms behind one element
  * With inputs that are rounded on the way (TF32), 2 e G more, e their unit.
- * u, tiny: the output format's unit and smallest normal number
+ * u, tiny: the output format's unit and smallest normal number. An integer must be R.
  *
  * Behind an activation the bound is that of what it is applied to, rounded to the output format,
  * times the steepest slope between the two, plus u |R'|, R' the activation of R. Derivatives are

@@ -10,7 +10,9 @@
 #define CGM_DTYPES(X)                                                                              \
     X(0, FP32, "fp32", 4)                                                                          \
     X(1, FP16, "fp16", 2)                                                                          \
-    X(2, BF16, "bf16", 2)
+    X(2, BF16, "bf16", 2)                                                                          \
+    X(3, INT8, "int8", 1)                                                                          \
+    X(4, INT32, "int32", 4)
 
 /* X(number, SYMBOL, spelling, takes part with every rank of the comm) */
 #define CGM_OPS(X)                                                                                 \

@@ -84,7 +84,16 @@ const char *commgemm_version(void);
 /* ---- types ------------------------------------------------------------------------------------
  */
 
-enum commgemm_dtype { COMMGEMM_FP32 = 0, COMMGEMM_FP16 = 1, COMMGEMM_BF16 = 2 };
+/* Products take the first four. Those of INT8 give INT32 and are exact: no epilogues, and k is at
+ * most 131071, so that no sum leaves 32 bits. ag takes every type, rs and ar all but INT8; their
+ * sums of INT32 are modulo 2^32. */
+enum commgemm_dtype {
+    COMMGEMM_FP32 = 0,
+    COMMGEMM_FP16 = 1,
+    COMMGEMM_BF16 = 2,
+    COMMGEMM_INT8 = 3,
+    COMMGEMM_INT32 = 4
+};
 
 /* Per rank; rows are sharded over M unless the table says K or N.
  *   gemm      lhs M x K      rhs K x N      out M x N
@@ -339,16 +348,19 @@ int commgemm_import_release(commgemm_client *client, uint64_t id);
 
 /* What is done besides the product P: of gemm_rs and gemm_ar the sum over all ranks, so that each
  * of these is applied once, after the reduction. Their operands have out's type; out is what this
- * rank gets of it. GELU is the tanh form; everything is computed in fp32 and rounded where it is
- * stored. BIAS                out = P + bias                 bias: one row of out GELU out =
- * gelu(P)                  pre_gelu_out, if given: P, shaped like out BIAS | GELU         out =
- * gelu(P + bias)           pre_gelu_out, if given: P + bias GRAD | GELU         out = P
- * gelu'(gelu_input)      gelu_input: shaped like out GRAD | GELU | BIAS  the same bias_grad: the
- * sum of out's rows, one row; of gemm_rs the sum of this rank's rows GRAD | BIAS         out = P
- * bias_grad: the sums of op(lhs) over k, m of them; gemm alone ACCUMULATE          out += what it
- * would be else; not with GELU, not of gemm_ar As TransformerEngine has them (GELU_AUX_BIAS, DGELU,
- * DGELU_BGRAD, BGRADB). GRAD alone is refused. Sums of rows run in an order that depends on the
- * shape alone. */
+ * rank gets of it. GELU is the tanh form; everything is computed in fp32, rounded where it is kept.
+ *   BIAS                out = P + bias             bias: one row of out
+ *   GELU                out = gelu(P)              pre_gelu_out, if given: P, shaped like out
+ *   BIAS | GELU         out = gelu(P + bias)       pre_gelu_out, if given: P + bias
+ *   GRAD | GELU         out = P gelu'(gelu_input)  gelu_input: shaped like out
+ *   GRAD | GELU | BIAS  the same                   bias_grad: the sum of out's rows, one row; of
+ *                                                  gemm_rs the sum of this rank's rows
+ *   GRAD | BIAS         out = P                    bias_grad: one row of m, the sums of op(lhs)
+ *                                                  over k; where a rank has all of lhs: gemm,
+ *                                                  gemm_as, bulk_ag, bulk_rs
+ *   ACCUMULATE          out += what else it would be; not with GELU, not of gemm_ar and gemm_as
+ * As TransformerEngine has them (GELU_AUX_BIAS, DGELU, DGELU_BGRAD, BGRADB). GRAD alone is refused.
+ * Sums of rows run in an order that depends on the shape alone. */
 enum commgemm_epilogue {
     COMMGEMM_EPILOGUE_BIAS = 1,
     COMMGEMM_EPILOGUE_GELU = 2,
@@ -367,7 +379,8 @@ struct commgemm_plan_options {
     int algorithm;      /* default AUTO; of the method, where that is not AUTO too */
     uint64_t m, n, k;   /* capacity: a job may have fewer rows than m */
     int dtype;          /* of lhs and rhs */
-    int out_dtype;      /* default -1: dtype */
+    int out_dtype;      /* default -1: dtype, or INT32 of a product of INT8; FP32 is always allowed
+                         * for a product of FP16 or BF16 */
     int transa, transb; /* lhs stored K x M, aux_out too; rhs stored N x K */
     uint32_t epilogue;
     int comm_type;            /* default -1: what the operation needs */
@@ -505,7 +518,7 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * afterwards starts when the job has ended. No thread waits. Call it for one stream from one thread
  * at a time.
  * The stream goes on however the job ends: when it failed, was cancelled, or when executor or
- * daemon died; the completion says which. Outputs of a failed job are NaN where the type has one,
+ * daemon died; the completion says which. Outputs of a failed job are NaN, integers the lowest one,
  * unless it failed before the stream had come: they are as the stream left them then. On failure
  * nothing was submitted, or the job was cancelled on all ranks and is over: the stream may have
  * been made to wait for that. NOT_SUPPORTED without a CUDA driver, with no_ring, and while the

@@ -83,7 +83,8 @@ struct cgm_copy {
 
 /* out = op(a) * op(b) [+ out] [+ bias], fp32 accumulation, rounded once; a device's library may
  * round once more before each of the two addends. a is stored rows x depth, or depth x rows with
- * transa; b is stored depth x cols, or cols x depth with transb; bias is one row of cols. */
+ * transa; b is stored depth x cols, or cols x depth with transb; bias is one row of cols.
+ * Of int8 a and b out is int32, the exact sum modulo 2^32, without bias and accumulation. */
 struct cgm_gemm {
     struct cgm_label label;
     struct cgm_view a, b, out, bias;
@@ -126,7 +127,7 @@ struct cgm_flagged_gemm {
 };
 
 /* dst = src[0] + src[1] + ... in this order in fp32 [+ dst] [+ bias], rounded once. All sources
- * have dst's shape. */
+ * have dst's shape. Of int32 all are int32, without bias, and the sum is modulo 2^32. */
 struct cgm_reduce {
     struct cgm_label label;
     struct cgm_view dst, bias;

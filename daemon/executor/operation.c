@@ -5,6 +5,9 @@
 #include "daemon/executor/algorithm.h"
 #include "proto/status.h"
 
+#define INT8 (1u << CGM_DTYPE_INT8)
+#define INT32 (1u << CGM_DTYPE_INT32)
+
 /* Of every product; some add accumulation. */
 #define PRODUCT (CGM_EPILOGUE_BIAS | CGM_EPILOGUE_GELU | CGM_EPILOGUE_GRAD)
 
@@ -14,6 +17,7 @@ static const struct cgm_operation_row rows_of_table[] = {
         .comm_type = CGM_COMM_TYPE_NONE,
         .product = true,
         .epilogues = PRODUCT | CGM_EPILOGUE_ACCUMULATE,
+        .integers = INT8,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K},
                     [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N},
                     [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
@@ -26,6 +30,7 @@ static const struct cgm_operation_row rows_of_table[] = {
         .product = true,
         .uses_buffer = true,
         .epilogues = PRODUCT | CGM_EPILOGUE_ACCUMULATE,
+        .integers = INT8,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M_SHARD, CGM_DIM_K},
                     [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N_SHARD},
                     [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N_SHARD},
@@ -40,6 +45,7 @@ static const struct cgm_operation_row rows_of_table[] = {
         .partials = true,
         .uses_buffer = true,
         .epilogues = PRODUCT | CGM_EPILOGUE_ACCUMULATE,
+        .integers = INT8,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K_SHARD},
                     [CGM_OPERAND_RHS] = {CGM_DIM_K_SHARD, CGM_DIM_N},
                     [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
@@ -53,6 +59,7 @@ static const struct cgm_operation_row rows_of_table[] = {
         .partials = true,
         .uses_buffer = true,
         .epilogues = PRODUCT,
+        .integers = INT8,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K_SHARD},
                     [CGM_OPERAND_RHS] = {CGM_DIM_K_SHARD, CGM_DIM_N},
                     [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
@@ -64,6 +71,7 @@ static const struct cgm_operation_row rows_of_table[] = {
         .comm_type = CGM_COMM_TYPE_NONE,
         .product = true,
         .epilogues = PRODUCT,
+        .integers = INT8,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K},
                     [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N_SHARD},
                     [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N_SHARD},
@@ -77,6 +85,7 @@ static const struct cgm_operation_row rows_of_table[] = {
         .uses_buffer = true,
         .moves_buffer = true,
         .epilogues = PRODUCT | CGM_EPILOGUE_ACCUMULATE,
+        .integers = INT8,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K},
                     [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N},
                     [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
@@ -92,6 +101,7 @@ static const struct cgm_operation_row rows_of_table[] = {
         .uses_buffer = true,
         .moves_buffer = true,
         .epilogues = PRODUCT | CGM_EPILOGUE_ACCUMULATE,
+        .integers = INT8,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_K},
                     [CGM_OPERAND_RHS] = {CGM_DIM_K, CGM_DIM_N},
                     [CGM_OPERAND_BIAS] = {CGM_DIM_ONE, CGM_DIM_N},
@@ -103,6 +113,7 @@ static const struct cgm_operation_row rows_of_table[] = {
     {
         .op = CGM_OP_AG,
         .comm_type = CGM_COMM_TYPE_AG,
+        .integers = INT8 | INT32,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M_SHARD, CGM_DIM_N},
                     [CGM_OPERAND_OUT] = {CGM_DIM_M, CGM_DIM_N}},
         .chunk = {CGM_DIM_M_SHARD, CGM_DIM_N},
@@ -110,6 +121,7 @@ static const struct cgm_operation_row rows_of_table[] = {
     {
         .op = CGM_OP_RS,
         .comm_type = CGM_COMM_TYPE_RS,
+        .integers = INT32,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_N},
                     [CGM_OPERAND_OUT] = {CGM_DIM_M_SHARD, CGM_DIM_N}},
         .chunk = {CGM_DIM_M_SHARD, CGM_DIM_N},
@@ -117,6 +129,7 @@ static const struct cgm_operation_row rows_of_table[] = {
     {
         .op = CGM_OP_AR,
         .comm_type = CGM_COMM_TYPE_NONE,
+        .integers = INT32,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_M, CGM_DIM_N},
                     [CGM_OPERAND_OUT] = {CGM_DIM_M, CGM_DIM_N}},
         .chunk = {CGM_DIM_M, CGM_DIM_N},
@@ -125,6 +138,7 @@ static const struct cgm_operation_row rows_of_table[] = {
         .op = CGM_OP_A2AV,
         .comm_type = CGM_COMM_TYPE_NONE,
         .counted = true,
+        .integers = INT8 | INT32,
         .operand = {[CGM_OPERAND_LHS] = {CGM_DIM_SENT, CGM_DIM_N},
                     [CGM_OPERAND_OUT] = {CGM_DIM_RECEIVED, CGM_DIM_N}},
         .chunk = {CGM_DIM_SENT_MOST, CGM_DIM_N},

@@ -35,6 +35,7 @@ struct cgm_operation_row {
     bool moves_buffer;  /* the collective is about aux_in, aux_out and the user buffer alone */
     bool counted;       /* rows are those of the plan's counts */
     uint32_t epilogues; /* that have a meaning */
+    uint32_t integers;  /* bits 1u << dtype: int8, int32, where it takes them */
     struct cgm_dims operand[CGM_OPERAND_COUNT];
     struct cgm_dims chunk; /* of the user buffer */
 };

@@ -220,11 +220,51 @@ static int check_all_matrices(struct check *check)
 /* ---- types and the user buffer ----------------------------------------------------------------
  */
 
+/* Products of two int8 are at most 2^14: sums of so many of them, over all ranks, fit in int32. */
+#define INT8_K_MAX ((1ull << 17) - 1)
+
+static bool is_integer(int dtype)
+{
+    return dtype == CGM_DTYPE_INT8 || dtype == CGM_DTYPE_INT32;
+}
+
+static int check_dtype(struct check *check)
+{
+    const struct cgm_spec *spec = check->spec;
+    if (!is_integer(spec->dtype))
+        return CGM_OK;
+    if (!(check->row->integers & 1u << spec->dtype))
+        return refuse(check, CGM_INVALID_ARGUMENT, "dtype is %s; %s takes fp32, fp16, bf16%s%s",
+                      dtype_name(spec->dtype), op_name(check),
+                      check->row->integers & 1u << CGM_DTYPE_INT8 ? ", int8" : "",
+                      check->row->integers & 1u << CGM_DTYPE_INT32 ? ", int32" : "");
+    if (spec->epilogue)
+        return refuse(check, CGM_INVALID_ARGUMENT,
+                      "epilogue is %u; products of int8 are exact and have none", spec->epilogue);
+    if (check->row->product && spec->k > INT8_K_MAX)
+        return refuse(check, CGM_INVALID_ARGUMENT,
+                      "k is %llu; sums of int8 products fit in int32 up to a k of %llu",
+                      (unsigned long long)spec->k, INT8_K_MAX);
+    return CGM_OK;
+}
+
+/* What a product of int8 gives, in either field. */
+static int check_int8_product(struct check *check, const char *field, int dtype)
+{
+    if (dtype == CGM_DTYPE_INT32)
+        return CGM_OK;
+    return refuse(check, CGM_INVALID_ARGUMENT, "%s is %s; products of int8 give int32", field,
+                  dtype_name(dtype));
+}
+
 static int check_out_dtype(struct check *check)
 {
     struct cgm_spec *spec = check->spec;
+    bool of_int8 = check->row->product && spec->dtype == CGM_DTYPE_INT8;
     if (!check->request->has_out_dtype)
-        spec->out_dtype = spec->dtype;
+        spec->out_dtype = of_int8 ? CGM_DTYPE_INT32 : spec->dtype;
+    if (of_int8)
+        return check_int8_product(check, "out_dtype", spec->out_dtype);
     if (spec->out_dtype == spec->dtype)
         return CGM_OK;
     if (!check->row->product)
@@ -238,19 +278,31 @@ static int check_out_dtype(struct check *check)
     return CGM_OK;
 }
 
+/* Of bulk_ag and bulk_rs: whatever can be moved, and summed. */
+static int check_moved_dtype(struct check *check)
+{
+    if (check->row->comm_type == CGM_COMM_TYPE_AG || check->spec->buffer_dtype != CGM_DTYPE_INT8)
+        return CGM_OK;
+    return refuse(check, CGM_INVALID_ARGUMENT,
+                  "buffer_dtype is int8; %s sums buffers of fp32, fp16, bf16, int32",
+                  op_name(check));
+}
+
 static int check_buffer_dtype(struct check *check)
 {
     struct cgm_spec *spec = check->spec;
     int natural = check->row->partials ? spec->out_dtype : spec->dtype;
     if (!check->request->has_buffer_dtype)
         spec->buffer_dtype = natural;
-    if (spec->buffer_dtype == natural || check->row->moves_buffer ||
-        (check->row->partials && spec->buffer_dtype == CGM_DTYPE_FP32))
+    bool wide = check->row->partials && !is_integer(natural); /* fp32 would do too */
+    if (check->row->moves_buffer)
+        return check_moved_dtype(check);
+    if (spec->buffer_dtype == natural || (wide && spec->buffer_dtype == CGM_DTYPE_FP32))
         return CGM_OK;
     return refuse(check, CGM_INVALID_ARGUMENT,
                   "buffer_dtype is %s; the user buffer of %s holds %s%s",
                   dtype_name(spec->buffer_dtype), op_name(check), dtype_name(natural),
-                  check->row->partials && natural != CGM_DTYPE_FP32 ? " or fp32" : "");
+                  wide && natural != CGM_DTYPE_FP32 ? " or fp32" : "");
 }
 
 /* Of bulk_ag and bulk_rs: what they move beside the GEMM. The dimensions before the last one are
@@ -332,10 +384,22 @@ static bool has_whole_lhs(const struct cgm_operation_row *row)
            row->operand[CGM_OPERAND_LHS].cols == CGM_DIM_K;
 }
 
+/* Writes "gemm, bulk_ag, ...". */
+static void list_whole_lhs(char *ret_text, size_t size)
+{
+    size_t used = 0;
+    ret_text[0] = '\0';
+    for (int op = 0; cgm_type_name(CGM_TABLE_OP, op) && used < size; op++)
+        if (cgm_operation_row(op) && has_whole_lhs(cgm_operation_row(op)))
+            used += (size_t)snprintf(ret_text + used, size - used, "%s%s", used ? ", " : "",
+                                     cgm_type_name(CGM_TABLE_OP, op));
+}
+
 /* Which of them go together. */
 static int check_epilogue_pairs(struct check *check, uint32_t bits)
 {
     bool grad = bits & CGM_EPILOGUE_GRAD, gelu = bits & CGM_EPILOGUE_GELU;
+    char list[128];
     if (grad && !gelu && !(bits & CGM_EPILOGUE_BIAS))
         return refuse(
             check, CGM_INVALID_ARGUMENT,
@@ -344,12 +408,13 @@ static int check_epilogue_pairs(struct check *check, uint32_t bits)
     if (gelu && bits & CGM_EPILOGUE_ACCUMULATE)
         return refuse(check, CGM_INVALID_ARGUMENT,
                       "epilogue gelu does not go with accumulate: out is no sum then");
-    if (grad && !gelu && !has_whole_lhs(check->row))
-        return refuse(check, CGM_INVALID_ARGUMENT,
-                      "epilogue grad with bias and without gelu sums lhs, which %s divides over "
-                      "the ranks; it goes with gemm",
-                      op_name(check));
-    return CGM_OK;
+    if (!grad || gelu || has_whole_lhs(check->row))
+        return CGM_OK;
+    list_whole_lhs(list, sizeof list);
+    return refuse(check, CGM_INVALID_ARGUMENT,
+                  "epilogue grad with bias and without gelu sums lhs, which %s divides over the "
+                  "ranks; it goes with %s",
+                  op_name(check), list);
 }
 
 static int check_epilogue(struct check *check)
@@ -556,10 +621,10 @@ static int fill_defaults(struct check *check)
  */
 
 static int (*const checks[])(struct check *check) = {
-    check_spellings,    check_op,           check_sizes,        check_layout,       check_comm_type,
-    check_method,       check_epilogue,     check_sharding,     check_counts,       check_out_dtype,
-    check_buffer_dtype, check_moved_buffer, check_all_matrices, check_buffer_shape, check_knobs,
-    check_tp_size,      check_switches,     check_tf32,         fill_defaults,
+    check_spellings, check_op,           check_sizes,        check_layout,       check_comm_type,
+    check_method,    check_epilogue,     check_sharding,     check_counts,       check_dtype,
+    check_out_dtype, check_buffer_dtype, check_moved_buffer, check_all_matrices, check_buffer_shape,
+    check_knobs,     check_tp_size,      check_switches,     check_tf32,         fill_defaults,
 };
 
 int cgm_spec_init(const Cgm__PlanCreate *request, uint32_t world, bool devices_shared,

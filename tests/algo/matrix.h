@@ -19,6 +19,15 @@ struct part {
     uint64_t row, col, rows, cols, stride;
 };
 
+/* Of int8 every number, of int32 such that a sum of eight is an fp32 number. */
+static inline void fill_integers(struct cgm_random *rng, int dtype, float *ret_values,
+                                 uint64_t count)
+{
+    uint64_t span = dtype == CGM_DTYPE_INT8 ? 256 : 1u << 21;
+    for (uint64_t i = 0; i < count; i++)
+        ret_values[i] = (float)cgm_random_below(rng, span) - (float)(span / 2);
+}
+
 static inline struct matrix matrix_new(enum sharing sharing, uint32_t world, uint64_t rows,
                                        uint64_t cols, int dtype, struct cgm_random *rng,
                                        enum cgm_fill fill)
@@ -28,7 +37,10 @@ static inline struct matrix matrix_new(enum sharing sharing, uint32_t world, uin
     for (uint32_t i = 0; i < count; i++) {
         matrix.values[i] = malloc(rows * cols * sizeof(float));
         assert_non_null(matrix.values[i]);
-        cgm_random_fill(rng, fill, matrix.values[i], rows * cols);
+        if (dtype == CGM_DTYPE_INT8 || dtype == CGM_DTYPE_INT32)
+            fill_integers(rng, dtype, matrix.values[i], rows * cols);
+        else
+            cgm_random_fill(rng, fill, matrix.values[i], rows * cols);
         cgm_format_round(dtype, matrix.values[i], rows * cols);
     }
     return matrix;

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "daemon/executor/algo/library.h"
+#include "daemon/executor/operation_table.h"
 
 /* ThreadSanitizer makes a switch of threads so slow that a part has to do. */
 #ifdef __SANITIZE_THREAD__
@@ -420,7 +421,7 @@ enum {
     BITS_END = 256
 };
 
-static uint32_t bits_allowed(const struct cgm_algorithm *algorithm, int op)
+static uint32_t bits_allowed(const struct cgm_algorithm *algorithm, int op, int dtype)
 {
     uint32_t bits = 0;
     if (layouts[layout_of(op)].rhs != NOTHING)
@@ -429,30 +430,38 @@ static uint32_t bits_allowed(const struct cgm_algorithm *algorithm, int op)
         bits |= ACCUMULATE;
     if (algorithm->number == CGM_ALGO_SPLIT_PIPELINED_AG_P2P)
         bits |= AGGREGATE;
+    if (dtype == CGM_DTYPE_INT8)
+        bits &= ~(uint32_t)(BIAS | ACCUMULATE | GELU | GRAD);
     return bits;
 }
 
 /* Which go together; a configuration without optional outputs comes once. */
 static bool bits_agree(int op, uint32_t bits)
 {
+    bool whole_lhs = op == CGM_OP_GEMM || op == CGM_OP_GEMM_AS || is_bulk(op);
     if (bits & GELU && bits & ACCUMULATE)
         return false;
-    if (bits & GRAD && !(bits & GELU) && (!(bits & BIAS) || op != CGM_OP_GEMM))
+    if (bits & GRAD && !(bits & GELU) && (!(bits & BIAS) || !whole_lhs))
         return false;
     return !(bits & AUX) || op == CGM_OP_AG_GEMM || (bits & GELU && !(bits & GRAD));
 }
 
-static size_t types_of(int op)
+static bool takes_type(int op, size_t type)
 {
+    const struct cgm_operation_row *row = cgm_operation_row(op);
     size_t layout = layout_of(op);
-    if (layouts[layout].rhs == NOTHING)
-        return TYPES_SAME;
-    return layouts[layout].partials ? TYPES_ALL : TYPES_PLAIN;
+    bool product = layouts[layout].rhs != NOTHING;
+    bool same = types[type].dtype == types[type].out_dtype;
+    if (type >= TYPES_ALL)
+        return row->integers & 1u << types[type].dtype && same != product;
+    if (!product)
+        return type < TYPES_SAME;
+    return type < (layouts[layout].partials ? TYPES_ALL : TYPES_PLAIN);
 }
 
 static void try_bits(struct rig *rig, struct config *config, uint32_t one_in)
 {
-    uint32_t allowed = bits_allowed(config->algorithm, config->op);
+    uint32_t allowed = bits_allowed(config->algorithm, config->op, config->dtype);
     for (uint32_t bits = 0; bits < BITS_END; bits++) {
         if ((bits & ~allowed) || !bits_agree(config->op, bits) || pick(one_in) != 0)
             continue;
@@ -480,8 +489,8 @@ static void try_all(struct rig *rig, uint32_t one_in)
 {
     for (size_t a = 0; a < cgm_algorithm_count; a++)
         for (int op = 0; op < 32; op++)
-            for (size_t t = 0; cgm_algorithms[a]->ops & 1u << op && t < types_of(op); t++)
-                for (size_t w = 0; w < WORLDS; w++) {
+            for (size_t t = 0; cgm_algorithms[a]->ops & 1u << op && t < TYPES; t++)
+                for (size_t w = 0; takes_type(op, t) && w < WORLDS; w++) {
                     struct config config = {.algorithm = cgm_algorithms[a],
                                             .op = op,
                                             .dtype = types[t].dtype,

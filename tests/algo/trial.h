@@ -52,10 +52,14 @@ static const struct {
     {CGM_DTYPE_BF16, CGM_DTYPE_FP32, -1},
     {CGM_DTYPE_FP16, CGM_DTYPE_FP16, CGM_DTYPE_FP32},
     {CGM_DTYPE_BF16, CGM_DTYPE_BF16, CGM_DTYPE_FP32},
+    {CGM_DTYPE_INT8, CGM_DTYPE_INT32, -1},
+    {CGM_DTYPE_INT8, CGM_DTYPE_INT8, -1},
+    {CGM_DTYPE_INT32, CGM_DTYPE_INT32, -1},
 };
 #define TYPES_SAME 3u  /* out_dtype is dtype */
 #define TYPES_PLAIN 5u /* buffer_dtype is the default */
-#define TYPES_ALL 7u
+#define TYPES_ALL 7u   /* but for integers */
+#define TYPES (sizeof(types) / sizeof(types[0]))
 
 /* Of TransformerEngine's tests and Iris's default; those that are too large for a CPU at a
  * sixteenth or less of each side. */

@@ -152,6 +152,12 @@ if [ "$gpus" -gt 1 ]; then
 else
     check copy 120 "$bin/test_gpu_copy"
 fi
+check backend 300 "$bin/test_gpu_backend"
+check epilogue 120 "$bin/test_gpu_epilogue"
+check int8 120 "$bin/test_gpu_int8"
+check executor 120 "$bin/test_gpu_executor"
+check copy_in 120 "$bin/test_gpu_copy_in"
+[ ! -x "$bin/test_gpu_stream" ] || check stream 120 "$bin/test_gpu_stream"
 products
 check leaks 150 sh tests/gpu/leaks.sh "$bin" 1000
 check recovery 200 sh tests/gpu/recovery.sh "$bin" no-mps

@@ -105,6 +105,35 @@ static void test_more_than_one_block(void **state)
     ops->close(backend);
 }
 
+/* Sums of the largest and smallest numbers, deeper than a block: exact, and far beyond what fp32
+ * holds. */
+static void test_int8_is_exact(void **state)
+{
+    (void)state;
+    struct cgm_backend *backend = fixture_open(0);
+    struct cgm_queue *queue = fixture_queue(backend, 0);
+    for (unsigned i = 0; i < 40; i++) {
+        struct product p;
+        bool extreme = i % 2;
+        uint64_t size[3] = {pick(1, 40), pick(1, 60), pick(1, 200)};
+        size[2] = i % 4 == 0 ? pick(769, 9000) : i == 39 ? (1 << 17) - 1 : size[2];
+        product_init(&p, backend, size, (int[]){CGM_DTYPE_INT8, CGM_DTYPE_INT8, CGM_DTYPE_INT32},
+                     i / 2 % 4);
+        struct tensor *factors[] = {&p.a, &p.b};
+        for (int f = 0; f < 2; f++) {
+            for (uint64_t at = 0; at < factors[f]->view.rows * factors[f]->view.cols; at++)
+                factors[f]->values[at] = extreme ? -128 : (float)pick(0, 255) - 128;
+            tensor_write(factors[f]);
+        }
+        assert_int_equal(ops->gemm(queue, &p.gemm), CGM_OK);
+        fixture_drain(backend, queue);
+        product_check(&p);
+        product_fini(&p);
+    }
+    ops->queue_free(queue);
+    ops->close(backend);
+}
+
 #define QUEUES 12
 #define EACH 6
 
@@ -160,7 +189,11 @@ static void test_refusals(void **state)
     REFUSED(bad.a.rows = 0);
     REFUSED(bad.a.stride = bad.a.cols - 1);
     REFUSED(bad.a.offset_bytes++);
-    REFUSED(bad.b.dtype = 3);
+    REFUSED(bad.b.dtype = 99);
+    REFUSED(bad.b.dtype = CGM_DTYPE_INT8);
+    REFUSED(bad.a.dtype = bad.b.dtype = CGM_DTYPE_INT8);
+    REFUSED(bad.out.dtype = CGM_DTYPE_INT32);
+    REFUSED(bad.bias.dtype = CGM_DTYPE_INT32);
     REFUSED(bad.out.offset_bytes = UINT64_MAX - 1);
     REFUSED(bad.out.stride = UINT64_MAX / 4);
     REFUSED(bad.out.offset_bytes = ops->mem_bytes(bad.out.mem) - 2);
@@ -176,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_layout_and_type),
         cmocka_unit_test(test_more_than_one_block),
+        cmocka_unit_test(test_int8_is_exact),
         cmocka_unit_test(test_many_queues_at_once),
         cmocka_unit_test(test_refusals),
     };

@@ -103,6 +103,44 @@ static void test_reduce(void **state)
     }
 }
 
+/* Modulo 2^32. */
+static void test_reduce_integers(void **state)
+{
+    (void)state;
+    static struct cgm_reduce reduce;
+    struct tensor src[3], dst;
+    for (int i = 0; i < 50; i++) {
+        uint64_t rows, cols;
+        random_shape(&rows, &cols);
+        reduce = (struct cgm_reduce){.n_src = 3, .accumulate = i % 2};
+        for (int j = 0; j < 3; j++) {
+            tensor_init(&src[j], backend, rows, cols, CGM_DTYPE_INT32, CGM_FILL_NORMAL);
+            for (uint64_t at = 0; at < rows * cols; at++) {
+                int32_t value = (int32_t)cgm_random_next(&rng);
+                memcpy(tensor_at(&src[j], at / cols, at % cols), &value, sizeof(value));
+            }
+            reduce.src[j] = src[j].view;
+        }
+        tensor_init(&dst, backend, rows, cols, CGM_DTYPE_INT32, CGM_FILL_NORMAL);
+        reduce.dst = dst.view;
+        assert_int_equal(ops->reduce(queue, &reduce), CGM_OK);
+        fixture_drain(backend, queue);
+        for (uint64_t at = 0; at < rows * cols; at++) {
+            uint32_t sum = reduce.accumulate ? (uint32_t)(int32_t)dst.values[at] : 0, part, found;
+            for (int j = 0; j < 3; j++) {
+                memcpy(&part, tensor_at(&src[j], at / cols, at % cols), sizeof(part));
+                sum += part;
+            }
+            memcpy(&found, tensor_at(&dst, at / cols, at % cols), sizeof(found));
+            assert_int_equal(found, sum);
+        }
+        tensor_check_outside(&dst);
+        tensor_fini(&dst);
+        for (int j = 0; j < 3; j++)
+            tensor_fini(&src[j]);
+    }
+}
+
 static void test_poison(void **state)
 {
     (void)state;
@@ -110,13 +148,16 @@ static void test_poison(void **state)
         struct tensor t;
         uint64_t rows, cols;
         random_shape(&rows, &cols);
-        tensor_init(&t, backend, rows, cols, i % 3, CGM_FILL_NORMAL);
+        tensor_init(&t, backend, rows, cols, i % 5, CGM_FILL_NORMAL);
         assert_int_equal(ops->poison(queue, &t.view), CGM_OK);
         fixture_drain(backend, queue);
         for (uint64_t at = 0; at < rows * cols; at++) {
             float value;
             cgm_format_load(t.view.dtype, tensor_at(&t, at / cols, at % cols), 1, &value);
-            assert_true(value != value);
+            if (t.view.dtype == CGM_DTYPE_INT8 || t.view.dtype == CGM_DTYPE_INT32)
+                assert_true(value == (t.view.dtype == CGM_DTYPE_INT8 ? -128.0f : -0x1p31f));
+            else
+                assert_true(value != value);
         }
         tensor_check_outside(&t);
         tensor_fini(&t);
@@ -148,6 +189,13 @@ static void test_refusals(void **state)
     reduce.src[1] = b.view;
     reduce.bias = b.view;
     assert_int_equal(ops->reduce(queue, &reduce), CGM_INVALID_ARGUMENT);
+    reduce = (struct cgm_reduce){.dst = a.view, .n_src = 1, .src = {a.view}};
+    reduce.dst.dtype = CGM_DTYPE_INT8;
+    assert_int_equal(ops->reduce(queue, &reduce), CGM_INVALID_ARGUMENT);
+    reduce.src[0].dtype = CGM_DTYPE_INT8;
+    assert_int_equal(ops->reduce(queue, &reduce), CGM_INVALID_ARGUMENT);
+    reduce.dst.dtype = CGM_DTYPE_FP16;
+    assert_int_equal(ops->reduce(queue, &reduce), CGM_INVALID_ARGUMENT);
     fixture_drain(backend, queue);
     assert_memory_equal(a.before, a.bytes, a.n_bytes);
     tensor_fini(&a);
@@ -160,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copy),
         cmocka_unit_test(test_reduce),
+        cmocka_unit_test(test_reduce_integers),
         cmocka_unit_test(test_poison),
         cmocka_unit_test(test_refusals),
     };

@@ -164,6 +164,35 @@ static void test_info(void **state)
     }
 }
 
+static void test_integers(void **state)
+{
+    (void)state;
+    static const float values[] = {0,      -0.5f,   0.5f,  1.5f,  -2.5f,  127,
+                                   127.6f, -128.4f, -1000, 1e10f, -1e10f, 16777216};
+    static const int8_t narrow[] = {0, 0, 0, 2, -2, 127, 127, -128, -128, 127, -128, 127};
+    static const int32_t wide[] = {0,   0,    0,     2,         -2,        127,
+                                   128, -128, -1000, INT32_MAX, INT32_MIN, 16777216};
+    enum { EACH = sizeof(values) / sizeof(values[0]) };
+    int8_t found[EACH];
+    int32_t found_wide[EACH];
+    float back[EACH], nan = NAN;
+    cgm_format_store(CGM_FORMAT_INT8, values, EACH, found);
+    cgm_format_store(CGM_FORMAT_INT32, values, EACH, found_wide);
+    assert_memory_equal(found, narrow, sizeof(found));
+    assert_memory_equal(found_wide, wide, sizeof(found_wide));
+    cgm_format_load(CGM_FORMAT_INT8, found, EACH, back);
+    for (int i = 0; i < EACH; i++)
+        assert_true(back[i] == narrow[i]);
+    cgm_format_load(CGM_FORMAT_INT32, found_wide, EACH, back);
+    for (int i = 0; i < EACH; i++)
+        assert_true(back[i] == (float)wide[i]);
+    cgm_format_store(CGM_FORMAT_INT8, &nan, 1, found);
+    assert_int_equal(found[0], 0);
+    memcpy(back, values, sizeof(back));
+    cgm_format_round(CGM_FORMAT_INT32, back, 5);
+    assert_true(back[3] == 2 && back[4] == -2);
+}
+
 int main(void)
 {
     uint64_t seed = cgm_random_seed();
@@ -174,6 +203,7 @@ int main(void)
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_arrays_equal_scalars),
         cmocka_unit_test(test_info),
+        cmocka_unit_test(test_integers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

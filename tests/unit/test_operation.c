@@ -430,6 +430,26 @@ static void test_use_of_the_buffer(void **state)
     assert_true(cgm_operation_may_use_buffer(&spec, 3, 0, CGM_OPERAND_LHS, 0, 32));
 }
 
+static void test_integers(void **state)
+{
+    (void)state;
+    struct cgm_spec spec;
+    Cgm__PlanCreate request = request_of(CGM_OP_GEMM_RS);
+    request.dtype = CGM_DTYPE_INT8;
+    request.k = (1 << 17) - 4;
+    assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+    assert_int_equal(spec.out_dtype, CGM_DTYPE_INT32);
+    assert_int_equal(spec.buffer_dtype, CGM_DTYPE_INT32);
+    request = request_of(CGM_OP_AG);
+    request.dtype = CGM_DTYPE_INT8;
+    assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+    assert_int_equal(spec.out_dtype, CGM_DTYPE_INT8);
+    request = request_of(CGM_OP_AR);
+    request.dtype = CGM_DTYPE_INT32;
+    assert_int_equal(spec_of(&request, 4, &spec), CGM_OK);
+    assert_int_equal(spec.buffer_dtype, CGM_DTYPE_INT32);
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------
  */
 
@@ -518,7 +538,27 @@ static const struct {
     {CGM_OP_GEMM, {{"method", 5}}, INVALID, {"method is 5", "ring_exchange"}},
     {CGM_OP_GEMM, {{"comm_type", 3}}, INVALID, {"comm_type is 3", "none, rs, ag"}},
     {CGM_OP_GEMM, {{"algorithm", 9}}, INVALID, {"algorithm is 9", "no_overlap"}},
-    {CGM_OP_GEMM, {{"dtype", 3}}, INVALID, {"dtype is 3", "fp32, fp16, bf16"}},
+    {CGM_OP_GEMM, {{"dtype", 9}}, INVALID, {"dtype is 9", "fp32, fp16, bf16"}},
+    {CGM_OP_GEMM, {{"dtype", CGM_DTYPE_INT32}}, INVALID, {"dtype is int32", "bf16, int8"}},
+    {CGM_OP_RS, {{"dtype", CGM_DTYPE_INT8}}, INVALID, {"dtype is int8", "rs takes", "int32"}},
+    {CGM_OP_GEMM_RS,
+     {{"dtype", CGM_DTYPE_INT8}, {"k", 1 << 17}},
+     INVALID,
+     {"k is 131072", "up to a k of 131071"}},
+    {CGM_OP_GEMM,
+     {{"dtype", CGM_DTYPE_INT8}, {"epilogue", CGM_EPILOGUE_BIAS}},
+     INVALID,
+     {"epilogue is 1", "int8"}},
+    {CGM_OP_GEMM,
+     {{"dtype", CGM_DTYPE_INT8}, {"out_dtype", CGM_DTYPE_FP32}},
+     INVALID,
+     {"out_dtype is fp32", "int8 give int32"}},
+    {CGM_OP_GEMM, {{"out_dtype", CGM_DTYPE_INT32}}, UNSUPPORTED, {"out_dtype is int32"}},
+    {CGM_OP_GEMM_RS,
+     {{"dtype", CGM_DTYPE_INT8}, {"buffer_dtype", CGM_DTYPE_FP32}},
+     INVALID,
+     {"buffer_dtype is fp32", "holds int32"}},
+    {CGM_OP_GEMM, {{"dtype", CGM_DTYPE_INT8}, {"allow_tf32", 1}}, INVALID, {"allow_tf32", "int8"}},
     {CGM_OP_GEMM, {{"out_dtype", 77}}, INVALID, {"out_dtype is 77"}},
     {CGM_OP_GEMM, {{"buffer_dtype", 77}}, INVALID, {"buffer_dtype is 77"}},
     {CGM_OP_GEMM, {{"m", 0}}, INVALID, {"m is 0", "1 and 2147483648"}},
@@ -772,6 +812,7 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_equal_requests_give_equal_bytes),
         cmocka_unit_test(test_operands_of_epilogues),
+        cmocka_unit_test(test_integers),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_accumulate),

@@ -74,6 +74,19 @@ int cgm_cpu_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm 
     return status;
 }
 
+/* Sums of int32 are int32, and only those. */
+static bool reduce_types_fit(const struct cgm_matrix_reduce *reduce,
+                             const struct cgm_matrix *sources)
+{
+    bool integers = cgm_matrix_is_integer(&reduce->dst);
+    if (integers && (reduce->dst.dtype != CGM_DTYPE_INT32 || reduce->bias.data))
+        return false;
+    for (uint32_t i = 0; i < reduce->n_src; i++)
+        if (integers ? sources[i].dtype != CGM_DTYPE_INT32 : cgm_matrix_is_integer(&sources[i]))
+            return false;
+    return !cgm_matrix_is_integer(&reduce->bias);
+}
+
 /* Everything is checked before the first record, so that a refusal leaves nothing behind. */
 static int reduce_resolve(const struct cgm_reduce *reduce, struct cgm_matrix_reduce *ret_reduce,
                           struct cgm_matrix *ret_sources)
@@ -92,7 +105,7 @@ static int reduce_resolve(const struct cgm_reduce *reduce, struct cgm_matrix_red
         if (present(&reduce->src[i], false, &ret_sources[i]) != CGM_OK ||
             !cgm_matrix_same_shape(&ret_sources[i], &ret_reduce->dst))
             return CGM_INVALID_ARGUMENT;
-    return CGM_OK;
+    return reduce_types_fit(ret_reduce, ret_sources) ? CGM_OK : CGM_INVALID_ARGUMENT;
 }
 
 int cgm_cpu_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce)

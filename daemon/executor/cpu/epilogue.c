@@ -10,7 +10,8 @@
 int cgm_activation_check(const struct cgm_matrix_activation *activation)
 {
     bool optional = activation->kind == CGM_ACTIVATION_GELU;
-    if (!optional && activation->kind != CGM_ACTIVATION_DGELU)
+    if ((!optional && activation->kind != CGM_ACTIVATION_DGELU) ||
+        cgm_matrix_is_integer(&activation->out) || cgm_matrix_is_integer(&activation->input))
         return CGM_INVALID_ARGUMENT;
     if (!activation->input.data)
         return optional ? CGM_OK : CGM_INVALID_ARGUMENT;
@@ -21,6 +22,8 @@ int cgm_activation_check(const struct cgm_matrix_activation *activation)
 int cgm_sum_check(const struct cgm_matrix_sum *sum)
 {
     uint64_t count = sum->across ? sum->src.rows : sum->src.cols;
+    if (cgm_matrix_is_integer(&sum->dst) || cgm_matrix_is_integer(&sum->src))
+        return CGM_INVALID_ARGUMENT;
     return sum->dst.rows == 1 && sum->dst.cols == count ? CGM_OK : CGM_INVALID_ARGUMENT;
 }
 

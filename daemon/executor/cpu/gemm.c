@@ -56,6 +56,16 @@ static bool size_is_blas(const struct cgm_matrix *m)
     return m->rows <= INT_MAX && m->cols <= INT_MAX && m->stride <= INT_MAX;
 }
 
+/* int8 goes with int8, and gives int32; nothing else is an integer. */
+static bool types_fit(const struct cgm_matrix_gemm *g)
+{
+    if (g->a.dtype == CGM_FORMAT_INT8)
+        return g->b.dtype == CGM_FORMAT_INT8 && g->out.dtype == CGM_FORMAT_INT32 && !g->bias.data &&
+               !g->accumulate;
+    return !cgm_matrix_is_integer(&g->a) && !cgm_matrix_is_integer(&g->b) &&
+           !cgm_matrix_is_integer(&g->out) && !cgm_matrix_is_integer(&g->bias);
+}
+
 int cgm_gemm_check(const struct cgm_matrix_gemm *g)
 {
     uint64_t a_rows = g->transa ? g->a.cols : g->a.rows;
@@ -64,6 +74,8 @@ int cgm_gemm_check(const struct cgm_matrix_gemm *g)
     if (!g->a.data || !g->b.data || !g->out.data)
         return CGM_INVALID_ARGUMENT;
     if (a_rows != g->out.rows || b_cols != g->out.cols || b_rows != gemm_depth(g))
+        return CGM_INVALID_ARGUMENT;
+    if (!types_fit(g))
         return CGM_INVALID_ARGUMENT;
     if (g->bias.data && (g->bias.rows != 1 || g->bias.cols != g->out.cols))
         return CGM_INVALID_ARGUMENT;
@@ -139,6 +151,33 @@ static struct block block_limits(const struct cgm_matrix_gemm *gemm)
     return (struct block){.rows = rows, .cols = cols, .depth = depth};
 }
 
+_Static_assert(BLOCK_DEPTH * 128u * 128u < 1u << 24, "sums of int8 products are fp32 numbers");
+
+/* The block's sums, which are integers, to out, or added to what is there. */
+static void block_store_integers(const struct cgm_matrix *out, const struct block *block,
+                                 const float *sums)
+{
+    for (uint64_t i = 0; i < block->rows; i++) {
+        int32_t *row = (int32_t *)(void *)cgm_matrix_at(out, block->row + i, block->col);
+        for (uint64_t j = 0; j < block->cols; j++) {
+            uint32_t before = block->step > 0 ? (uint32_t)row[j] : 0;
+            row[j] = (int32_t)(before + (uint32_t)(int32_t)sums[i * block->cols + j]);
+        }
+    }
+}
+
+static void integers_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
+                                struct cgm_gemm_panels *panels, sem_t *seats)
+{
+    uint64_t depth = gemm_depth(gemm);
+    struct panel out = {panels->out, block.cols};
+    for (block.step = 0; block.step < depth; block.step += block.depth) {
+        block.depth = min_u64(depth - block.step, BLOCK_DEPTH);
+        block_multiply(gemm, &block, &out, false, panels, seats);
+        block_store_integers(&gemm->out, &block, panels->out);
+    }
+}
+
 /* All of the depth for the block's rows and columns. */
 static void blocks_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
                               uint64_t depth_limit, struct cgm_gemm_panels *panels, sem_t *seats)
@@ -167,7 +206,10 @@ void cgm_gemm_multiply(const struct cgm_matrix_gemm *gemm, struct cgm_gemm_panel
             block.cols = min_u64(gemm->out.cols - block.col, limits.cols);
             if (abort && atomic_load(abort) != CGM_OK)
                 return;
-            blocks_over_depth(gemm, block, limits.depth, panels, seats);
+            if (cgm_matrix_is_integer(&gemm->out))
+                integers_over_depth(gemm, block, panels, seats);
+            else
+                blocks_over_depth(gemm, block, limits.depth, panels, seats);
         }
     }
 }

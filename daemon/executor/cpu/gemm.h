@@ -1,5 +1,6 @@
 /* out = op(a) * op(b) [+ out] [+ bias] by OpenBLAS. What is fp32 is multiplied where it lies;
  * anything else goes through fp32 panels, block by block, and the sum of a block is rounded once.
+ * Sums of int8 products are exact: those of one panel are fp32 numbers, and are added as integers.
  */
 #ifndef CGM_CPU_GEMM_H
 #define CGM_CPU_GEMM_H

@@ -28,6 +28,11 @@ int cgm_matrix_resolve(const struct cgm_view *view, bool writes, struct cgm_matr
     return CGM_OK;
 }
 
+bool cgm_matrix_is_integer(const struct cgm_matrix *matrix)
+{
+    return matrix->data && cgm_format_info(matrix->dtype)->is_integer;
+}
+
 bool cgm_matrix_same_shape(const struct cgm_matrix *a, const struct cgm_matrix *b)
 {
     return a->rows == b->rows && a->cols == b->cols;
@@ -98,10 +103,11 @@ static void fill_row(char *row, const void *pattern, uint64_t element, uint64_t 
 void cgm_matrix_poison(const struct cgm_matrix *matrix)
 {
     const struct cgm_format_info *info = cgm_format_info(matrix->dtype);
-    uint16_t narrow = (uint16_t)info->nan;
-    const void *pattern = info->bytes == sizeof(narrow) ? (const void *)&narrow : &info->nan;
+    uint16_t half = (uint16_t)info->nan;
+    uint8_t byte = (uint8_t)info->nan;
+    const void *const patterns[] = {[1] = &byte, [2] = &half, [4] = &info->nan};
     for (uint64_t row = 0; row < matrix->rows; row++)
-        fill_row(cgm_matrix_at(matrix, row, 0), pattern, info->bytes, matrix->cols);
+        fill_row(cgm_matrix_at(matrix, row, 0), patterns[info->bytes], info->bytes, matrix->cols);
 }
 
 static void reduce_block(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
@@ -118,10 +124,27 @@ static void reduce_block(const struct cgm_matrix_reduce *reduce, const struct cg
     cgm_matrix_store(&reduce->dst, row, col, 1, count, sum);
 }
 
+/* Modulo 2^32. */
+static void reduce_integers(const struct cgm_matrix_reduce *reduce,
+                            const struct cgm_matrix *sources, uint64_t row)
+{
+    int32_t *dst = (int32_t *)(void *)cgm_matrix_at(&reduce->dst, row, 0);
+    for (uint64_t col = 0; col < reduce->dst.cols; col++) {
+        uint32_t sum = reduce->accumulate ? (uint32_t)dst[col] : 0;
+        for (uint32_t i = 0; i < reduce->n_src; i++)
+            sum += *(const uint32_t *)(const void *)cgm_matrix_at(&sources[i], row, col);
+        dst[col] = (int32_t)sum;
+    }
+}
+
 static void reduce_rows(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources)
 {
     const struct cgm_matrix *dst = &reduce->dst;
     for (uint64_t row = 0; row < dst->rows; row++) {
+        if (cgm_matrix_is_integer(dst)) {
+            reduce_integers(reduce, sources, row);
+            continue;
+        }
         for (uint64_t col = 0; col < dst->cols; col += BLOCK) {
             uint64_t left = dst->cols - col;
             reduce_block(reduce, sources, row, col, left < BLOCK ? left : BLOCK);

@@ -14,6 +14,9 @@ struct cgm_matrix {
  * type, or to be written and read-only. An absent view gives an absent matrix. */
 int cgm_matrix_resolve(const struct cgm_view *view, bool writes, struct cgm_matrix *ret_matrix);
 
+/* Of an absent matrix: false. */
+bool cgm_matrix_is_integer(const struct cgm_matrix *matrix);
+
 bool cgm_matrix_same_shape(const struct cgm_matrix *a, const struct cgm_matrix *b);
 
 /* Where element (row, col) lies. */

@@ -1,6 +1,7 @@
 /* The operations that move and add numbers. Each one is checked before anything is enqueued. */
 #include "daemon/executor/cuda/queue.h"
 #include "daemon/executor/cuda/view.h"
+#include "kernels/number_format.h"
 #include "proto/status.h"
 #include "proto/types.h"
 
@@ -43,6 +44,18 @@ int cgm_cuda_copy(struct cgm_queue *queue, const struct cgm_copy *copy)
     return status;
 }
 
+/* Sums of int32 are int32, and only those. */
+static bool reduce_types_fit(const struct cgm_kernel_reduce *reduce)
+{
+    bool integers = cgm_is_integer(&reduce->dst);
+    if (integers && (reduce->dst.format != CGM_FORMAT_INT32 || reduce->bias.data))
+        return false;
+    for (uint32_t i = 0; i < reduce->n_src; i++)
+        if (integers ? reduce->src[i].format != CGM_FORMAT_INT32 : cgm_is_integer(&reduce->src[i]))
+            return false;
+    return !cgm_is_integer(&reduce->bias);
+}
+
 static int reduce_resolve(const struct cgm_reduce *reduce, uint32_t device,
                           struct cgm_kernel_reduce *ret_reduce)
 {
@@ -60,6 +73,8 @@ static int reduce_resolve(const struct cgm_reduce *reduce, uint32_t device,
         if (status == CGM_OK && !same_shape(&ret_reduce->src[i], &ret_reduce->dst))
             status = CGM_INVALID_ARGUMENT;
     }
+    if (status == CGM_OK && !reduce_types_fit(ret_reduce))
+        status = CGM_INVALID_ARGUMENT;
     return status;
 }
 
@@ -90,6 +105,9 @@ static int activation_resolve(const struct cgm_activation *activation, uint32_t 
     if (status == CGM_OK && ret_activation->input.data &&
         !same_shape(&ret_activation->input, &ret_activation->out))
         status = CGM_INVALID_ARGUMENT;
+    if (status == CGM_OK &&
+        (cgm_is_integer(&ret_activation->out) || cgm_is_integer(&ret_activation->input)))
+        status = CGM_INVALID_ARGUMENT;
     return status;
 }
 
@@ -116,7 +134,7 @@ int cgm_cuda_sum(struct cgm_queue *queue, const struct cgm_sum *sum)
         status = cgm_view_resolve(&sum->src, device, false, &resolved.src);
     if (status != CGM_OK)
         return status;
-    if (resolved.dst.rows != 1 ||
+    if (resolved.dst.rows != 1 || cgm_is_integer(&resolved.dst) || cgm_is_integer(&resolved.src) ||
         resolved.dst.cols != (sum->across ? resolved.src.rows : resolved.src.cols))
         return CGM_INVALID_ARGUMENT;
     if (!cgm_queue_begin(queue, "a sum"))

@@ -4,6 +4,7 @@
 
 #include "daemon/executor/cuda/queue.h"
 #include "daemon/executor/cuda/view.h"
+#include "kernels/number_format.h"
 #include "proto/status.h"
 #include "proto/types.h"
 
@@ -12,13 +13,23 @@ static uint64_t depth_of(const struct cgm_kernel_gemm *g)
     return g->transa ? g->a.rows : g->a.cols;
 }
 
-bool cgm_gemm_shapes_fit(const struct cgm_kernel_gemm *g)
+/* int8 goes with int8, and gives int32; nothing else is an integer. */
+static bool types_fit(const struct cgm_kernel_gemm *g)
+{
+    if (g->a.format == CGM_FORMAT_INT8)
+        return g->b.format == CGM_FORMAT_INT8 && g->out.format == CGM_FORMAT_INT32 &&
+               !g->bias.data && !g->accumulate;
+    return !cgm_is_integer(&g->a) && !cgm_is_integer(&g->b) && !cgm_is_integer(&g->out) &&
+           !cgm_is_integer(&g->bias);
+}
+
+bool cgm_gemm_fits(const struct cgm_kernel_gemm *g)
 {
     uint64_t a_rows = g->transa ? g->a.cols : g->a.rows;
     uint64_t b_rows = g->transb ? g->b.cols : g->b.rows;
     uint64_t b_cols = g->transb ? g->b.rows : g->b.cols;
-    return a_rows == g->out.rows && b_cols == g->out.cols && b_rows == depth_of(g) &&
-           cgm_bias_fits(&g->bias, &g->out);
+    return types_fit(g) && a_rows == g->out.rows && b_cols == g->out.cols &&
+           b_rows == depth_of(g) && cgm_bias_fits(&g->bias, &g->out);
 }
 
 static int resolve(const struct cgm_gemm *gemm, uint32_t device, struct cgm_kernel_gemm *ret_gemm)
@@ -32,7 +43,7 @@ static int resolve(const struct cgm_gemm *gemm, uint32_t device, struct cgm_kern
         status = cgm_view_resolve(&gemm->out, device, true, &ret_gemm->out);
     if (status == CGM_OK)
         status = cgm_view_resolve_optional(&gemm->bias, device, &ret_gemm->bias);
-    if (status == CGM_OK && !cgm_gemm_shapes_fit(ret_gemm))
+    if (status == CGM_OK && !cgm_gemm_fits(ret_gemm))
         status = CGM_INVALID_ARGUMENT;
     return status;
 }
@@ -83,7 +94,8 @@ bool cgm_gemm_is_odd(const struct cgm_kernel_gemm *g)
            (g->bias.data &&
             (g->bias.format != g->out.format ||
              g->bias.cols * cgm_dtype_bytes(g->bias.format) > CGM_GEMM_BIAS_BYTES)) ||
-           (g->out.format != g->a.format && g->out.format != CGM_DTYPE_FP32);
+           (g->out.format != g->a.format && g->out.format != CGM_DTYPE_FP32 &&
+            g->out.format != CGM_DTYPE_INT32);
 }
 
 /* ---- running -------------------------------------------------------------------------------- */
@@ -124,13 +136,17 @@ static int set_bias(const struct cgm_device *device, const struct cgm_stream *st
 int cgm_gemm_multiply(const struct cgm_device *device, const struct cgm_stream *stream,
                       const struct cgm_kernel_gemm *g, const struct cgm_gemm_entry *entry)
 {
-    const float one = 1, zero = 0;
+    const float ones[] = {1, 0};
+    const int32_t whole_ones[] = {1, 0}; /* int32 is scaled by int32 */
+    bool integers = g->out.format == CGM_FORMAT_INT32;
+    const void *one = integers ? (const void *)&whole_ones[0] : &ones[0];
+    const void *zero = integers ? (const void *)&whole_ones[1] : &ones[1];
     int status = set_bias(device, stream, &g->bias, entry);
     if (status != CGM_OK)
         return status;
     cublasStatus_t result = cgm_blas.Matmul(
-        device->blas, entry->product, &one, g->b.data, entry->b, g->a.data, entry->a,
-        g->accumulate ? &one : &zero, g->out.data, entry->out, g->out.data, entry->out,
+        device->blas, entry->product, one, g->b.data, entry->b, g->a.data, entry->a,
+        g->accumulate ? one : zero, g->out.data, entry->out, g->out.data, entry->out,
         &entry->algorithm, stream->workspace, CGM_GEMM_WORKSPACE_BYTES, stream->handle);
     if (result == CUBLAS_STATUS_SUCCESS)
         return CGM_OK;

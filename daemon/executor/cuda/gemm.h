@@ -9,7 +9,8 @@
 /* Behind cuBLASLt's workspace: a bias that is not aligned as it wants is copied there. */
 #define CGM_GEMM_BIAS_BYTES (1ull << 20)
 
-bool cgm_gemm_shapes_fit(const struct cgm_kernel_gemm *g);
+/* Shapes and types. */
+bool cgm_gemm_fits(const struct cgm_kernel_gemm *g);
 /* What cuBLASLt cannot do whatever the shape. */
 bool cgm_gemm_is_odd(const struct cgm_kernel_gemm *g);
 /* `gemm` is what g was made of. */

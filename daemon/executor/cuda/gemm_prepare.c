@@ -331,7 +331,7 @@ int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm,
                                       .transa = gemm->transa,
                                       .transb = gemm->transb,
                                       .accumulate = gemm->accumulate};
-    if (!g.a.data || !g.b.data || !g.out.data || !cgm_gemm_shapes_fit(&g) ||
+    if (!g.a.data || !g.b.data || !g.out.data || !cgm_gemm_fits(&g) ||
         !cgm_gemm_spares_few(queue->device, gemm))
         return CGM_INVALID_ARGUMENT;
     cgm_device_use(queue->device->index);

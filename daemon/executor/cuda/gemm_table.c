@@ -29,7 +29,9 @@ static cudaDataType_t data_type(int dtype)
 {
     static const cudaDataType_t types[] = {[CGM_DTYPE_FP32] = CUDA_R_32F,
                                            [CGM_DTYPE_FP16] = CUDA_R_16F,
-                                           [CGM_DTYPE_BF16] = CUDA_R_16BF};
+                                           [CGM_DTYPE_BF16] = CUDA_R_16BF,
+                                           [CGM_DTYPE_INT8] = CUDA_R_8I,
+                                           [CGM_DTYPE_INT32] = CUDA_R_32I};
     return types[dtype];
 }
 
@@ -63,13 +65,18 @@ static bool describe_product(struct cgm_gemm_entry *entry)
         {CUBLASLT_MATMUL_DESC_TRANSA, &op_b, sizeof(op_b)},
         {CUBLASLT_MATMUL_DESC_TRANSB, &op_a, sizeof(op_a)},
         {CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)},
-        {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof(bias)},
         {CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof(sms)},
+        {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof(bias)}, /* last: not without one */
     };
-    cublasComputeType_t compute = key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    if (cgm_blas.MatmulDescCreate(&entry->product, compute, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS)
+    size_t count = sizeof(attributes) / sizeof(attributes[0]) - (key->bias ? 0 : 1);
+    bool integers = key->dtype == CGM_DTYPE_INT8;
+    cublasComputeType_t compute = integers    ? CUBLAS_COMPUTE_32I
+                                  : key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                              : CUBLAS_COMPUTE_32F;
+    if (cgm_blas.MatmulDescCreate(&entry->product, compute, integers ? CUDA_R_32I : CUDA_R_32F) !=
+        CUBLAS_STATUS_SUCCESS)
         return false;
-    for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++)
+    for (size_t i = 0; i < count; i++)
         if (cgm_blas.MatmulDescSetAttribute(entry->product, attributes[i].attribute,
                                             attributes[i].value,
                                             attributes[i].bytes) != CUBLAS_STATUS_SUCCESS)

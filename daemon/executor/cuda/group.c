@@ -55,7 +55,9 @@ static ncclDataType_t data_type(int dtype)
 {
     static const ncclDataType_t types[] = {[CGM_DTYPE_FP32] = ncclFloat32,
                                            [CGM_DTYPE_FP16] = ncclFloat16,
-                                           [CGM_DTYPE_BF16] = ncclBfloat16};
+                                           [CGM_DTYPE_BF16] = ncclBfloat16,
+                                           [CGM_DTYPE_INT8] = ncclInt8,
+                                           [CGM_DTYPE_INT32] = ncclInt32};
     return types[dtype];
 }
 
@@ -152,7 +154,7 @@ static int warm_up(struct cgm_group *group, char *const *memory)
 {
     int status = CGM_OK;
     for (size_t kind = 0; kind < KIND_COUNT; kind++)
-        for (int dtype = CGM_DTYPE_FP32; dtype <= CGM_DTYPE_BF16; dtype++) {
+        for (int dtype = CGM_DTYPE_FP32; dtype <= CGM_DTYPE_INT32; dtype++) {
             cgm_nccl.GroupStart();
             for (uint32_t r = 0; r < group->size && status == CGM_OK; r++) {
                 const struct member *member = &group->members[r];

@@ -37,3 +37,9 @@ bool cgm_bias_fits(const struct cgm_kernel_matrix *bias, const struct cgm_kernel
 {
     return !bias->data || (bias->rows == 1 && bias->cols == out->cols);
 }
+
+bool cgm_is_integer(const struct cgm_kernel_matrix *matrix)
+{
+    return matrix->data &&
+           (matrix->format == CGM_FORMAT_INT8 || matrix->format == CGM_FORMAT_INT32);
+}

@@ -18,4 +18,7 @@ int cgm_view_resolve_optional(const struct cgm_view *view, uint32_t device,
 /* A bias of a matrix: absent, or one row of its columns. */
 bool cgm_bias_fits(const struct cgm_kernel_matrix *bias, const struct cgm_kernel_matrix *out);
 
+/* Of an absent matrix: false. */
+bool cgm_is_integer(const struct cgm_kernel_matrix *matrix);
+
 #endif
