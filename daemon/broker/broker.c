@@ -226,7 +226,7 @@ static bool is_over(const struct cgm_broker *broker)
 int cgm_broker_run(struct cgm_broker *broker)
 {
     cgm_executor_start(broker);
-    while (!is_over(broker))
+    for (; !is_over(broker); broker->turn++)
         uv_run(&broker->loop, UV_RUN_ONCE);
     broker_fini(broker);
     cgm_log_info("daemon: ended");

@@ -29,6 +29,7 @@ struct cgm_broker {
 
     struct cgm_registry sessions, comms, buffers, imports, plans;
     struct cgm_registry users; /* quota.h; by uid + 1 */
+    uint64_t turn;             /* of the loop; counts up */
     /* Estates of what went while the executor was making it, by id. */
     struct cgm_registry orphan_comms, orphan_imports;
     uint64_t last_session, last_comm;

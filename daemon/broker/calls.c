@@ -30,6 +30,11 @@ static uint16_t reply_type(uint16_t request_type)
     return CGM_MSG_OK;
 }
 
+static int weight(uint16_t type)
+{
+    return type == CGM_MSG_QUERY ? CGM_CALL_WEIGHT_MAX : 1;
+}
+
 static uint32_t next_serial(struct cgm_calls *calls)
 {
     do
@@ -51,7 +56,7 @@ int cgm_call_executor(struct cgm_broker *broker, uint16_t type, const ProtobufCM
         return CGM_NO_MEMORY;
     }
     *pending = (struct pending){type, *call};
-    cgm_session_count_call(broker, call->session, 1);
+    cgm_session_count_call(broker, call->session, weight(type));
     cgm_connection_send(&executor->link, type, serial, message, fds, n_fds);
     return CGM_OK;
 }
@@ -67,7 +72,7 @@ static void finish(struct cgm_broker *broker, uint32_t serial, const struct cgm_
 {
     struct pending *pending = cgm_registry_remove(&broker->executor.calls.pending, serial);
     cgm_step(CGM_STEP_BROKER_ANSWERED, pending->type);
-    cgm_session_count_call(broker, pending->call.session, -1);
+    cgm_session_count_call(broker, pending->call.session, -weight(pending->type));
     if (result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST)
         cgm_log_debug("executor: %s failed: %s: %s", cgm_message_name(pending->type),
                       cgm_status_text(result->status), result->detail);

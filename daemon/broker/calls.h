@@ -31,6 +31,10 @@ struct cgm_call {
     uint64_t object, other;
 };
 
+/* What a session may have at the executor at once. Most requests weigh 1; a query all of it, as the
+ * executor answers it on the thread that launches everybody's jobs. */
+#define CGM_CALL_WEIGHT_MAX 128
+
 struct cgm_calls {
     struct cgm_registry pending; /* by serial */
     uint32_t last_serial;

@@ -8,7 +8,6 @@
 
 #include "proto/status.h"
 
-#define PACKETS_PER_TURN 8
 /* What a queued fd counts in the limit of queued bytes: fds are scarcer than memory. */
 #define FD_WEIGHT_BYTES 4096u
 
@@ -91,11 +90,15 @@ static void flush_queue(struct cgm_connection *connection)
     }
 }
 
-/* Takes at most a few packets, so that one busy peer does not keep the others waiting. */
+static bool has_turn(const struct cgm_connection *connection)
+{
+    return !connection->events->has_turn || connection->events->has_turn(connection->owner);
+}
+
 static void receive(struct cgm_connection *connection)
 {
     struct cgm_packet *packet = &connection->wire->in;
-    for (int i = 0; i < PACKETS_PER_TURN; i++) {
+    for (unsigned i = 0; i < connection->events->packets_per_turn && has_turn(connection); i++) {
         memset(&packet->header, 0, sizeof(packet->header));
         int status = cgm_packet_recv(connection->fd, MSG_DONTWAIT, packet);
         if (status == CGM_TIMEOUT)

@@ -16,6 +16,10 @@ struct cgm_wire {
 };
 
 struct cgm_connection_events {
+    unsigned packets_per_turn; /* read at most, so that one busy peer keeps nobody waiting */
+    /* Whether its owner may have a packet handled now; else it is asked again in the loop's next
+     * turn. NULL: always. */
+    bool (*has_turn)(void *owner);
     /* A packet with a right header. Its fds are closed afterwards unless they were taken. */
     void (*on_packet)(void *owner, struct cgm_packet *packet);
     /* Bytes that are no packet. serial 0: the header was not readable either. */

@@ -405,8 +405,15 @@ static void on_link_end(void *owner, const char *why)
         lose(broker, broker->executor.exit_why[0] ? broker->executor.exit_why : text);
 }
 
-static const struct cgm_connection_events link_events = {on_packet, on_garbage, on_link_end,
-                                                         on_link_closed};
+/* Its poller waits when the link is full, and with it everybody's jobs: it goes before all clients.
+ */
+static const struct cgm_connection_events link_events = {
+    .packets_per_turn = 1024,
+    .on_packet = on_packet,
+    .on_garbage = on_garbage,
+    .on_end = on_link_end,
+    .on_closed = on_link_closed,
+};
 
 /* ---- start ------------------------------------------------------------------------------------
  */

@@ -13,11 +13,13 @@
 /* One packet of 64 and the start of an executor need fewer. */
 #define FDS_RESERVED 128u
 #define NS_PER_S 1000000000ull
+#define TURN_NS 1000000u
 
 /* A user is forgotten when it holds nothing and its allowance of connections is whole again. */
 struct user {
     struct cgm_charge used, ending;
-    uint64_t whole_ns; /* when the allowance will be whole; each connection moves it on */
+    uint64_t turn, spent_ns; /* of the loop, and in that turn */
+    uint64_t whole_ns;       /* when the allowance will be whole; each connection moves it on */
 };
 
 static const struct {
@@ -198,6 +200,24 @@ int cgm_quota_connect(struct cgm_broker *broker, uid_t uid, char *ret_detail, si
                           (unsigned)uid, (uintmax_t)rate, (uintmax_t)rate);
     user->whole_ns = whole_ns;
     return CGM_OK;
+}
+
+/* ---- how long they keep the daemon busy -------------------------------------------------------
+ */
+
+bool cgm_quota_has_turn(const struct cgm_broker *broker, uid_t uid)
+{
+    const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    return !user || user->turn != broker->turn || user->spent_ns < TURN_NS;
+}
+
+void cgm_quota_spend(struct cgm_broker *broker, uid_t uid, uint64_t ns)
+{
+    struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    if (!user)
+        return;
+    user->spent_ns = user->turn == broker->turn ? user->spent_ns + ns : ns;
+    user->turn = broker->turn;
 }
 
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)

@@ -52,6 +52,11 @@ int cgm_quota_add(struct cgm_broker *broker, uid_t uid, struct cgm_charge *charg
 /* One more connection of the uid. QUOTA when connection_rate is used up; NO_MEMORY. */
 int cgm_quota_connect(struct cgm_broker *broker, uid_t uid, char *ret_detail, size_t size);
 
+/* A user gets a little time of each turn of the loop, however many sessions he has. has_turn:
+ * whether any of it is left. */
+bool cgm_quota_has_turn(const struct cgm_broker *broker, uid_t uid);
+void cgm_quota_spend(struct cgm_broker *broker, uid_t uid, uint64_t ns);
+
 /* False when only the fds are left that the daemon keeps for the packets and processes of
  * everybody: who brought this one must be refused. The lowest free number is given out first. */
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size);

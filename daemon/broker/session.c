@@ -15,11 +15,16 @@
 #include "proto/step.h"
 
 #define QUEUED_BYTES_MAX (1u << 20)
-#define CALLS_MAX 128u /* of one session at the executor */
+#define CALLS_MAX CGM_CALL_WEIGHT_MAX /* of one session at the executor */
 
 static void on_packet(void *owner, struct cgm_packet *packet)
 {
-    cgm_dispatch(owner, packet);
+    struct cgm_session *session = owner;
+    struct cgm_broker *broker = session->broker;
+    uid_t uid = session->uid; /* the session may end by the packet */
+    uint64_t begin_ns = cgm_clock_ns();
+    cgm_dispatch(session, packet);
+    cgm_quota_spend(broker, uid, cgm_clock_ns() - begin_ns);
 }
 
 static void on_garbage(void *owner, uint32_t serial)
@@ -40,7 +45,20 @@ static void on_closed(void *owner)
     free(session);
 }
 
-static const struct cgm_connection_events events = {on_packet, on_garbage, on_end, on_closed};
+static bool has_turn(void *owner)
+{
+    const struct cgm_session *session = owner;
+    return cgm_quota_has_turn(session->broker, session->uid);
+}
+
+static const struct cgm_connection_events events = {
+    .packets_per_turn = 8,
+    .has_turn = has_turn,
+    .on_packet = on_packet,
+    .on_garbage = on_garbage,
+    .on_end = on_end,
+    .on_closed = on_closed,
+};
 
 static struct cgm_session *session_new(struct cgm_broker *broker, int fd, const struct ucred *peer,
                                        const struct cgm_charge *charge)

@@ -11,6 +11,8 @@
 /* As the poller's: somebody may be waiting for this very processor. */
 #define YIELD_AFTER_NS 5000u
 
+#define TASKS_PER_RUN 8
+
 void cgm_task_list_init(struct cgm_task_list *list)
 {
     pthread_mutex_init(&list->lock, NULL);
@@ -57,12 +59,24 @@ void cgm_task_list_post(struct cgm_task_list *list, struct cgm_task *task)
     pthread_mutex_unlock(&list->lock);
 }
 
+static struct cgm_task *list_take_some(struct cgm_task_list *list, int most)
+{
+    struct cgm_task *first = list->first, **end = &list->first;
+    for (; *end && most > 0; most--)
+        end = &(*end)->next;
+    if (!*end)
+        return list_take_all(list);
+    list->first = *end;
+    *end = NULL;
+    return first;
+}
+
 bool cgm_task_list_run(struct cgm_task_list *list)
 {
     if (!atomic_load_explicit(&list->filled, memory_order_acquire))
         return false;
     pthread_mutex_lock(&list->lock);
-    struct cgm_task *first = list_take_all(list);
+    struct cgm_task *first = list_take_some(list, TASKS_PER_RUN);
     pthread_mutex_unlock(&list->lock);
     run_all(first);
     return first != NULL;

@@ -1,0 +1,294 @@
+/* An honest pair of ranks goes on working while hostile_client, another user, does its worst: every
+ * product is right, nothing dies, commgemmctl gets its answer. How long the honest had to wait is
+ * printed, beside a process that only takes its share of the processors.
+ *
+ * test_siege [SECONDS]: of each attack, default 1. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/bench/stats.h"
+#include "commgemm.h"
+#include "tests/fault/product.h"
+
+#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+#define STRANGER "12345"
+#define WORLD PRODUCT_WORLD
+#define OPS 2
+#define WAIT_MS (WAIT_S * 1000)
+#define SAMPLES_MAX 200000
+
+extern char **environ;
+static const char *seconds = "1";
+static const int ops[OPS] = {COMMGEMM_OP_AG_GEMM, COMMGEMM_OP_GEMM_RS};
+
+struct rank {
+    commgemm_client *client;
+    uint32_t rank;
+    uint64_t comm;
+    struct commgemm_plan plans[OPS];
+    struct commgemm_buffer lhs, rhs, out;
+    float *lhs_values, *rhs_values, *out_values;
+};
+
+struct samples {
+    double us[SAMPLES_MAX];
+    size_t count;
+};
+
+struct siege {
+    struct daemon daemon;
+    struct rank ranks[WORLD];
+    uint64_t seed;
+    struct samples jobs, answers;
+    _Atomic bool over;
+};
+
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+static void add_sample(struct samples *samples, double us)
+{
+    if (samples->count < SAMPLES_MAX)
+        samples->us[samples->count++] = us;
+}
+
+/* ---- the honest -------------------------------------------------------------------------------
+ */
+
+static void get_buffer(struct rank *r, const char *what, struct commgemm_buffer *ret_buffer,
+                       float **ret_values)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "honest.%s.%u", what, r->rank);
+    assert_int_equal(
+        commgemm_buffer_create(r->client, name, PRODUCT_BYTES_MAX, -1, 0, 0, ret_buffer),
+        COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_map(r->client, ret_buffer, (void **)ret_values), COMMGEMM_OK);
+}
+
+static void *rank_begin(void *argument)
+{
+    struct rank *r = argument;
+    assert_int_equal(commgemm_comm_join_simple(r->client, "honest", WORLD, r->rank, &r->comm),
+                     COMMGEMM_OK);
+    for (int i = 0; i < OPS; i++) {
+        struct commgemm_plan_options options;
+        commgemm_plan_options_init(&options);
+        options.comm = r->comm;
+        options.op = ops[i];
+        options.method = COMMGEMM_METHOD_RING_EXCHANGE;
+        options.m = PRODUCT_M;
+        options.n = PRODUCT_N;
+        options.k = PRODUCT_K;
+        assert_int_equal(commgemm_plan_create(r->client, &options, &r->plans[i]), COMMGEMM_OK);
+    }
+    get_buffer(r, "lhs", &r->lhs, &r->lhs_values);
+    get_buffer(r, "rhs", &r->rhs, &r->rhs_values);
+    get_buffer(r, "out", &r->out, &r->out_values);
+    return NULL;
+}
+
+static uint64_t rank_submit(struct rank *r, int which)
+{
+    struct commgemm_job job;
+    uint64_t ticket;
+    commgemm_job_init(&job);
+    job.plan = r->plans[which].id;
+    job.rank = r->rank;
+    job.lhs = commgemm_operand_at(&r->lhs, 0);
+    job.rhs = commgemm_operand_at(&r->rhs, 0);
+    job.out = commgemm_operand_at(&r->out, 0);
+    assert_int_equal(commgemm_submit(r->client, &job, &ticket), COMMGEMM_OK);
+    return ticket;
+}
+
+static void rank_wait(struct rank *r, uint64_t ticket)
+{
+    struct commgemm_completion done;
+    assert_int_equal(commgemm_wait(r->client, ticket, WAIT_MS, &done), COMMGEMM_OK);
+    if (done.status != COMMGEMM_OK)
+        print_message("%s\n", done.detail);
+    assert_int_equal(done.status, COMMGEMM_OK);
+    commgemm_completion_fini(&done);
+}
+
+/* One job of both ranks with numbers that nobody has seen before. */
+static void work_once(struct siege *siege)
+{
+    int which = (int)(++siege->seed % OPS);
+    uint64_t tickets[WORLD];
+    for (uint32_t i = 0; i < WORLD; i++) {
+        product_lhs(ops[which], siege->seed, i, siege->ranks[i].lhs_values);
+        product_rhs(ops[which], siege->seed, i, siege->ranks[i].rhs_values);
+    }
+    double begin_us = now_us();
+    for (uint32_t i = 0; i < WORLD; i++)
+        tickets[i] = rank_submit(&siege->ranks[i], which);
+    for (uint32_t i = 0; i < WORLD; i++)
+        rank_wait(&siege->ranks[i], tickets[i]);
+    add_sample(&siege->jobs, now_us() - begin_us);
+    for (uint32_t i = 0; i < WORLD; i++)
+        assert_true(product_is_right(ops[which], siege->seed, i, siege->ranks[i].out_values));
+}
+
+/* ---- those who look ---------------------------------------------------------------------------
+ */
+
+static pid_t start(char *const *arguments, bool silent)
+{
+    pid_t pid;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    if (silent)
+        posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    assert_int_equal(posix_spawn(&pid, arguments[0], &actions, NULL, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    return pid;
+}
+
+static int wait_for_exit(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/* Asks for the status again and again, as an operator would. */
+static void *ask(void *argument)
+{
+    struct siege *siege = argument;
+    char program[] = CGM_BIN_DIR "/commgemmctl", option[] = "--socket", verb[] = "status";
+    char *arguments[] = {program, option, siege->daemon.socket, verb, NULL};
+    while (!atomic_load(&siege->over)) {
+        double begin_us = now_us();
+        assert_int_equal(wait_for_exit(start(arguments, true)), 0);
+        add_sample(&siege->answers, now_us() - begin_us);
+        usleep(20000);
+    }
+    return NULL;
+}
+
+/* ---- the siege --------------------------------------------------------------------------------
+ */
+
+/* Works until the process has ended, or for the time of an attack when there is none. */
+static void work_beside(struct siege *siege, const char *name, pid_t pid)
+{
+    pthread_t thread;
+    double end_us = now_us() + atof(seconds) * 1e6;
+    int status = 0;
+    siege->jobs.count = siege->answers.count = 0;
+    atomic_store(&siege->over, false);
+    assert_int_equal(pthread_create(&thread, NULL, ask, siege), 0);
+    while (pid ? waitpid(pid, &status, WNOHANG) == 0 : now_us() < end_us)
+        work_once(siege);
+    atomic_store(&siege->over, true);
+    pthread_join(thread, NULL);
+    struct cgm_stats jobs = cgm_stats_of(siege->jobs.us, siege->jobs.count);
+    struct cgm_stats answers = cgm_stats_of(siege->answers.us, siege->answers.count);
+    print_message("%-12s %6ju jobs, median %6.0f us, p99 %7.0f us; %3ju times the status, median "
+                  "%5.1f ms, longest %6.1f ms\n",
+                  name, (uintmax_t)jobs.count, jobs.median, jobs.p99, (uintmax_t)answers.count,
+                  answers.median / 1e3, answers.max / 1e3);
+    assert_int_equal(status, 0);
+}
+
+/* Takes processor time and nothing else. */
+static pid_t start_spinner(void)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (double end_us = now_us() + atof(seconds) * 1e6; now_us() < end_us;)
+        ;
+    _exit(0);
+}
+
+static pid_t start_attack(struct siege *siege, const char *attack)
+{
+    char program[] = CGM_BIN_DIR "/hostile_client";
+    const char *arguments[] = {program, "--socket", siege->daemon.socket,
+                               "--as",  STRANGER,   "--seconds",
+                               seconds, attack,     NULL};
+    return start((char *const *)(uintptr_t)arguments, false);
+}
+
+static void siege_begin(struct siege *siege)
+{
+    struct commgemm_connect_options options;
+    pthread_t threads[WORLD];
+    daemon_init(&siege->daemon);
+    chmod(siege->daemon.folder, 0711);
+    daemon_start(&siege->daemon, REAL_EXECUTOR, "devices=2", "socket_mode=0666",
+                 "log_level=warning", NULL);
+    commgemm_connect_options_init(&options);
+    options.socket = siege->daemon.socket;
+    for (uint32_t i = 0; i < WORLD; i++) {
+        siege->ranks[i].rank = i;
+        assert_int_equal(commgemm_connect(&options, &siege->ranks[i].client), COMMGEMM_OK);
+        assert_int_equal(commgemm_wait_executor(siege->ranks[i].client, WAIT_MS), COMMGEMM_OK);
+        assert_int_equal(pthread_create(&threads[i], NULL, rank_begin, &siege->ranks[i]), 0);
+    }
+    for (uint32_t i = 0; i < WORLD; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void siege_end(struct siege *siege)
+{
+    struct client client;
+    client_open(&client, &siege->daemon);
+    assert_int_equal(status_number(&client, "executor_deaths"), 0);
+    client_close(&client);
+    for (uint32_t i = 0; i < WORLD; i++)
+        commgemm_disconnect(siege->ranks[i].client);
+    daemon_stop(&siege->daemon);
+}
+
+static void test_siege(void **state)
+{
+    static const char *const attacks[] = {"messages", "packets",   "fds",   "flood",   "half_open",
+                                          "deaf",     "questions", "rings", "entries", "scribble",
+                                          "comms",    "buffers",   "plans", "imports"};
+    static struct siege siege;
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("needs root to become another uid\n");
+        skip();
+    }
+    siege.seed = (uint64_t)time(NULL) << 20;
+    print_message("seed %ju\n", (uintmax_t)siege.seed);
+    siege_begin(&siege);
+    work_beside(&siege, "alone", 0);
+    work_beside(&siege, "a spinner", start_spinner());
+    for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++)
+        work_beside(&siege, attacks[i], start_attack(&siege, attacks[i]));
+    work_beside(&siege, "alone again", 0);
+    siege_end(&siege);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_siege)};
+    if (argc > 1)
+        seconds = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
