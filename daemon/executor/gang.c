@@ -349,6 +349,13 @@ static uint32_t first_rank_of(const struct cgm_gang *gang)
     return rank;
 }
 
+/* Its device's thread will be needed as soon as all ranks have come. */
+static void alert(const struct cgm_job *job)
+{
+    struct cgm_executor *executor = job->plan->comm->poller->executor;
+    cgm_worker_alert(&executor->devices[job->plan->ranks[job->rank].device]);
+}
+
 static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
 {
     char detail[CGM_CQE_DETAIL];
@@ -364,6 +371,7 @@ static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
     }
     gang->jobs[job->rank] = job;
     gang->n_came++;
+    alert(job);
     if (job->deadline_ms && (!gang->deadline_ms || job->deadline_ms < gang->deadline_ms))
         gang->deadline_ms = job->deadline_ms;
     if (!matches) {

@@ -85,7 +85,7 @@ bool cgm_task_list_run(struct cgm_task_list *list)
 /* Polls for a while; who has had nothing to do for long lets others have the processor. */
 static void await_spinning(const struct cgm_worker *worker)
 {
-    uint64_t begin_ns = cgm_now_ns(), spent_ns = 0;
+    uint64_t begin_ns = worker->spin_ns ? cgm_now_ns() : 0, spent_ns = 0;
     while (!atomic_load_explicit(&worker->list.filled, memory_order_acquire) &&
            spent_ns < worker->spin_ns) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -106,13 +106,17 @@ static void *worker_main(void *argument)
         if (!first && worker->stop)
             break;
         if (!first) {
+            atomic_store_explicit(&worker->asleep, true, memory_order_relaxed);
             pthread_cond_wait(&worker->wake, &worker->list.lock);
+            atomic_store_explicit(&worker->asleep, false, memory_order_relaxed);
+            pthread_mutex_unlock(&worker->list.lock);
+            await_spinning(worker);
+            pthread_mutex_lock(&worker->list.lock);
             continue;
         }
         pthread_mutex_unlock(&worker->list.lock);
         run_all(first);
-        if (worker->spin_ns > 0)
-            await_spinning(worker);
+        await_spinning(worker);
         pthread_mutex_lock(&worker->list.lock);
     }
     pthread_mutex_unlock(&worker->list.lock);
@@ -125,6 +129,7 @@ int cgm_worker_start(struct cgm_worker *worker, const char *name, uint64_t spin_
     pthread_cond_init(&worker->wake, NULL);
     worker->stop = false;
     worker->spin_ns = spin_ns;
+    atomic_init(&worker->asleep, false);
     if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0)
         return CGM_NO_MEMORY;
     pthread_setname_np(worker->thread, name);
@@ -135,6 +140,16 @@ void cgm_worker_post(struct cgm_worker *worker, struct cgm_task *task)
 {
     pthread_mutex_lock(&worker->list.lock);
     list_append(&worker->list, task);
+    pthread_cond_signal(&worker->wake);
+    pthread_mutex_unlock(&worker->list.lock);
+}
+
+/* Unlocked, it may come too early or too late for a sleep that begins now: then the task wakes. */
+void cgm_worker_alert(struct cgm_worker *worker)
+{
+    if (worker->spin_ns == 0 || !atomic_load_explicit(&worker->asleep, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&worker->list.lock);
     pthread_cond_signal(&worker->wake);
     pthread_mutex_unlock(&worker->list.lock);
 }

@@ -35,12 +35,15 @@ struct cgm_worker {
     struct cgm_task_list list;
     pthread_cond_t wake; /* with list.lock */
     uint64_t spin_ns;    /* how long it polls for tasks before it sleeps */
+    _Atomic bool asleep;
     bool stop;
 };
 
 /* name: at most 15 bytes, for listings of threads. */
 int cgm_worker_start(struct cgm_worker *worker, const char *name, uint64_t spin_ns);
 void cgm_worker_post(struct cgm_worker *worker, struct cgm_task *task);
+/* Something will be posted soon: a worker that polls does so from now on. */
+void cgm_worker_alert(struct cgm_worker *worker);
 /* Waits until the worker is through with everything posted before; not from its own thread. */
 void cgm_worker_flush(struct cgm_worker *worker);
 void cgm_worker_stop(struct cgm_worker *worker); /* after everything posted has run */

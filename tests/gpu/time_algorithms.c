@@ -5,6 +5,7 @@
  *
  * floor: the longer of the product alone and the bytes that a rank sends at LINK_GBS. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,21 +185,29 @@ struct worker {
     pthread_t thread;
     struct plan *plan;
     struct cgm_run *run;
-    uint32_t rank;
-    pthread_barrier_t *start;
+    uint32_t rank, launches;
+    struct gate *gate;
+};
+
+/* Whoever waits here polls: a thread's awakening would be part of the time. */
+struct gate {
+    _Atomic uint32_t arrived;
+    _Atomic bool open;
 };
 
 static void *worker_main(void *argument)
 {
     struct worker *w = argument;
-    pthread_barrier_wait(w->start);
+    atomic_fetch_add(&w->gate->arrived, 1);
+    while (!atomic_load(&w->gate->open))
+        ;
     ops->set_run(compute[w->rank], w->run);
     ops->set_run(comm[w->rank], w->run);
-    for (uint32_t i = 1; i <= LAUNCHES; i++) {
+    for (uint32_t i = 1; i <= w->launches; i++) {
         struct cgm_launch launch = launch_of(w->plan, w->run, w->plan->epoch + i);
         must(w->plan->algorithm->enqueue(&launch, w->rank), "enqueue");
     }
-    must(ops->signal(compute[w->rank], w->plan->done[w->rank], w->plan->epoch + LAUNCHES),
+    must(ops->signal(compute[w->rank], w->plan->done[w->rank], w->plan->epoch + w->launches),
          "signal");
     return NULL;
 }
@@ -217,30 +226,32 @@ static void print_phases(struct cgm_run *run)
     }
 }
 
-static double run_round(struct plan *plan, struct cgm_phase *phases)
+static double run_round(struct plan *plan, uint32_t launches, struct cgm_phase *phases)
 {
     struct worker workers[RANKS_MAX];
     struct cgm_run run = {.begin_ns = (uint64_t)(now_us() * 1e3),
                           .phases = phases,
                           .phases_max = phases ? PHASES_MAX : 0};
-    pthread_barrier_t start;
-    pthread_barrier_init(&start, NULL, world + 1);
+    struct gate gate = {0};
     for (uint32_t r = 0; r < world; r++) {
-        workers[r] = (struct worker){.plan = plan, .run = &run, .rank = r, .start = &start};
+        workers[r] = (struct worker){
+            .plan = plan, .run = &run, .rank = r, .launches = launches, .gate = &gate};
         pthread_create(&workers[r].thread, NULL, worker_main, &workers[r]);
     }
-    pthread_barrier_wait(&start);
+    while (atomic_load(&gate.arrived) < world)
+        ;
+    run.begin_ns = (uint64_t)(now_us() * 1e3);
     double begin = now_us();
+    atomic_store(&gate.open, true);
+    for (uint32_t r = 0; r < world; r++)
+        while (ops->flag_read(plan->done[r]) < plan->epoch + launches)
+            ;
+    double us = (now_us() - begin) / launches;
     for (uint32_t r = 0; r < world; r++)
         pthread_join(workers[r].thread, NULL);
-    for (uint32_t r = 0; r < world; r++)
-        while (ops->flag_read(plan->done[r]) < plan->epoch + LAUNCHES)
-            ;
-    double us = (now_us() - begin) / LAUNCHES;
     if (phases)
         print_phases(&run);
-    plan->epoch += LAUNCHES;
-    pthread_barrier_destroy(&start);
+    plan->epoch += launches;
     return us;
 }
 
@@ -260,7 +271,7 @@ static void time_shape(const struct shape *shape, int overlapping)
     static struct plan plans[VARIANTS];
     const struct shape alone = {CGM_OP_GEMM, shape->m, shape->n, shape->k};
     bool ag = shape->op == CGM_OP_AG_GEMM;
-    double us[VARIANTS];
+    double us[VARIANTS], single[VARIANTS];
     memset(plans, 0, sizeof(plans));
     make(&plans[PRODUCT], &alone, CGM_ALGO_NO_OVERLAP, false);
     make(&plans[COPIES], shape, CGM_ALGO_NO_OVERLAP, false);
@@ -274,9 +285,14 @@ static void time_shape(const struct shape *shape, int overlapping)
         }
     for (uint32_t round = 0; round < ROUNDS; round++)
         for (int v = 0; v < VARIANTS; v++)
-            plans[v].us[round] = run_round(&plans[v], NULL);
+            plans[v].us[round] = run_round(&plans[v], LAUNCHES, NULL);
     for (int v = 0; v < VARIANTS; v++)
         us[v] = median(plans[v].us);
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        for (int v = 0; v < VARIANTS; v++)
+            plans[v].us[round] = run_round(&plans[v], 1, NULL);
+    for (int v = 0; v < VARIANTS; v++)
+        single[v] = median(plans[v].us);
     double sent =
         (double)(world - 1) / world * (double)shape->m * 2 * (double)(ag ? shape->k : shape->n);
     double link = sent / LINK_GBS / 1e3, floor = us[PRODUCT] > link ? us[PRODUCT] : link;
@@ -287,12 +303,64 @@ static void time_shape(const struct shape *shape, int overlapping)
            2.0 * (double)shape->m * (double)shape->n * (double)shape->k / us[PRODUCT] / 1e6, link,
            us[COPIES], group ? "the library" : "copies again", us[LIBRARY],
            plans[OVERLAPPED].algorithm->name, us[OVERLAPPED], floor / us[OVERLAPPED]);
+    printf("        one at a time, from the first call to the last flag: product %.0f, no_overlap "
+           "%.0f, "
+           "%s %.0f\n",
+           single[PRODUCT], single[COPIES] < single[LIBRARY] ? single[COPIES] : single[LIBRARY],
+           plans[OVERLAPPED].algorithm->name, single[OVERLAPPED]);
     if (want_phases) {
         static struct cgm_phase phases[PHASES_MAX];
-        run_round(&plans[OVERLAPPED], phases);
+        run_round(&plans[OVERLAPPED], 1, phases);
+        run_round(&plans[OVERLAPPED], 1, phases);
     }
     for (int v = 0; v < VARIANTS; v++)
         unmake(&plans[v]);
+}
+
+/* ---- what a call costs the thread that makes it ------------------------------------------------
+ */
+
+#define CALLS 200u
+
+static void time_calls(void)
+{
+    static struct plan plan;
+    const struct shape small = {CGM_OP_GEMM, 128, 2560, 2048};
+    const struct cgm_label label = {0};
+    struct cgm_flag *flag;
+    struct cgm_run run = {.begin_ns = (uint64_t)(now_us() * 1e3)};
+    memset(&plan, 0, sizeof(plan));
+    make(&plan, &small, CGM_ALGO_NO_OVERLAP, false);
+    struct cgm_launch launch = launch_of(&plan, NULL, 1);
+    must(cgm_rehearse(plan.algorithm, &launch, 0, CGM_PREPARE_TRIALS, 0), "preparation");
+    must(ops->flag_new(backend, 0, CGM_FLAG_DEVICE, &flag), "flag");
+    ops->set_run(compute[0], &run);
+    const struct cgm_view *v = plan.views[0];
+    const struct cgm_gemm gemm = {
+        .a = v[CGM_OPERAND_LHS], .b = v[CGM_OPERAND_RHS], .out = v[CGM_OPERAND_OUT]};
+    struct cgm_copy copy = {.src = v[CGM_OPERAND_LHS], .dst = v[CGM_OPERAND_LHS]};
+    copy.dst.mem = plan.operands[1 % world];
+    double us[4], begin = now_us();
+    for (uint32_t i = 1; i <= CALLS; i++)
+        must(ops->signal(compute[0], flag, i), "signal");
+    us[0] = now_us() - begin;
+    begin = now_us();
+    for (uint32_t i = 1; i <= CALLS; i++)
+        must(ops->wait(compute[0], flag, i, &label), "wait");
+    us[1] = now_us() - begin;
+    begin = now_us();
+    for (uint32_t i = 1; i <= CALLS; i++)
+        must(ops->copy(compute[0], &copy), "copy");
+    us[2] = now_us() - begin;
+    begin = now_us();
+    for (uint32_t i = 1; i <= CALLS; i++)
+        must(ops->gemm(compute[0], &gemm), "gemm");
+    us[3] = now_us() - begin;
+    must(cudaDeviceSynchronize(), "calls");
+    printf("calls: signal %.1f us, wait %.1f us, copy %.1f us, product %.1f us\n", us[0] / CALLS,
+           us[1] / CALLS, us[2] / CALLS, us[3] / CALLS);
+    ops->flag_free(flag);
+    unmake(&plan);
 }
 
 static void make_group(void)
@@ -330,6 +398,7 @@ int main(int argc, char **argv)
         must(ops->queue_new(backend, r, 0, 1, &comm[r]), "queue");
     }
     make_group();
+    time_calls();
     printf("%u ranks, bf16, %u launches a round, median of %u\n", world, LAUNCHES, ROUNDS);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         time_shape(&shapes[i], shapes[i].op == CGM_OP_AG_GEMM ? CGM_ALGO_SPLIT_PIPELINED_AG_P2P

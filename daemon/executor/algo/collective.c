@@ -39,15 +39,31 @@ static void push_shard(struct cgm_emit *emit, uint32_t peer)
     cgm_emit_push(emit, &src, &dst, peer, emit->rank, 1);
 }
 
-void cgm_gather_push(struct cgm_emit *emit, uint32_t first_peer)
+static uint32_t first_of(const struct cgm_emit *emit, uint32_t first_peer)
+{
+    bool is_peer = first_peer != emit->rank && first_peer < emit->world;
+    return is_peer ? first_peer : cgm_emit_target(emit, 1);
+}
+
+void cgm_gather_push_first(struct cgm_emit *emit, uint32_t first_peer)
 {
     cgm_emit_publish(emit, 1);
     cgm_emit_await_source(emit, 1);
-    if (first_peer != emit->rank && first_peer < emit->world)
-        push_shard(emit, first_peer);
+    if (emit->world > 1)
+        push_shard(emit, first_of(emit, first_peer));
+}
+
+void cgm_gather_push_rest(struct cgm_emit *emit, uint32_t first_peer)
+{
     for (uint32_t distance = 1; distance < emit->world; distance++)
-        if (cgm_emit_target(emit, distance) != first_peer)
+        if (cgm_emit_target(emit, distance) != first_of(emit, first_peer))
             push_shard(emit, cgm_emit_target(emit, distance));
+}
+
+void cgm_gather_push(struct cgm_emit *emit, uint32_t first_peer)
+{
+    cgm_gather_push_first(emit, first_peer);
+    cgm_gather_push_rest(emit, first_peer);
 }
 
 void cgm_gather_own(struct cgm_emit *emit, enum cgm_emit_queue queue)

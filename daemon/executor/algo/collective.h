@@ -20,6 +20,9 @@ struct cgm_view cgm_gathered_chunk(const struct cgm_launch *launch, uint32_t ran
 /* Pushes the shard to every peer, to `first_peer` before the others unless that is this rank or
  * beyond the world; step 1 arrives. Publishes the shard as the source. */
 void cgm_gather_push(struct cgm_emit *emit, uint32_t first_peer);
+/* The same in two steps, for what is to be enqueued as soon as the first push is. */
+void cgm_gather_push_first(struct cgm_emit *emit, uint32_t first_peer);
+void cgm_gather_push_rest(struct cgm_emit *emit, uint32_t first_peer);
 
 /* Copies this rank's own chunk to its place, unless it lies there already. */
 void cgm_gather_own(struct cgm_emit *emit, enum cgm_emit_queue queue);

@@ -49,10 +49,15 @@ static void multiply_chunks(struct cgm_emit *emit)
 {
     uint64_t rows = emit->launch->rows / emit->world;
     uint32_t size = group_size(emit->launch->spec, rows);
-    const struct cgm_view *lhs = cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_LHS);
-    cgm_product_band(emit, lhs, emit->rank * rows, emit->rank);
     for (uint32_t first = 1; first < emit->world; first += size)
         multiply_group(emit, first, first + size <= emit->world ? size : emit->world - first);
+}
+
+static void multiply_own(struct cgm_emit *emit)
+{
+    uint64_t rows = emit->launch->rows / emit->world;
+    const struct cgm_view *lhs = cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_LHS);
+    cgm_product_band(emit, lhs, emit->rank * rows, emit->rank);
 }
 
 static void multiply_pairs(struct cgm_emit *emit)
@@ -72,11 +77,15 @@ static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     bool pairs = launch->spec->aggregate_ag;
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
-    cgm_gather_push(&emit, pairs ? rank ^ 1u : rank);
     if (pairs) {
+        cgm_gather_push(&emit, rank ^ 1u);
         cgm_gather_own(&emit, CGM_EMIT_COMPUTE);
         multiply_pairs(&emit);
     } else {
+        /* Enqueueing takes time: links and multiprocessors are given something to do first. */
+        cgm_gather_push_first(&emit, rank);
+        multiply_own(&emit);
+        cgm_gather_push_rest(&emit, rank);
         if (cgm_launch_operand(launch, rank, CGM_OPERAND_AUX_OUT)->mem)
             cgm_gather_own(&emit, CGM_EMIT_COMM);
         multiply_chunks(&emit);

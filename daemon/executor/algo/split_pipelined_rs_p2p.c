@@ -16,10 +16,10 @@ static int enqueue(const struct cgm_launch *launch, uint32_t rank)
         uint32_t owner = cgm_emit_target(&emit, distance);
         cgm_product_partial(&emit, owner * rows, rows, owner);
         cgm_emit_publish(&emit, distance);
-    }
-    for (uint32_t distance = 1; distance < emit.world; distance++) {
+        if (owner == rank)
+            break;
         cgm_emit_await_source(&emit, distance);
-        cgm_scatter_push(&emit, cgm_emit_target(&emit, distance));
+        cgm_scatter_push(&emit, owner);
     }
     cgm_scatter_reduce(&emit, cgm_launch_operand(launch, rank, CGM_OPERAND_OUT));
     return cgm_emit_end(&emit);
