@@ -269,6 +269,15 @@ void cgm_format_store(int format, const float *values, size_t count, void *ret_d
     }
 }
 
+double cgm_format_element(int format, const void *data, size_t index)
+{
+    float value;
+    if (format == CGM_FORMAT_INT32)
+        return ((const int32_t *)data)[index];
+    cgm_format_load(format, (const char *)data + index * formats[format].bytes, 1, &value);
+    return (double)value;
+}
+
 #define ROUND_BLOCK 512
 
 void cgm_format_round(int format, float *values, size_t count)

@@ -40,6 +40,9 @@ uint16_t cgm_bf16_from_float(float value);
 void cgm_format_load(int format, const void *source, size_t count, float *ret_values);
 void cgm_format_store(int format, const float *values, size_t count, void *ret_destination);
 
+/* Element `index` of an array, exactly. */
+double cgm_format_element(int format, const void *data, size_t index);
+
 /* Replaces every value by the nearest number of the format. */
 void cgm_format_round(int format, float *values, size_t count);
 

@@ -264,11 +264,11 @@ static void check_element(const struct cgm_reference *reference, uint64_t row, u
 static void load_numbers(int format, const void *source, uint64_t count, double *ret_numbers)
 {
     float block[CHECK_BLOCK];
-    const int32_t *integers = source;
     if (format != CGM_FORMAT_INT32)
         cgm_format_load(format, source, count, block);
     for (uint64_t i = 0; i < count; i++)
-        ret_numbers[i] = format == CGM_FORMAT_INT32 ? integers[i] : (double)block[i];
+        ret_numbers[i] =
+            format == CGM_FORMAT_INT32 ? cgm_format_element(format, source, i) : (double)block[i];
 }
 
 void cgm_reference_check(const struct cgm_reference *reference,

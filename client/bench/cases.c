@@ -48,6 +48,15 @@ static void size_buffer(const struct cgm_bench_options *o, struct cgm_sizes *siz
     sizes->buffer_dtype = o->buffer_dtype < 0 ? o->dtype : o->buffer_dtype;
 }
 
+static int out_dtype_of(const struct cgm_bench_options *o)
+{
+    bool product =
+        o->op != CGM_OP_AG && o->op != CGM_OP_RS && o->op != CGM_OP_AR && o->op != CGM_OP_A2AV;
+    if (o->out_dtype >= 0)
+        return o->out_dtype;
+    return product && o->dtype == CGM_DTYPE_INT8 ? CGM_DTYPE_INT32 : o->dtype;
+}
+
 static struct cgm_case job_case(const struct cgm_bench_options *o)
 {
     struct cgm_case c = {
@@ -58,7 +67,7 @@ static struct cgm_case job_case(const struct cgm_bench_options *o)
                   .k = o->k,
                   .world = (uint32_t)o->world,
                   .dtype = o->dtype,
-                  .out_dtype = o->out_dtype < 0 ? o->dtype : o->out_dtype,
+                  .out_dtype = out_dtype_of(o),
                   .transa = o->transa,
                   .transb = o->transb,
                   .bias = o->bias,

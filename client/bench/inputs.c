@@ -7,6 +7,8 @@
 #define BLOCK 16384u
 /* The wide set in fp16 is moved down, so that no partial sum leaves the type's range. */
 #define FP16_WIDE_SCALE (1.0f / 32)
+/* Of integers: some reach the limits of int8, and no sum those of int32. */
+#define INTEGER_SCALE 48.0f
 
 struct filling {
     void *values;
@@ -34,7 +36,10 @@ static void fill_matrix(const struct cgm_bench *bench, const struct cgm_matrix *
                         enum cgm_fill fill, uint64_t seed, void *ret_values)
 {
     bool narrow = matrix->dtype == CGM_DTYPE_FP16 && fill == CGM_FILL_WIDE;
-    struct filling filling = {ret_values, matrix->dtype, fill, narrow ? FP16_WIDE_SCALE : 1, seed};
+    bool integer = matrix->dtype == CGM_DTYPE_INT8 || matrix->dtype == CGM_DTYPE_INT32;
+    float scale = narrow ? FP16_WIDE_SCALE : integer ? INTEGER_SCALE : 1;
+    struct filling filling = {ret_values, matrix->dtype, integer ? CGM_FILL_NORMAL : fill, scale,
+                              seed};
     cgm_parallel(bench->options->threads, matrix->rows * matrix->cols, BLOCK, fill_block, &filling);
 }
 

@@ -310,6 +310,9 @@ static int check_files(struct cgm_bench_options *options, char *ret_detail)
                       "inputs are not saved");
     if (options->save_aux && !options->lhs_file)
         return refuse(ret_detail, "save-aux", options->save_aux, "needs --lhs");
+    if (options->save_out && options->dtype == CGM_DTYPE_INT8)
+        return refuse(ret_detail, "save-out", options->save_out,
+                      "does not go with --datatype int8: float32 does not hold every int32");
     if (options->lhs_file && options->accumulate)
         return refuse(ret_detail, "accumulate", "", "does not go with --lhs");
     if (options->bias_file)

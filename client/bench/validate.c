@@ -83,13 +83,6 @@ static void check_result(struct checking *checking, uint32_t rank, enum cgm_matr
     checking->checked += verdict.checked;
 }
 
-static double element(const void *data, uint64_t at, int dtype)
-{
-    float value;
-    cgm_format_load(dtype, (const char *)data + at * cgm_dtype_bytes(dtype), 1, &value);
-    return (double)value;
-}
-
 /* The first element of a row that is another one. */
 static void find_difference(const char *found, const char *expected,
                             const struct cgm_matrix *matrix, uint64_t row,
@@ -101,8 +94,8 @@ static void find_difference(const char *found, const char *expected,
     finding->ratio = INFINITY;
     finding->row = row;
     finding->col = col;
-    finding->found = element(found, col, matrix->dtype);
-    finding->expected = element(expected, col, matrix->dtype);
+    finding->found = cgm_format_element(matrix->dtype, found, col);
+    finding->expected = cgm_format_element(matrix->dtype, expected, col);
 }
 
 /* Data that was only moved must be the same, bit by bit. */
@@ -182,7 +175,8 @@ static void compare_shard(struct checking *checking, uint32_t rank)
     cgm_matrix_origin(out, rank, &row0, &col0);
     for (uint64_t at = 0; at < count; at++) {
         uint64_t row = row0 + at / out->shard_cols, col = col0 + at % out->shard_cols;
-        double a = element(job, at, out->dtype), b = element(serial, at, out->dtype);
+        double a = cgm_format_element(out->dtype, job, at),
+               b = cgm_format_element(out->dtype, serial, at);
         double ratio = difference_ratio(&checking->reference, row, col, a, b, out->dtype);
         finding.no_number += isnan(a) || isnan(b);
         if (ratio > finding.ratio) {

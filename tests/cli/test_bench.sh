@@ -103,6 +103,12 @@ is algorithm '"bulk_overlap_rs"'
 check --op a2av --world 4
 check --op a2av --world 3 --datatype fp16
 is max_error_ratio '[0-9.e+-]*'
+for op in gemm ag_gemm gemm_rs gemm_ar; do
+    check --op "$op" --world 2 --datatype int8
+    is max_error_ratio '0\(\.0\)*'
+done
+check --op ag --world 2 --datatype int8
+check --op rs --world 2 --datatype int32
 
 # shellcheck disable=SC2086
 expect 0 "no_overlap" $small --op ag_gemm --method ring_exchange --world 2 --benchmark --iters 5 \
@@ -140,6 +146,7 @@ refuse 'buffer_shape has 37 rows' --op bulk_ag --world 4 --buffer-shape 37x5
 refuse 'counts add up to 96; m is 97' --op a2av --world 4 -m 97
 refuse 'num_splits' --op gemm_rs --world 2 --method ring_exchange --num-splits 3
 refuse 'use split_pipelined_rs' --op gemm_rs --world 2 --method none --rs-overlap-first-gemm
+refuse "rs takes" --op rs --datatype int8
 expect_nothing_left
 
 expect 0 "million jobs" --private=cpu --op noop --iters 200 --output-file "$work/report.json"

@@ -50,7 +50,7 @@ static void test_refusals(void **state)
         const char *line, *words;
     } wrong[] = {
         {"--datatype fp8", "fp8"},
-        {"--datatype int8", "int8"},
+        {"--datatype int4", "int4"},
         {"--op transpose", "transpose"},
         {"--method fast", "fast"},
         {"--algorithm quick", "quick"},

@@ -186,6 +186,9 @@ static void test_integers(void **state)
     cgm_format_load(CGM_FORMAT_INT32, found_wide, EACH, back);
     for (int i = 0; i < EACH; i++)
         assert_true(back[i] == (float)wide[i]);
+    found_wide[1] = INT32_MAX - 1;
+    assert_true(cgm_format_element(CGM_FORMAT_INT32, found_wide, 1) == INT32_MAX - 1.0);
+    assert_true(cgm_format_element(CGM_FORMAT_INT8, found, 3) == 2);
     cgm_format_store(CGM_FORMAT_INT8, &nan, 1, found);
     assert_int_equal(found[0], 0);
     memcpy(back, values, sizeof(back));
