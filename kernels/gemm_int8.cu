@@ -115,3 +115,5 @@ extern "C" cudaError_t cgm_kernel_gemm_int8_launch(const cgm_kernel_gemm *gemm, 
     gemm_int8<<<grid, block, 0, stream>>>(*gemm);
     return cudaGetLastError();
 }
+
+CGM_KERNEL_ANCHOR(gemm_int8, gemm_int8)

@@ -86,7 +86,7 @@ static void try_product(const struct product *p)
         .transb = p->transb,
     };
     assert_int_equal(ops->poison(lane.queue, &gemm.out), CGM_OK);
-    assert_int_equal(ops->prepare_gemm(lane.queue, &gemm), CGM_OK);
+    assert_int_equal(ops->prepare_gemm(lane.queue, &gemm, CGM_PREPARE_TRIALS), CGM_OK);
     uint64_t allocations = ops->allocations(backend);
     assert_int_equal(ops->gemm(lane.queue, &gemm), CGM_OK);
     assert_int_equal(ops->allocations(backend), allocations);
@@ -137,7 +137,7 @@ static void test_times(void **state)
             .transa = layout & 1,
             .transb = layout & 2,
         };
-        assert_int_equal(ops->prepare_gemm(lane.queue, &gemm), CGM_OK);
+        assert_int_equal(ops->prepare_gemm(lane.queue, &gemm, CGM_PREPARE_TRIALS), CGM_OK);
         assert_int_equal(ops->gemm(lane.queue, &gemm), CGM_OK);
         lane_finish(&lane);
         uint64_t begin_ns = now_ns();
