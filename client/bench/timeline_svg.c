@@ -132,7 +132,8 @@ static void put_axis(const struct picture *picture)
     double bottom = TOP + ROW * picture->rows;
     double end = (double)picture->timeline->end_ns / picture->unit_ns;
     double step = round_step(end / TICKS);
-    for (double at = 0; at <= end * 1.0001; at += step) {
+    for (int tick = 0; tick * step <= end * 1.0001; tick++) {
+        double at = tick * step;
         double x = LEFT + at * picture->unit_ns * picture->scale;
         fprintf(picture->out,
                 "<line x1=\"%.1f\" y1=\"%.0f\" x2=\"%.1f\" y2=\"%.0f\" stroke=\"#cbd5e0\"/>"

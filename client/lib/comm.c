@@ -131,7 +131,7 @@ int commgemm_comm_join(commgemm_client *client, const struct commgemm_join_optio
                        uint64_t *ret_comm)
 {
     struct commgemm_join_options defaults;
-    const void *known;
+    const void *known = NULL;
     commgemm_join_options_init(&defaults);
     int status = cgm_check_client(client);
     if (status == CGM_OK)

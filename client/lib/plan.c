@@ -219,7 +219,7 @@ int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_opt
                          struct commgemm_plan *ret_plan)
 {
     struct commgemm_plan_options defaults;
-    const void *known;
+    const void *known = NULL;
     commgemm_plan_options_init(&defaults);
     int status = cgm_check_client(client);
     if (status == CGM_OK)

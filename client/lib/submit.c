@@ -84,7 +84,8 @@ static int find_plan(const struct cgm_jobs *jobs, const struct commgemm_job *job
 
 static bool is_numbered(const struct commgemm_job *job, const struct cgm_plan *plan)
 {
-    return job->kind == COMMGEMM_JOB_BARRIER || (job->kind == COMMGEMM_JOB_RUN && plan->collective);
+    return plan && (job->kind == COMMGEMM_JOB_BARRIER ||
+                    (job->kind == COMMGEMM_JOB_RUN && plan->collective));
 }
 
 /* Detached jobs that have ended give their slots back when somebody looks. */

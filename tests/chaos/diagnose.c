@@ -129,9 +129,9 @@ static void print_script(const struct chaos_script *script)
                    script->job[i][k].plan, text);
         }
     for (uint32_t i = 0; i < script->n_faults; i++)
-        printf("  fault %u: stage %u, after %u us, for %u us, client %u\n", script->fault[i].kind,
-               script->fault[i].stage, script->fault[i].delay_us, script->fault[i].lasts_us,
-               script->fault[i].client);
+        printf("  fault %u: stage %u, after %u us, for %u us, client %u\n",
+               (unsigned)script->fault[i].kind, script->fault[i].stage, script->fault[i].delay_us,
+               script->fault[i].lasts_us, script->fault[i].client);
 }
 
 void chaos_diagnose(const struct chaos_server *server, const struct chaos_board *board, bool hung)

@@ -87,7 +87,7 @@ static bool start_server(struct chaos_server *server, struct cgm_random *random,
     board->hang = cgm_random_below(random, 24) == 0;
     snprintf(set, sizeof(set), "spin_us=%u,test_delay_us=%u,job_timeout=%u,log_level=info",
              spins[cgm_random_below(random, 3)],
-             board->hang ? 500000 : delays[cgm_random_below(random, 6)], board->hang ? 1 : 100);
+             board->hang ? 500000u : delays[cgm_random_below(random, 6)], board->hang ? 1u : 100u);
     if (!chaos_server_start(server, 1 + (uint32_t)cgm_random_below(random, 4), set))
         return false;
     snprintf(board->socket, sizeof(board->socket), "%s", server->daemon.socket);

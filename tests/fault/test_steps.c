@@ -358,8 +358,9 @@ static bool worker_start(struct worker *w)
         .algorithm = pairs[0].algorithm, .op = pairs[0].op, .victim = VICTIM_BROKER};
     if (!node_start(&w->node))
         return FAIL(w, "the daemon does not start");
-    if (!check_next_job(w, &first) || !check_next_job(w, &first))
-        return false;
+    for (int i = 0; i < 2; i++)
+        if (!check_next_job(w, &first))
+            return false;
     w->broker_load = settled_load(w->node.broker);
     w->executor_load = settled_load(node_executor(&w->node));
     return true;
@@ -470,7 +471,7 @@ static bool make_cases(uint64_t seed)
     if (ready) {
         n_pairs = 0;
         find_pairs(&w);
-        for (size_t i = 0; i < STEP_ROWS; i++)
+        for (size_t i = 0; n_pairs > 0 && i < STEP_ROWS; i++)
             row_add(&step_rows[i], &pairs[i % n_pairs]);
     } else {
         fprintf(stderr, "test_steps: %s\n", w.why);

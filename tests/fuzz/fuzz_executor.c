@@ -417,6 +417,7 @@ static void on_device(const struct record *record)
     static const int statuses[] = {CGM_OK, CGM_NO_MEMORY, CGM_INTERNAL, CGM_IO};
     let_go();
     null_backend.hold = record->extra & 1;
+    null_backend.groups = record->extra >> 5 & 1;
     null_backend.next_status = statuses[record->extra >> 1 & 3];
     null_backend.run_status = statuses[record->extra >> 3 & 3];
 }
@@ -523,7 +524,7 @@ static void check_nothing_is_left(void)
     FUZZ_CHECK(poller->plans.count == 0 && poller->memories.count == 0);
     FUZZ_CHECK(poller->n_rings == 0 && !poller->gangs && !poller->idle_noops && !poller->warming);
     FUZZ_CHECK(!poller->quiet_first && poller->enqueuing == 0);
-    FUZZ_CHECK(null_backend.mems == 0);
+    FUZZ_CHECK(null_backend.mems == 0 && null_backend.group_count == 0);
     for (uint32_t serial = 1; serial <= last_serial; serial++)
         FUZZ_CHECK(!unanswered[serial]);
     for (unsigned i = 0; i < 16; i++)
@@ -534,7 +535,7 @@ static void check_nothing_is_left(void)
 
 static void finish(void)
 {
-    null_backend.hold = false;
+    null_backend.hold = null_backend.groups = false;
     null_backend.next_status = null_backend.run_status = CGM_OK;
     null_backend_let_go();
     run_all();

@@ -63,7 +63,10 @@ static void show(const char *text)
 {
     size_t i;
     json_t *row, *rows = cgm_rows_load(text, "status");
-    json_array_foreach(rows, i, row) show_row(row);
+    json_array_foreach(rows, i, row)
+    {
+        show_row(row);
+    }
     json_decref(rows);
 }
 

@@ -20,6 +20,9 @@ struct cgm_queue {
 struct cgm_flag {
     uint64_t value;
 };
+struct cgm_group {
+    uint32_t size;
+};
 
 static struct {
     struct cgm_flag *flag;
@@ -318,6 +321,57 @@ static int prepare_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagge
     return next_status();
 }
 
+static int group_new(struct cgm_backend *backend, const uint32_t *devices, uint32_t size,
+                     char *ret_text, size_t text_bytes, struct cgm_group **ret_group)
+{
+    (void)backend;
+    for (uint32_t i = 0; i < size; i++)
+        FUZZ_CHECK(devices[i] < NULL_DEVICES && (i == 0 || devices[i] != devices[i - 1]));
+    snprintf(ret_text, text_bytes, null_backend.groups ? "null 1.0" : "there is none here");
+    if (!null_backend.groups)
+        return CGM_NOT_SUPPORTED;
+    *ret_group = malloc(sizeof(**ret_group));
+    FUZZ_CHECK(*ret_group);
+    (*ret_group)->size = size;
+    null_backend.group_count++;
+    return CGM_OK;
+}
+
+static void group_free(struct cgm_group *group)
+{
+    FUZZ_CHECK(group->size > 0);
+    null_backend.group_count--;
+    free(group);
+}
+
+static int collective(struct cgm_queue *queue, struct cgm_group *group, uint32_t rank,
+                      const struct cgm_collective *c)
+{
+    FUZZ_CHECK(queue->run && rank < group->size && c->dst.dtype == c->src.dtype);
+    check_view(&c->dst);
+    check_view(&c->src);
+    FUZZ_CHECK((c->dst.rows == 1 || c->dst.stride == c->dst.cols) &&
+               (c->src.rows == 1 || c->src.stride == c->src.cols));
+    return next_status();
+}
+
+static void release_waits(struct cgm_backend *backend, const struct cgm_run *run)
+{
+    (void)backend;
+    FUZZ_CHECK(atomic_load(&run->status) != CGM_OK);
+}
+
+static void finish_phases(struct cgm_backend *backend, struct cgm_run *run)
+{
+    (void)backend;
+    FUZZ_CHECK(run->phases);
+}
+
+static void look(struct cgm_backend *backend)
+{
+    (void)backend;
+}
+
 static uint64_t allocations(struct cgm_backend *backend)
 {
     (void)backend;
@@ -352,4 +406,10 @@ const struct cgm_backend_ops null_backend_ops = {
     .allocations = allocations,
     .prepare_gemm = prepare_gemm,
     .prepare_flagged_gemm = prepare_flagged_gemm,
+    .group_new = group_new,
+    .group_free = group_free,
+    .collective = collective,
+    .release_waits = release_waits,
+    .finish_phases = finish_phases,
+    .check = look,
 };

@@ -12,9 +12,10 @@
 
 struct null_backend {
     bool hold;       /* signals wait for null_backend_let_go */
+    bool groups;     /* ranks on devices of their own get a group */
     int next_status; /* of the next operation; OK afterwards */
     int run_status;  /* what the next run that is set ends with */
-    unsigned mems, queues, flags;
+    unsigned mems, queues, flags, group_count;
 };
 
 extern struct null_backend null_backend;

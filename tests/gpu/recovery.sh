@@ -1,4 +1,5 @@
 #!/bin/sh
+# shellcheck disable=SC2015,SC2317 # cases are called by their names, stop by a trap
 # recovery.sh BIN mps|no-mps|cpu: who survives whose death, with a named buffer whose checksum must
 # stay the same, a second client that says what became of it, and a job that must be right
 # afterwards. cpu: the cases that need no GPU, without the second client.

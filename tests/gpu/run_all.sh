@@ -1,4 +1,5 @@
 #!/bin/sh
+# shellcheck disable=SC2086 # lists of words on purpose
 # run_all.sh BUILD OUT: every check that needs GPUs, from the source folder, with the executables of
 # BUILD. One line a check on standard output, each one's own output in OUT. What needs one GPU runs
 # first, on several of them at a time. Exit status 77 where there is no GPU, 1 when a check failed.

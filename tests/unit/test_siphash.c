@@ -19,8 +19,8 @@ static void test_vectors(void **state)
     const uint64_t key[2] = {0x0706050403020100, 0x0f0e0d0c0b0a0908};
     uint8_t message[16];
     (void)state;
-    for (uint8_t i = 0; i < sizeof(message); i++)
-        message[i] = i;
+    for (size_t i = 0; i < sizeof(message); i++)
+        message[i] = (uint8_t)i;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_int_equal(cgm_siphash(key, message, rows[i].size), rows[i].hash);
 }

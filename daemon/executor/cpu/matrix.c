@@ -1,5 +1,6 @@
 #include "daemon/executor/cpu/matrix.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "daemon/executor/cpu/cpu.h"
@@ -157,6 +158,7 @@ void cgm_matrix_reduce(const struct cgm_matrix_reduce *reduce, const struct cgm_
     struct cgm_matrix_reduce flat = *reduce;
     struct cgm_matrix flat_sources[CGM_REDUCE_SOURCES_MAX];
     bool whole = !reduce->bias.data && is_whole(&reduce->dst);
+    assert(reduce->n_src > 0);
     for (uint32_t i = 0; i < reduce->n_src; i++)
         whole = whole && is_whole(&sources[i]);
     if (!whole) {

@@ -119,7 +119,7 @@ bool line_drain(struct hostile *hostile, struct line *line, int *ret_fds, unsign
     ProtobufCMessage *message;
     int status;
     while ((status = receive(hostile, line, &packet, &message)) == CGM_OK) {
-        if (ret_fds && packet.n_fds > 0)
+        if (ret_fds && ret_n_fds && packet.n_fds > 0)
             take_fds(&packet, ret_fds, ret_n_fds);
         cgm_packet_close_fds(&packet);
         cgm_message_free(message);
