@@ -466,6 +466,19 @@ static inline struct commgemm_operand commgemm_operand_at(const struct commgemm_
     return operand;
 }
 
+/* Collapses a tensor of n_dims dimensions (1 to COMMGEMM_DIMS_MAX) to a matrix, at an axis boundary
+ * as in TransformerEngine's GemmFFI: the dimensions before axis_boundary (0 to n_dims) make the
+ * rows, those from it on the columns; none make 1. Dimensions are in C order: the last one varies
+ * fastest. strides_bytes: from one index of a dimension to the next, by dimension; NULL: without
+ * gaps. *ret_row_stride_bytes is for an operand; a transposed operand, stored K x M or N x K,
+ * collapses the same way. Rows and columns are those as stored.
+ * INVALID_ARGUMENT names the dimension: for a size of 0, a product beyond 64 bits, columns that do
+ * not lie side by side, and rows that are not all equally far apart. NULL outputs are left out. */
+#define COMMGEMM_DIMS_MAX 16
+int commgemm_collapse(const uint64_t *dims, const uint64_t *strides_bytes, uint32_t n_dims,
+                      uint32_t axis_boundary, int dtype, uint64_t *ret_rows, uint64_t *ret_cols,
+                      uint64_t *ret_row_stride_bytes);
+
 /* The operand (id, generation, offset; rows contiguous) for bytes of this process's device memory.
  * The allocation that the pointer lies in is exported once, and found again by later calls, which
  * cost no message. Memory that was freed is noticed, also when its address is in use again: its
