@@ -304,8 +304,8 @@ struct cgm_backend_ops {
     void (*release_waits)(struct cgm_backend *backend, const struct cgm_run *run);
     /* The run is through: the times of its phases, which were not known before. The poller. */
     void (*finish_phases)(struct cgm_backend *backend, struct cgm_run *run);
-    /* Called every millisecond or so while a run is under way: ends the process, with a line in the
-     * log, when a device is lost. The poller. */
+    /* Called several times a second, and every few milliseconds while a run is under way: ends the
+     * process, by options.end, when a device is lost. Mapping thread. */
     void (*check)(struct cgm_backend *backend);
     /* Looks at the devices, for less than a second. Mapping thread, while nothing is launched. */
     void (*doctor)(struct cgm_backend *backend, cgm_doctor_add *add, void *context);

@@ -165,8 +165,6 @@ void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns)
     if (now_ns < flight->next_look_ns)
         return;
     flight->next_look_ns = now_ns + LOOK_NS;
-    if (ops->check)
-        ops->check(backend);
     if (ops->release_waits && atomic_load(&flight->run.status) != CGM_OK &&
         atomic_load(&flight->n_enqueued) == (uint32_t)__builtin_popcountll(flight->ranks_mask))
         ops->release_waits(backend, &flight->run);

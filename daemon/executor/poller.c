@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -25,6 +26,10 @@
 #define SPIN_WITH_FLIGHTS_NS 20000000ull
 /* ... and how long the sleeps are then, and while streams are awaited that a device writes for. */
 #define SLEEP_WITH_DEVICES_NS 100000
+/* How often devices are looked at while there are sessions, and while something runs: another
+ * process may have taken the contexts of all along (MPS), and nobody says so. */
+#define HEALTH_NS 100000000ull
+#define HEALTH_WITH_FLIGHTS_NS 5000000ull
 
 /* Lists that only time or a stream's write moves on are looked through no more often than this for
  * each of their members: whatever one client leaves lying, the others keep most of the poller. */
@@ -153,6 +158,29 @@ static bool round_gangs(struct cgm_poller *poller, uint64_t now_ns)
     return busy;
 }
 
+static void health_run(struct cgm_task *task)
+{
+    struct cgm_poller *poller =
+        (struct cgm_poller *)(void *)((char *)task - offsetof(struct cgm_poller, health));
+    poller->executor->ops->check(poller->executor->backend);
+    atomic_store_explicit(&poller->health_asked, false, memory_order_release);
+}
+
+static bool anything_runs(const struct cgm_poller *poller);
+
+/* By the mapper: calls of the device's library may take long while memory is mapped or freed. */
+static void round_health(struct cgm_poller *poller, uint64_t now_ns)
+{
+    if (!poller->executor->ops->check || poller->n_rings == 0 ||
+        now_ns - poller->health_ns < (anything_runs(poller) ? HEALTH_WITH_FLIGHTS_NS : HEALTH_NS) ||
+        atomic_load_explicit(&poller->health_asked, memory_order_acquire))
+        return;
+    poller->health_ns = now_ns;
+    atomic_store_explicit(&poller->health_asked, true, memory_order_relaxed);
+    poller->health.run = health_run;
+    cgm_worker_post(&poller->executor->mapper, &poller->health);
+}
+
 static bool poller_round(struct cgm_poller *poller)
 {
     uint64_t now_ns = cgm_now_ns();
@@ -168,6 +196,8 @@ static bool poller_round(struct cgm_poller *poller)
         busy |= cgm_quiet_step(poller);
     for (uint32_t i = 0; i < poller->n_rings; i++)
         cgm_endpoint_notify(poller->rings[i]);
+    if (now_ns - poller->health_ns > HEALTH_WITH_FLIGHTS_NS)
+        round_health(poller, now_ns);
     return busy;
 }
 
@@ -231,6 +261,8 @@ static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_li
         ns = SLEEP_WITH_DEVICES_NS;
     else if (awaits_stream(poller) || rests)
         ns = SLEEP_WITH_STREAMS_MS * 1000000l;
+    else if (!poller->gangs && poller->executor->ops->check && poller->n_rings > 0)
+        ns = HEALTH_NS;
     else if (!poller->gangs)
         return false;
     *ret_limit = (struct timespec){.tv_nsec = ns};
@@ -302,7 +334,6 @@ static void *poller_main(void *argument)
             continue;
         }
         poller_sleep(poller);
-        idle_since_ns = 0;
     }
     return NULL;
 }

@@ -43,6 +43,9 @@ struct cgm_poller {
         quiet_rest_ns;          /* of the last one; until when launches go on; 0: none */
     _Atomic uint32_t enqueuing; /* parts of launches that device threads still have to enqueue */
     uint64_t next_deadline_look_ns, next_noops_look_ns, next_gangs_look_ns;
+    struct cgm_task health; /* the mapper's while health_asked */
+    uint64_t health_ns;     /* when it was asked last */
+    _Atomic bool health_asked;
     struct cgm_request *shutdown; /* answered when nothing runs any more */
     struct cgm_poller_counters counters;
 };

@@ -152,7 +152,8 @@ int cgm_cuda_group_new(struct cgm_backend *backend, const uint32_t *devices, uin
 void cgm_cuda_group_free(struct cgm_group *group);
 int cgm_cuda_collective(struct cgm_queue *queue, struct cgm_group *group, uint32_t rank,
                         const struct cgm_collective *collective);
-/* On the poller: ends the process when a communicator reports an error; aborts those groups that
+/* check: on the mapping thread, ends the process when a communicator reports an error. release: on
+ * the poller, aborts those groups that
  * hold up a run that has failed. */
 void cgm_groups_check(struct cgm_backend *backend);
 void cgm_groups_release(struct cgm_backend *backend, const struct cgm_run *run);
