@@ -68,6 +68,8 @@ struct rig {
     struct arena operands[RIG_LAUNCHES][RIG_RANKS];
     struct cgm_group *groups[RIG_RANKS + 1]; /* by world; NULL: there is none */
     uint64_t epoch;
+    struct cgm_phase *phases; /* of the launches; NULL: nobody asked */
+    uint32_t phases_max;
     bool keep; /* arenas stay as they are when a rank is done */
     sem_t wake;
 };
@@ -262,6 +264,8 @@ static inline int rig_run(struct rig *rig, const struct cgm_spec *spec,
     int status = CGM_OK;
     for (uint32_t i = 0; i < count; i++) {
         memset(&launches[i].run, 0, sizeof launches[i].run);
+        launches[i].run.phases = rig->phases;
+        launches[i].run.phases_max = rig->phases_max;
         memset(launches[i].ended, 0, sizeof launches[i].ended);
         launches[i].launch.ops = ops;
         launches[i].launch.spec = spec;
