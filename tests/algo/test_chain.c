@@ -16,6 +16,14 @@ static const struct {
     {CGM_OP_AG_GEMM, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, false},
     {CGM_OP_AG_GEMM, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, true},
     {CGM_OP_GEMM_AR, CGM_ALGO_NO_OVERLAP, false},
+    {CGM_OP_GEMM_AR, CGM_ALGO_ONE_SHOT_AR, false},
+    {CGM_OP_GEMM_AR, CGM_ALGO_TWO_SHOT_AR, false},
+    {CGM_OP_AR, CGM_ALGO_ONE_SHOT_AR, false},
+    {CGM_OP_AR, CGM_ALGO_TWO_SHOT_AR, false},
+    {CGM_OP_GEMM_AS, CGM_ALGO_NO_OVERLAP, false},
+    {CGM_OP_GEMM_AS, CGM_ALGO_SPLIT_AS, false},
+    {CGM_OP_BULK_AG, CGM_ALGO_BULK_OVERLAP_AG, false},
+    {CGM_OP_BULK_RS, CGM_ALGO_BULK_OVERLAP_RS, false},
 };
 
 /* The second job's lhs is the upper left corner of the first one's out. */
@@ -71,7 +79,8 @@ static void plan_sizes(const struct config *config, uint64_t *ret_sizes)
     bool shards = cgm_operation_shards_rows(config->op);
     uint64_t part = 1 + pick(20);
     ret_sizes[0] = (1 + pick(8)) * (shards ? config->world : 1);
-    ret_sizes[1] = part * (config->op == CGM_OP_AG_GEMM ? config->world : 1);
+    bool shards_cols = config->op == CGM_OP_AG_GEMM || config->op == CGM_OP_GEMM_AS;
+    ret_sizes[1] = part * (shards_cols ? config->world : 1);
     ret_sizes[2] = part * (config->op == CGM_OP_GEMM_AR ? config->world : 1);
 }
 
@@ -117,6 +126,7 @@ static void run_chains(uint32_t delay_us)
                                     .buffer_dtype = -1,
                                     .full_rows = true,
                                     .world = worlds[round % WORLDS]};
+            pick_rest(&config);
             try_chain(rig, &config);
         }
     rig_close(rig);

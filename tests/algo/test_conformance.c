@@ -9,11 +9,12 @@
 #include "daemon/executor/algo/library.h"
 #include "daemon/executor/operation_table.h"
 
-/* ThreadSanitizer makes a switch of threads so slow that a part has to do. */
+/* One in so many configurations is tried, others each time; CGM_TEST_THIN=1 tries them all.
+ * ThreadSanitizer makes a switch of threads slow. */
 #ifdef __SANITIZE_THREAD__
-#define THINNING 12u
+#define THINNING 24u
 #else
-#define THINNING 1u
+#define THINNING 2u
 #endif
 
 /* Set where a product is rounded before each addend. */

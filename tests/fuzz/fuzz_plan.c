@@ -12,8 +12,9 @@
 static void check_shapes(const struct cgm_spec *spec, uint64_t rows)
 {
     struct cgm_shape shape;
-    for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
-        if (cgm_operation_operand(spec, 0, rows, i, &shape) == CGM_ABSENT)
+    for (uint32_t at = 0; at < spec->world * (uint32_t)CGM_OPERAND_COUNT; at++) {
+        uint32_t rank = at / CGM_OPERAND_COUNT;
+        if (cgm_operation_operand(spec, rank, rows, at % CGM_OPERAND_COUNT, &shape) == CGM_ABSENT)
             continue;
         FUZZ_CHECK(shape.rows > 0 && shape.cols > 0 && cgm_dtype_bytes(shape.dtype) > 0);
     }
