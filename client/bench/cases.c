@@ -71,7 +71,9 @@ static struct cgm_case job_case(const struct cgm_bench_options *o)
                   .transa = o->transa,
                   .transb = o->transb,
                   .bias = o->bias,
-                  .aux = o->aux},
+                  .aux = o->aux,
+                  .gelu = o->gelu,
+                  .grad = o->grad},
         .capacity = o->m,
         .method = o->method,
         .algorithm = o->algorithm,
@@ -124,6 +126,7 @@ static struct cgm_case comm_case(const struct cgm_case *job, const struct parts 
     }
     c.sizes.out_dtype = c.sizes.dtype;
     c.sizes.transa = c.sizes.transb = c.sizes.bias = c.sizes.aux = c.accumulate = false;
+    c.sizes.gelu = c.sizes.grad = false;
     return c;
 }
 
@@ -175,8 +178,6 @@ static void set_knobs(const struct cgm_bench_options *o, struct commgemm_plan_op
     plan->rs_overlap_first_gemm = o->rs_overlap_first_gemm;
     plan->aggregate_ag = o->aggregate_ag;
     plan->mode = o->mode;
-    plan->epilogue |=
-        (o->gelu ? COMMGEMM_EPILOGUE_GELU : 0u) | (o->grad ? COMMGEMM_EPILOGUE_GRAD : 0u);
 }
 
 void cgm_case_plan(const struct cgm_bench_options *options, const struct cgm_case *c, uint64_t comm,
@@ -195,6 +196,8 @@ void cgm_case_plan(const struct cgm_bench_options *options, const struct cgm_cas
     ret_plan->transa = c->sizes.transa;
     ret_plan->transb = c->sizes.transb;
     ret_plan->epilogue = (c->sizes.bias ? COMMGEMM_EPILOGUE_BIAS : 0u) |
+                         (c->sizes.gelu ? COMMGEMM_EPILOGUE_GELU : 0u) |
+                         (c->sizes.grad ? COMMGEMM_EPILOGUE_GRAD : 0u) |
                          (c->accumulate ? COMMGEMM_EPILOGUE_ACCUMULATE : 0u);
     ret_plan->allow_tf32 = options->tf32 && c->matrix[CGM_MATRIX_RHS].present;
     if (c->matrix[CGM_MATRIX_AUX_IN].present) {

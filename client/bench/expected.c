@@ -86,6 +86,18 @@ static int add_bias(const struct cgm_bench *bench, struct cgm_reference *referen
     return CGM_OK;
 }
 
+static int activate(const struct cgm_bench *bench, struct cgm_reference *reference)
+{
+    if (!bench->whole[CGM_MATRIX_GELU_INPUT]) {
+        cgm_reference_gelu(reference);
+        return CGM_OK;
+    }
+    float *input = decode(bench, CGM_MATRIX_GELU_INPUT);
+    int failed = !input || cgm_reference_dgelu(reference, input, reference->cols);
+    free(input);
+    return failed ? CGM_NO_MEMORY : CGM_OK;
+}
+
 static bool has_partials(int op)
 {
     return op == CGM_OP_GEMM_RS || op == CGM_OP_GEMM_AR;
@@ -105,7 +117,7 @@ void cgm_expected_allow(const struct cgm_bench *bench, enum cgm_variant variant,
                         struct cgm_reference *reference)
 {
     const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
-    bool addends = job->sizes.bias || bench->whole[CGM_MATRIX_OUT];
+    bool addends = job->matrix[CGM_MATRIX_BIAS].present || bench->whole[CGM_MATRIX_OUT];
     reference->partial_rounding = has_partials(job->sizes.op) ? 1 : 0;
     reference->input_rounding =
         strstr(bench->results->plans[variant].reason, "in TF32") ? TF32_UNIT : 0;
@@ -145,11 +157,50 @@ int cgm_expected_make(const struct cgm_bench *bench, struct cgm_reference *ret_r
                      : add_matrices(bench, CGM_MATRIX_LHS, is_sum(job->sizes.op), &reference);
     if (!status && bench->whole[CGM_MATRIX_OUT])
         status = add_matrices(bench, CGM_MATRIX_OUT, false, &reference);
-    if (!status && job->sizes.bias)
+    if (!status && job->matrix[CGM_MATRIX_BIAS].present)
         status = add_bias(bench, &reference);
+    if (!status && job->sizes.gelu)
+        status = activate(bench, &reference);
     if (status)
         cgm_reference_fini(&reference);
     else
         *ret_reference = reference;
+    return status;
+}
+
+/* lhs times a column of ones. */
+static int sum_lhs(const struct cgm_bench *bench, struct cgm_reference *reference)
+{
+    const struct cgm_sizes *s = &bench->cases[CGM_VARIANT_JOB].sizes;
+    float *lhs = decode(bench, CGM_MATRIX_LHS), *ones = malloc(s->k * sizeof(*ones));
+    struct cgm_reference_product product = {.a = lhs,
+                                            .b = ones,
+                                            .a_stride = s->transa ? s->m : s->k,
+                                            .b_stride = 1,
+                                            .depth = s->k,
+                                            .transa = s->transa};
+    for (uint64_t i = 0; ones && i < s->k; i++)
+        ones[i] = 1;
+    int failed = !lhs || !ones || cgm_reference_add_product(reference, &product);
+    free(ones);
+    free(lhs);
+    return failed ? CGM_NO_MEMORY : CGM_OK;
+}
+
+int cgm_expected_make_gradient(const struct cgm_bench *bench, const struct cgm_reference *of,
+                               uint32_t rank, struct cgm_reference *ret_reference)
+{
+    const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
+    const struct cgm_matrix *out = &job->matrix[CGM_MATRIX_OUT];
+    struct cgm_reference_window window = {.rows = out->shard_rows, .cols = out->shard_cols};
+    cgm_matrix_origin(out, rank, &window.row, &window.col);
+    if (job->sizes.gelu)
+        return cgm_reference_init_sum(ret_reference, of, &window, out->dtype) ? CGM_NO_MEMORY
+                                                                              : CGM_OK;
+    if (cgm_reference_init(ret_reference, job->sizes.m, 1, false))
+        return CGM_NO_MEMORY;
+    int status = sum_lhs(bench, ret_reference);
+    if (status)
+        cgm_reference_fini(ret_reference);
     return status;
 }

@@ -11,6 +11,11 @@ int cgm_expected_make(const struct cgm_bench *bench, struct cgm_reference *ret_r
 /* The same of what bulk_rs scatters beside its product. */
 int cgm_expected_make_moved(const struct cgm_bench *bench, struct cgm_reference *ret_reference);
 
+/* rank's bias_grad, which is one row or, of a sum of lhs, one column. `of`: what cgm_expected_make
+ * made. OK or NO_MEMORY, with nothing to free then. */
+int cgm_expected_make_gradient(const struct cgm_bench *bench, const struct cgm_reference *of,
+                               uint32_t rank, struct cgm_reference *ret_reference);
+
 /* What a variant may round, as its plan's reason says: a device's library rounds sums at every
  * step, and TF32 the inputs. Before the variant's result is checked. */
 void cgm_expected_allow(const struct cgm_bench *bench, enum cgm_variant variant,

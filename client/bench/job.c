@@ -33,6 +33,9 @@ static void describe(const struct cgm_worker *worker, const struct cgm_worker_ra
     ret_job->out = operand_of(&tensor[CGM_MATRIX_OUT]);
     ret_job->aux_in = operand_of(&tensor[CGM_MATRIX_AUX_IN]);
     ret_job->aux_out = operand_of(&tensor[CGM_MATRIX_AUX]);
+    ret_job->gelu_input = operand_of(&tensor[CGM_MATRIX_GELU_INPUT]);
+    ret_job->pre_gelu_out = operand_of(&tensor[CGM_MATRIX_PRE_GELU]);
+    ret_job->bias_grad = operand_of(&tensor[CGM_MATRIX_BIAS_GRAD]);
 }
 
 static void give_up(const struct cgm_worker *worker, const struct cgm_worker_rank *rank,

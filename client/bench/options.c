@@ -60,13 +60,14 @@ static const struct cgm_option job_options[] = {
     FLAG("transa", transa, "lhs is stored transposed, K x M"),
     FLAG("transb", transb, "rhs is stored transposed, N x K"),
     FLAG("bias", bias, "add a bias of N elements"),
+    FLAG("gelu", gelu, "GELU behind that; asks for pre_gelu_out too"),
+    FLAG("grad", grad,
+         "with --gelu multiply by its derivative instead, with --bias give bias_grad instead"),
     FLAG("accumulate", accumulate, "out += instead of out ="),
     FLAG("aux", aux, "ask for the gathered lhs too"),
 };
 
 static const struct cgm_option plan_options[] = {
-    FLAG("gelu", gelu, "the plan's GELU epilogue"),
-    FLAG("grad", grad, "the plan's gradient epilogue"),
     TYPE("comm-type", comm_type, CGM_TABLE_COMM_TYPE, "TYPE", "the collective of the plan"),
     {.name = "buffer-shape",
      .kind = CGM_ARG_TEXT,
@@ -313,6 +314,8 @@ static int check_files(struct cgm_bench_options *options, char *ret_detail)
     if (options->save_out && options->dtype == CGM_DTYPE_INT8)
         return refuse(ret_detail, "save-out", options->save_out,
                       "does not go with --datatype int8: float32 does not hold every int32");
+    if (options->lhs_file && options->grad)
+        return refuse(ret_detail, "grad", "", "does not go with --lhs");
     if (options->lhs_file && options->accumulate)
         return refuse(ret_detail, "accumulate", "", "does not go with --lhs");
     if (options->bias_file)

@@ -30,7 +30,7 @@ static bool share_matrices(struct cgm_bench *bench)
     const struct cgm_matrix *matrix = bench->cases[CGM_VARIANT_JOB].matrix;
     bool there = true;
     for (int i = 0; i < CGM_MATRIX_COUNT; i++) {
-        bool output = i == CGM_MATRIX_OUT || i == CGM_MATRIX_AUX;
+        bool output = cgm_matrix_is_output((enum cgm_matrix_name)i);
         bool input = !output || (i == CGM_MATRIX_OUT && bench->cases[CGM_VARIANT_JOB].accumulate);
         if (!matrix[i].present)
             continue;

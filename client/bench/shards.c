@@ -7,7 +7,7 @@
 
 /* A matrix before transposition: its sizes by letter, and how the ranks share it. S is w times M:
  * one M x N matrix of every rank behind the other; R x C is the buffer that a bulk operation moves,
- * T w times R. A zero letter: absent. */
+ * T w times R; W is w. A zero letter: absent. */
 struct rule {
     char rows, cols;
     enum cgm_split split;
@@ -64,6 +64,8 @@ static uint64_t size_of(const struct cgm_sizes *sizes, char letter)
         return sizes->buffer_rows;
     case 'C':
         return sizes->buffer_cols;
+    case 'W':
+        return sizes->world;
     case 'T':
         return sizes->buffer_rows * sizes->world;
     default:
@@ -93,6 +95,27 @@ static struct cgm_matrix make(const struct cgm_sizes *sizes, const struct rule *
     };
 }
 
+/* The sum of out's rows that each rank has, or of lhs over k. */
+static struct rule gradient_rule(const struct cgm_sizes *sizes, const struct rule *out)
+{
+    if (!sizes->gelu)
+        return (struct rule){'1', 'M', ALL};
+    if (out->split == ROWS)
+        return (struct rule){'W', 'N', ROWS};
+    return (struct rule){'1', 'N', out->split};
+}
+
+static void describe_epilogue(const struct cgm_sizes *sizes, const struct rule *out,
+                              struct cgm_matrix ret_matrices[CGM_MATRIX_COUNT])
+{
+    struct rule gradient = gradient_rule(sizes, out);
+    if (sizes->gelu)
+        ret_matrices[sizes->grad ? CGM_MATRIX_GELU_INPUT : CGM_MATRIX_PRE_GELU] =
+            make(sizes, out, sizes->out_dtype, false);
+    if (sizes->grad && sizes->bias)
+        ret_matrices[CGM_MATRIX_BIAS_GRAD] = make(sizes, &gradient, sizes->out_dtype, false);
+}
+
 bool cgm_shards_describe(const struct cgm_sizes *sizes,
                          struct cgm_matrix ret_matrices[CGM_MATRIX_COUNT])
 {
@@ -103,7 +126,8 @@ bool cgm_shards_describe(const struct cgm_sizes *sizes,
     if (row == NULL)
         return false;
     bool bulk = row->matrix[CGM_MATRIX_AUX_IN].rows;
-    const bool wanted[CGM_MATRIX_COUNT] = {true, true, sizes->bias, true, sizes->aux || bulk, true};
+    const bool wanted[CGM_MATRIX_COUNT] = {
+        true, true, sizes->bias && !sizes->grad, true, sizes->aux || bulk, true};
     const bool transposed[CGM_MATRIX_COUNT] = {sizes->transa, sizes->transb, false, false,
                                                sizes->transa && !bulk};
     memset(ret_matrices, 0, CGM_MATRIX_COUNT * sizeof(*ret_matrices));
@@ -114,6 +138,8 @@ bool cgm_shards_describe(const struct cgm_sizes *sizes,
         if (row->matrix[i].rows && wanted[i])
             ret_matrices[i] = make(sizes, &row->matrix[i], dtype, transposed[i]);
     }
+    if (row->matrix[CGM_MATRIX_RHS].rows)
+        describe_epilogue(sizes, &row->matrix[CGM_MATRIX_OUT], ret_matrices);
     return true;
 }
 
@@ -153,10 +179,16 @@ uint64_t cgm_shards_source_row(const struct cgm_sizes *sizes, uint32_t rank, uin
     return sizes->op == CGM_OP_A2AV ? exchanged_row(sizes, rank, row) : row;
 }
 
+bool cgm_matrix_is_output(enum cgm_matrix_name name)
+{
+    return name == CGM_MATRIX_OUT || name == CGM_MATRIX_AUX || name == CGM_MATRIX_PRE_GELU ||
+           name == CGM_MATRIX_BIAS_GRAD;
+}
+
 const char *cgm_matrix_text(enum cgm_matrix_name name)
 {
-    static const char *const names[CGM_MATRIX_COUNT] = {"lhs", "rhs", "bias",
-                                                        "out", "aux", "aux_in"};
+    static const char *const names[CGM_MATRIX_COUNT] = {
+        "lhs", "rhs", "bias", "out", "aux", "aux_in", "gelu_input", "pre_gelu_out", "bias_grad"};
     return names[name];
 }
 

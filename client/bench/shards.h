@@ -20,6 +20,9 @@ enum cgm_matrix_name {
     CGM_MATRIX_OUT,
     CGM_MATRIX_AUX,    /* what comes out besides: aux_out */
     CGM_MATRIX_AUX_IN, /* what bulk_ag and bulk_rs move */
+    CGM_MATRIX_GELU_INPUT,
+    CGM_MATRIX_PRE_GELU,
+    CGM_MATRIX_BIAS_GRAD,
     CGM_MATRIX_COUNT,
 };
 
@@ -37,7 +40,7 @@ struct cgm_sizes {
     uint64_t m, n, k; /* m: active rows */
     uint32_t world;
     int dtype, out_dtype;
-    bool transa, transb, bias, aux;
+    bool transa, transb, bias, aux, gelu, grad;
     uint64_t buffer_rows, buffer_cols; /* of what bulk_ag and bulk_rs move */
     int buffer_dtype;
 };
@@ -54,6 +57,9 @@ void cgm_shards_count(const struct cgm_sizes *sizes, uint32_t *ret_counts);
 /* Row `row` of rank's shard of what is only moved (AG's out, aux_out): where it comes from in the
  * whole that is moved. */
 uint64_t cgm_shards_source_row(const struct cgm_sizes *sizes, uint32_t rank, uint64_t row);
+
+/* What a job writes; of the others out may be one of its inputs too. */
+bool cgm_matrix_is_output(enum cgm_matrix_name name);
 
 /* "lhs", "rhs", ... Static. */
 const char *cgm_matrix_text(enum cgm_matrix_name name);

@@ -63,24 +63,62 @@ static void keep_worst(struct cgm_finding *worst, const struct cgm_finding *find
 
 /* ---- against the reference ---- */
 
-static void check_result(struct checking *checking, uint32_t rank, enum cgm_matrix_name name,
-                         const struct cgm_reference *reference)
+static void check_part(struct checking *checking, uint32_t rank, enum cgm_matrix_name name,
+                       const struct cgm_reference_found *found,
+                       const struct cgm_reference *reference)
 {
-    const struct cgm_bench *bench = checking->bench;
-    const struct cgm_matrix *matrix = &bench->cases[CGM_VARIANT_JOB].matrix[name];
     struct cgm_verdict verdict = {0};
-    struct cgm_reference_found found = {.data = cgm_bench_shard(bench, name, rank),
-                                        .format = matrix->dtype,
-                                        .rows = matrix->shard_rows,
-                                        .cols = matrix->shard_cols,
-                                        .stride = matrix->shard_cols};
-    cgm_matrix_origin(matrix, rank, &found.row, &found.col);
-    cgm_reference_check(reference, &found, &verdict);
+    cgm_reference_check(reference, found, &verdict);
     struct cgm_finding finding = {true,        verdict.ratio, verdict.no_number,
                                   rank,        name,          verdict.row,
                                   verdict.col, verdict.found, verdict.expected};
     keep_worst(&checking->findings[checking->comparison], &finding);
     checking->checked += verdict.checked;
+}
+
+static struct cgm_reference_found part_of(const struct cgm_bench *bench, uint32_t rank,
+                                          enum cgm_matrix_name name)
+{
+    const struct cgm_matrix *matrix = &bench->cases[CGM_VARIANT_JOB].matrix[name];
+    return (struct cgm_reference_found){.data = cgm_bench_shard(bench, name, rank),
+                                        .format = matrix->dtype,
+                                        .rows = matrix->shard_rows,
+                                        .cols = matrix->shard_cols,
+                                        .stride = matrix->shard_cols};
+}
+
+static void check_result(struct checking *checking, uint32_t rank, enum cgm_matrix_name name,
+                         const struct cgm_reference *reference)
+{
+    const struct cgm_bench *bench = checking->bench;
+    struct cgm_reference_found found = part_of(bench, rank, name);
+    cgm_matrix_origin(&bench->cases[CGM_VARIANT_JOB].matrix[name], rank, &found.row, &found.col);
+    check_part(checking, rank, name, &found, reference);
+}
+
+/* What GELU was applied to. */
+static void check_pre_gelu(struct checking *checking, uint32_t rank)
+{
+    struct cgm_reference linear = checking->reference;
+    linear.activation = CGM_REFERENCE_LINEAR;
+    check_result(checking, rank, CGM_MATRIX_PRE_GELU, &linear);
+}
+
+static void check_gradient(struct checking *checking, uint32_t rank)
+{
+    const struct cgm_bench *bench = checking->bench;
+    struct cgm_reference_found found = part_of(bench, rank, CGM_MATRIX_BIAS_GRAD);
+    struct cgm_reference sums;
+    if (cgm_expected_make_gradient(bench, &checking->reference, rank, &sums)) {
+        checking->status = CGM_NO_MEMORY;
+        return;
+    }
+    if (sums.cols == 1) { /* a column is there as a row */
+        found.rows = found.cols;
+        found.cols = found.stride = 1;
+    }
+    check_part(checking, rank, CGM_MATRIX_BIAS_GRAD, &found, &sums);
+    cgm_reference_fini(&sums);
 }
 
 /* The first element of a row that is another one. */
@@ -145,6 +183,10 @@ static void check_reference(void *context)
             check_result(checking, rank, CGM_MATRIX_OUT, &checking->reference);
         if (job->matrix[CGM_MATRIX_AUX].present)
             check_aux(checking, rank);
+        if (job->matrix[CGM_MATRIX_PRE_GELU].present)
+            check_pre_gelu(checking, rank);
+        if (job->matrix[CGM_MATRIX_BIAS_GRAD].present)
+            check_gradient(checking, rank);
     }
 }
 
@@ -274,6 +316,10 @@ static int check_set(struct cgm_crew *crew, struct checking *checking,
     status = check_job(crew, checking, validation);
     if (!status && checking->bench->results->wanted[CGM_VARIANT_SERIAL])
         status = check_serial(crew, checking, validation);
+    if (!status && checking->status) {
+        snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "no memory for the bias gradient's reference");
+        status = checking->status;
+    }
     if (!crew->abandoned)
         fini_references(checking);
     return status;

@@ -203,30 +203,27 @@ static void prepare_outputs(struct cgm_worker *worker, const struct cgm_worker_r
 {
     const struct cgm_bench *bench = worker->bench;
     const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
-    const struct cgm_tensor *tensor = rank->tensors[CGM_VARIANT_JOB];
-    const struct cgm_tensor *out = &tensor[CGM_MATRIX_OUT];
-    if (job->accumulate)
-        cgm_matrix_take(&job->matrix[CGM_MATRIX_OUT], bench->whole[CGM_MATRIX_OUT], rank->rank,
-                        out->address);
-    else
-        cgm_tensor_poison(out, job->matrix[CGM_MATRIX_OUT].dtype);
-    push(worker, out);
-    if (tensor[CGM_MATRIX_AUX].id) {
-        cgm_tensor_poison(&tensor[CGM_MATRIX_AUX], job->matrix[CGM_MATRIX_AUX].dtype);
-        push(worker, &tensor[CGM_MATRIX_AUX]);
+    for (int name = 0; name < CGM_MATRIX_COUNT; name++) {
+        const struct cgm_tensor *tensor = &rank->tensors[CGM_VARIANT_JOB][name];
+        if (!tensor->id || !cgm_matrix_is_output((enum cgm_matrix_name)name))
+            continue;
+        if (name == CGM_MATRIX_OUT && job->accumulate)
+            cgm_matrix_take(&job->matrix[name], bench->whole[name], rank->rank, tensor->address);
+        else
+            cgm_tensor_poison(tensor, job->matrix[name].dtype);
+        push(worker, tensor);
     }
 }
 
 static void publish_outputs(struct cgm_worker *worker, const struct cgm_worker_rank *rank)
 {
-    static const enum cgm_matrix_name names[] = {CGM_MATRIX_OUT, CGM_MATRIX_AUX};
-    const struct cgm_tensor *tensor = rank->tensors[CGM_VARIANT_JOB];
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (!tensor[names[i]].id)
+    for (int name = 0; name < CGM_MATRIX_COUNT; name++) {
+        const struct cgm_tensor *tensor = &rank->tensors[CGM_VARIANT_JOB][name];
+        if (!tensor->id || !cgm_matrix_is_output((enum cgm_matrix_name)name))
             continue;
-        pull(worker, &tensor[names[i]]);
-        memcpy(cgm_bench_shard(worker->bench, names[i], rank->rank), tensor[names[i]].address,
-               tensor[names[i]].bytes);
+        pull(worker, tensor);
+        memcpy(cgm_bench_shard(worker->bench, (enum cgm_matrix_name)name, rank->rank),
+               tensor->address, tensor->bytes);
     }
 }
 

@@ -103,6 +103,12 @@ is algorithm '"bulk_overlap_rs"'
 check --op a2av --world 4
 check --op a2av --world 3 --datatype fp16
 is max_error_ratio '[0-9.e+-]*'
+for op in gemm ag_gemm gemm_rs gemm_ar gemm_as; do
+    check --op "$op" --world 2 --gelu --bias --datatype bf16
+    check --op "$op" --world 3 -m 99 -n 66 -k 81 --gelu --grad --bias
+done
+check --op gemm --world 2 --grad --bias --transa --accumulate
+check --op bulk_rs --world 2 --grad --bias --method bulk
 for op in gemm ag_gemm gemm_rs gemm_ar; do
     check --op "$op" --world 2 --datatype int8
     is max_error_ratio '0\(\.0\)*'
@@ -147,6 +153,9 @@ refuse 'counts add up to 96; m is 97' --op a2av --world 4 -m 97
 refuse 'num_splits' --op gemm_rs --world 2 --method ring_exchange --num-splits 3
 refuse 'use split_pipelined_rs' --op gemm_rs --world 2 --method none --rs-overlap-first-gemm
 refuse "rs takes" --op rs --datatype int8
+refuse "grad is set alone" --op gemm --grad
+refuse "sums lhs" --op gemm_rs --grad --bias
+refuse "does not go with accumulate" --op gemm --gelu --accumulate
 expect_nothing_left
 
 expect 0 "million jobs" --private=cpu --op noop --iters 200 --output-file "$work/report.json"
