@@ -40,7 +40,8 @@ int cgm_name_is_valid(const char *name)
     return 1;
 }
 
-int cgm_detail(char *ret_detail, size_t size, int status, const char *format, ...)
+/* In brackets: the analyzer has a macro of this name. */
+int(cgm_detail)(char *ret_detail, size_t size, int status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);

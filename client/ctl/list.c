@@ -83,10 +83,8 @@ static const struct column imports[] = {
 };
 
 static const struct column quotas[] = {
-    LEFT("uid", "USER", USER),
-    LEFT("quota", "QUOTA", PLAIN),
-    RIGHT("used", "USED", PLAIN),
-    RIGHT("ending", "ENDING", PLAIN),
+    LEFT("uid", "USER", USER),          LEFT("quota", "QUOTA", PLAIN),
+    RIGHT("used", "USED", PLAIN),       RIGHT("ending", "ENDING", PLAIN),
     RIGHT("allowed", "ALLOWED", PLAIN),
 };
 

@@ -47,7 +47,7 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
     X(quota_comms, NUMBER, "512", 0, 4096, "Comms that one user may create")                       \
     X(quota_ranks, NUMBER, "2048", 0, 262144,                                                      \
       "Ranks that the comms of one user may have together")                                        \
-    X(quota_jobs, NUMBER, "65536", 0, 1000000000,                                                 \
+    X(quota_jobs, NUMBER, "65536", 0, 1000000000,                                                  \
       "Jobs in flight that one user's sessions have room for: the entries of their rings")         \
     X(quota_fds, NUMBER, "32768", 0, 1000000000,                                                   \
       "File descriptors of one user's sessions, buffers, imports and plans; at most half of what " \

@@ -228,8 +228,7 @@ static void test_session_limits(void **state)
     wait_for_status(&one, "sessions", 1); /* the one that waited for the daemon is gone */
     client_open(&two, &daemon);
     client_connect(&three, &daemon);
-    expect_error(client_event(&three, CGM_MSG_ERROR), CGM_QUOTA,
-                 "asked for 1, used 2, allowed 2");
+    expect_error(client_event(&three, CGM_MSG_ERROR), CGM_QUOTA, "asked for 1, used 2, allowed 2");
     client_close(&three);
     client_close(&two);
     wait_for_status(&one, "sessions", 1);

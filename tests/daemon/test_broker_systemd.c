@@ -1,0 +1,145 @@
+/* The daemon as systemd starts it: a listening socket as fd 3, a socket for what it has to say, a
+ * watchdog, SIGHUP after a change of the configuration. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+struct unit {
+    struct daemon daemon;
+    char notify_path[96], config[96];
+    int notify_fd, listen_fd;
+};
+
+static int bind_socket(int type, const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    assert_true(strlen(path) < sizeof(address.sun_path));
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+static void write_config(const struct unit *unit, const char *level)
+{
+    FILE *file = fopen(unit->config, "w");
+    assert_non_null(file);
+    fprintf(file, "log_level = %s\nbackend = cpu\ndevices = 1\n", level);
+    fclose(file);
+}
+
+static void exec_as_systemd(const struct unit *unit)
+{
+    char pid[16];
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setenv("LISTEN_PID", pid, 1);
+    setenv("LISTEN_FDS", "1", 1);
+    setenv("NOTIFY_SOCKET", unit->notify_path, 1);
+    setenv("WATCHDOG_PID", pid, 1);
+    setenv("WATCHDOG_USEC", "200000", 1);
+    if (dup2(unit->listen_fd, 3) == 3)
+        execl(CGM_BIN_DIR "/commgemmd", "commgemmd", "--config", unit->config, NULL);
+    _exit(127);
+}
+
+static void unit_start(struct unit *unit, int socket_type)
+{
+    char folder[96];
+    daemon_init(&unit->daemon);
+    snprintf(folder, sizeof(folder), "%s/run", unit->daemon.folder);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    snprintf(unit->notify_path, sizeof(unit->notify_path), "%s/notify", unit->daemon.folder);
+    snprintf(unit->config, sizeof(unit->config), "%s/commgemmd.conf", unit->daemon.folder);
+    write_config(unit, "info");
+    unit->notify_fd = bind_socket(SOCK_DGRAM, unit->notify_path);
+    /* Out of the way of fd 3, which dup2 would leave close-on-exec. */
+    int fd = bind_socket(socket_type, unit->daemon.socket);
+    unit->listen_fd = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+    close(fd);
+    assert_int_equal(listen(unit->listen_fd, 8), 0);
+    unit->daemon.pid = fork();
+    assert_true(unit->daemon.pid >= 0);
+    if (unit->daemon.pid == 0)
+        exec_as_systemd(unit);
+}
+
+/* The next message that begins so; others are passed over. */
+static void await_word(const struct unit *unit, const char *begin)
+{
+    char text[512];
+    struct pollfd poll_fd = {.fd = unit->notify_fd, .events = POLLIN};
+    for (;;) {
+        assert_int_equal(poll(&poll_fd, 1, WAIT_S * 1000), 1);
+        ssize_t n = recv(unit->notify_fd, text, sizeof(text) - 1, 0);
+        assert_true(n >= 0);
+        text[n] = '\0';
+        if (strncmp(text, begin, strlen(begin)) == 0)
+            return;
+    }
+}
+
+static void unit_stop(struct unit *unit)
+{
+    close(unit->listen_fd);
+    close(unit->notify_fd);
+    unlink(unit->notify_path);
+    unlink(unit->config);
+    unlink(unit->daemon.socket);
+    daemon_stop(&unit->daemon);
+}
+
+static void test_a_life_under_systemd(void **state)
+{
+    struct unit unit;
+    struct client client;
+    (void)state;
+    unit_start(&unit, SOCK_SEQPACKET);
+    await_word(&unit, "READY=1");
+    client_open(&client, &unit.daemon);
+    await_word(&unit, "STATUS=1 sessions, backend cpu");
+    await_word(&unit, "WATCHDOG=1");
+    write_config(&unit, "debug");
+    assert_int_equal(kill(unit.daemon.pid, SIGHUP), 0);
+    await_word(&unit, "WATCHDOG=1");
+    await_word(&unit, "WATCHDOG=1"); /* of after the signal */
+    unlink(unit.config);
+    assert_int_equal(kill(unit.daemon.pid, SIGHUP), 0); /* what cannot be read changes nothing */
+    await_word(&unit, "WATCHDOG=1");
+    assert_int_equal(status_number(&client, "sessions"), 1);
+    client_close(&client);
+    assert_int_equal(kill(unit.daemon.pid, SIGTERM), 0);
+    await_word(&unit, "STOPPING=1");
+    assert_int_equal(daemon_wait(&unit.daemon), 0);
+    assert_int_equal(access(unit.daemon.socket, F_OK), 0); /* it is systemd's */
+    unit_stop(&unit);
+}
+
+static void test_a_socket_of_another_type(void **state)
+{
+    struct unit unit;
+    (void)state;
+    unit_start(&unit, SOCK_STREAM);
+    assert_int_equal(daemon_wait(&unit.daemon), 2);
+    unit_stop(&unit);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_life_under_systemd),
+        cmocka_unit_test(test_a_socket_of_another_type),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
