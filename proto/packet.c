@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
@@ -156,6 +157,7 @@ int cgm_packet_take_fd(struct cgm_packet *packet, unsigned i)
 /* protobuf-c multiplies sizes unchecked and knows no limit: this allocator counts. */
 struct counting {
     size_t left;
+    bool failed; /* the system had no memory */
 };
 
 static void *counting_alloc(void *data, size_t size)
@@ -164,7 +166,9 @@ static void *counting_alloc(void *data, size_t size)
     if (size > counting->left)
         return NULL;
     counting->left -= size;
-    return malloc(size ? size : 1);
+    void *block = malloc(size ? size : 1);
+    counting->failed |= !block;
+    return block;
 }
 
 static void counting_free(void *data, void *pointer)
@@ -173,15 +177,25 @@ static void counting_free(void *data, void *pointer)
     free(pointer);
 }
 
-ProtobufCMessage *cgm_packet_unpack(const struct cgm_packet *packet)
+int cgm_packet_read(const struct cgm_packet *packet, ProtobufCMessage **ret_message)
 {
     struct counting counting = {.left = CGM_UNPACK_BYTES_MAX};
     ProtobufCAllocator allocator = {counting_alloc, counting_free, &counting};
     const ProtobufCMessageDescriptor *descriptor = cgm_message_descriptor(packet->header.type);
-    if (!descriptor)
-        return NULL;
-    return protobuf_c_message_unpack(descriptor, &allocator, packet->header.body_bytes,
-                                     packet->body);
+    ProtobufCMessage *message =
+        descriptor ? protobuf_c_message_unpack(descriptor, &allocator, packet->header.body_bytes,
+                                               packet->body)
+                   : NULL;
+    if (!message)
+        return counting.failed ? CGM_NO_MEMORY : CGM_BAD_MESSAGE;
+    *ret_message = message;
+    return CGM_OK;
+}
+
+ProtobufCMessage *cgm_packet_unpack(const struct cgm_packet *packet)
+{
+    ProtobufCMessage *message;
+    return cgm_packet_read(packet, &message) == CGM_OK ? message : NULL;
 }
 
 void cgm_message_free(ProtobufCMessage *message)

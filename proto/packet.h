@@ -60,9 +60,11 @@ void cgm_packet_close_fds(struct cgm_packet *packet);
 /* Moves fd i out of the packet; -1 when there is none. */
 int cgm_packet_take_fd(struct cgm_packet *packet, unsigned i);
 
-/* Unpacks the body as the message that header.type says, within CGM_UNPACK_BYTES_MAX. NULL when the
- * type is unknown or the body is malformed or too large. Free with cgm_message_free. */
-ProtobufCMessage *cgm_packet_unpack(const struct cgm_packet *packet);
+/* Unpacks the body as the message that header.type says, within CGM_UNPACK_BYTES_MAX. BAD_MESSAGE
+ * when the type is unknown or the body is malformed or too large; NO_MEMORY when the system has
+ * none. Free with cgm_message_free. */
+int cgm_packet_read(const struct cgm_packet *packet, ProtobufCMessage **ret_message);
+ProtobufCMessage *cgm_packet_unpack(const struct cgm_packet *packet); /* NULL: whichever it was */
 void cgm_message_free(ProtobufCMessage *message);
 
 /* Bound Unix SOCK_SEQPACKET address helpers. */

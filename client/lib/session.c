@@ -77,13 +77,19 @@ static int ring_set_up(commgemm_client *client)
 /* ---- events -----------------------------------------------------------------------------------
  */
 
-static void on_ring(commgemm_client *client, struct cgm_reply *event)
+static int on_ring(commgemm_client *client, struct cgm_reply *event)
 {
     struct cgm_lane *lane;
-    if (event->fds[0] < 0)
+    if (event->fds[0] < 0) {
         atomic_store(&client->executor_life, ((Cgm__Ring *)event->message)->executor_life);
-    else if (!client->no_ring && lane_from_ring(client, event, &lane) == CGM_OK)
+        return CGM_OK;
+    }
+    if (client->no_ring)
+        return CGM_OK;
+    int status = lane_from_ring(client, event, &lane);
+    if (status == CGM_OK)
         install(client, lane);
+    return status;
 }
 
 static void on_executor_lost(commgemm_client *client, struct cgm_reply *event)
@@ -125,20 +131,19 @@ static void on_completion(commgemm_client *client, struct cgm_reply *event)
     cgm_jobs_unlock(&client->jobs);
 }
 
-static void on_event(void *owner, int type, struct cgm_reply *event)
+static int on_event(void *owner, int type, struct cgm_reply *event)
 {
     switch (type) {
     case CGM_MSG_RING:
-        on_ring(owner, event);
-        break;
+        return on_ring(owner, event);
     case CGM_MSG_EXECUTOR_LOST:
         on_executor_lost(owner, event);
-        break;
+        return CGM_OK;
     case CGM_MSG_COMPLETION:
         on_completion(owner, event);
-        break;
+        return CGM_OK;
     default: /* of a later release */
-        break;
+        return CGM_OK;
     }
 }
 

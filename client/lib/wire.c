@@ -41,7 +41,8 @@ int cgm_reply_take_fd(struct cgm_reply *reply, unsigned i)
 
 static void reply_from_packet(struct cgm_packet *packet, struct cgm_reply *ret_reply)
 {
-    ret_reply->message = cgm_packet_unpack(packet);
+    ret_reply->message = NULL;
+    ret_reply->status = cgm_packet_read(packet, &ret_reply->message);
     for (unsigned i = 0; i < CGM_REPLY_FDS_MAX; i++)
         ret_reply->fds[i] = cgm_packet_take_fd(packet, i);
     cgm_packet_close_fds(packet);
@@ -90,6 +91,8 @@ static int call_run(struct cgm_wire *wire, struct cgm_call *call, int type,
                     const ProtobufCMessage *request, const int *fds, unsigned n_fds)
 {
     int sent = cgm_packet_send(wire->socket, (uint16_t)type, call->serial, request, fds, n_fds);
+    if (sent == CGM_RING_FULL) /* it waits for room in the socket: it is the system that has none */
+        sent = CGM_NO_MEMORY;
     pthread_mutex_lock(&wire->lock);
     if (sent != CGM_OK && sent != CGM_DAEMON_LOST && call_unlink(wire, call->serial))
         call_end(call, sent);
@@ -122,6 +125,8 @@ static int fail_error(const Cgm__Error *error)
 
 static int check_reply(const struct cgm_call *call, int type, int reply_type)
 {
+    if (call->reply.status == CGM_NO_MEMORY)
+        return cgm_fail(CGM_NO_MEMORY, "no memory for the reply to %s", cgm_message_name(type));
     if (!call->reply.message)
         return cgm_fail(CGM_BAD_MESSAGE, "the reply to %s is malformed", cgm_message_name(type));
     if (call->type == CGM_MSG_ERROR)
@@ -179,24 +184,42 @@ int cgm_wire_farewell(struct cgm_wire *wire, char *ret_detail, size_t size)
     return status;
 }
 
-static void keep_farewell(struct cgm_wire *wire, const Cgm__Error *error)
+static void keep_farewell(struct cgm_wire *wire, int status, const char *detail)
 {
     pthread_mutex_lock(&wire->lock);
-    wire->farewell = error->status < 0 ? error->status : CGM_INTERNAL;
+    wire->farewell = status < 0 ? status : CGM_INTERNAL;
     snprintf(wire->farewell_detail, sizeof(wire->farewell_detail), "%s",
-             error->detail ? error->detail : cgm_status_text(wire->farewell));
+             detail ? detail : cgm_status_text(wire->farewell));
     pthread_mutex_unlock(&wire->lock);
 }
 
-static void on_event(struct cgm_wire *wire, struct cgm_packet *packet)
+/* What cannot be read is of a later release, unless it is memory that is missing. */
+static int take_event(struct cgm_wire *wire, int type, struct cgm_reply *event)
+{
+    const Cgm__Error *error = (const Cgm__Error *)event->message;
+    if (!event->message)
+        return event->status == CGM_NO_MEMORY ? CGM_NO_MEMORY : CGM_OK;
+    if (type != CGM_MSG_ERROR)
+        return wire->handler->on_event(wire->owner, type, event);
+    keep_farewell(wire, error->status, error->detail);
+    return CGM_OK;
+}
+
+/* Whoever waits for what the event says would do so for ever: false, the session ends. */
+static bool on_event(struct cgm_wire *wire, struct cgm_packet *packet)
 {
     struct cgm_reply event;
+    char detail[128];
+    int type = packet->header.type;
     reply_from_packet(packet, &event);
-    if (event.message && packet->header.type == CGM_MSG_ERROR)
-        keep_farewell(wire, (const Cgm__Error *)event.message);
-    else if (event.message)
-        wire->handler->on_event(wire->owner, packet->header.type, &event);
+    int status = take_event(wire, type, &event);
     cgm_reply_fini(&event);
+    if (status == CGM_OK)
+        return true;
+    snprintf(detail, sizeof(detail), "this process could not take in the daemon's message %s: %s",
+             cgm_message_name(type), cgm_status_text(status));
+    keep_farewell(wire, status, detail);
+    return false;
 }
 
 static void on_lost(struct cgm_wire *wire)
@@ -212,11 +235,12 @@ static void on_lost(struct cgm_wire *wire)
 static void *watch(void *argument)
 {
     struct cgm_wire *wire = argument;
-    while (cgm_packet_recv(wire->socket, 0, wire->packet) == CGM_OK) {
+    bool goes_on = true;
+    while (goes_on && cgm_packet_recv(wire->socket, 0, wire->packet) == CGM_OK) {
         if (wire->packet->header.serial)
             on_reply(wire, wire->packet);
         else
-            on_event(wire, wire->packet);
+            goes_on = on_event(wire, wire->packet);
     }
     /* Also after a packet that was none: the daemon learns that nobody listens any more. */
     shutdown(wire->socket, SHUT_RDWR);

@@ -16,15 +16,17 @@
 
 /* What came back. The receiver owns message and fds: cgm_reply_fini. */
 struct cgm_reply {
-    ProtobufCMessage *message;
+    int status;                 /* why there is no message */
+    ProtobufCMessage *message;  /* NULL: it is malformed, or there was no memory for it */
     int fds[CGM_REPLY_FDS_MAX]; /* -1: none */
 };
 void cgm_reply_fini(struct cgm_reply *reply);
 int cgm_reply_take_fd(struct cgm_reply *reply, unsigned i);
 
-/* Both run on the watcher. The event stays the watcher's; fds may be taken out of it. */
+/* Both run on the watcher. The event stays the watcher's; fds may be taken out of it. After an
+ * event that could not be taken in the session cannot go on: the watcher hangs up. */
 struct cgm_wire_handler {
-    void (*on_event)(void *owner, int type, struct cgm_reply *event);
+    int (*on_event)(void *owner, int type, struct cgm_reply *event);
     void (*on_lost)(void *owner);
 };
 

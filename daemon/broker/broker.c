@@ -195,7 +195,12 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
         cgm_listener_close(&broker->listener);
         return status;
     }
-    uv_loop_init(&broker->loop);
+    int error = uv_loop_init(&broker->loop);
+    if (error) {
+        cgm_listener_close(&broker->listener);
+        return cgm_detail(ret_detail, size, CGM_NO_MEMORY, "cannot make the event loop: %s",
+                          uv_strerror(error));
+    }
     broker->wire = malloc(sizeof(*broker->wire));
     status = broker->wire ? CGM_OK : CGM_NO_MEMORY;
     if (status == CGM_OK && getrandom(broker->plan_key, sizeof(broker->plan_key), 0) < 0)

@@ -164,21 +164,31 @@ void cgm_buffer_set_fd(struct cgm_buffer *buffer, int fd)
                         strerror(errno));
 }
 
-int cgm_buffer_client_fd(const struct cgm_buffer *buffer, const struct cgm_session *session,
-                         bool writable)
+/* The fd of one that may only read it, where such a one can be made. */
+static int read_only_fd(const struct cgm_buffer *buffer)
 {
     char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", buffer->fd);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+int cgm_buffer_client_fd(const struct cgm_buffer *buffer, const struct cgm_session *session,
+                         bool writable, int *ret_fd)
+{
+    int fd;
+    *ret_fd = -1;
     if (buffer->fd < 0)
-        return -1;
-    if (writable)
-        return fcntl(buffer->fd, F_DUPFD_CLOEXEC, 3);
-    if (is_memfd(buffer->fd)) {
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", buffer->fd);
-        return open(path, O_RDONLY | O_CLOEXEC);
-    }
-    return cgm_owner_lets(&buffer->owner, session, CGM_MAY_WRITE)
-               ? fcntl(buffer->fd, F_DUPFD_CLOEXEC, 3)
-               : -1;
+        return CGM_OK;
+    if (!writable && is_memfd(buffer->fd))
+        fd = read_only_fd(buffer);
+    else if (writable || cgm_owner_lets(&buffer->owner, session, CGM_MAY_WRITE))
+        fd = fcntl(buffer->fd, F_DUPFD_CLOEXEC, 3);
+    else
+        return CGM_OK;
+    if (fd < 0)
+        return cgm_status_of_errno(errno);
+    *ret_fd = fd;
+    return CGM_OK;
 }
 
 void cgm_buffer_take_memory(struct cgm_buffer *buffer, const struct cgm_result *result)

@@ -61,9 +61,10 @@ void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer
 void cgm_buffer_close_once(struct cgm_session *session, struct cgm_buffer_hold *hold);
 
 /* What the client gets: a read-only session gets a read-only fd; of memory that has no such thing
- * it gets none unless it might write anyway. The caller closes it. -1: none. */
+ * it gets none unless it might write anyway. The caller closes it. -1: none. NO_MEMORY when there
+ * is one and the daemon has no room for it. */
 int cgm_buffer_client_fd(const struct cgm_buffer *buffer, const struct cgm_session *session,
-                         bool writable);
+                         bool writable, int *ret_fd);
 
 /* BufferAlloc, and what its answer brings. */
 int cgm_buffer_tell_alloc(struct cgm_broker *broker, const struct cgm_buffer *buffer,

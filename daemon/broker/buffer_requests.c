@@ -78,11 +78,13 @@ static void undo_create(struct cgm_broker *broker, struct cgm_buffer *buffer)
     cgm_buffer_free_unused(broker, buffer);
 }
 
-static void send_reply(struct cgm_broker *broker, const struct cgm_call *call,
-                       struct cgm_session *session, struct cgm_buffer *buffer, bool writable)
+static int send_reply(struct cgm_broker *broker, const struct cgm_call *call,
+                      struct cgm_session *session, struct cgm_buffer *buffer, bool writable)
 {
     Cgm__BufferReply reply = CGM__BUFFER_REPLY__INIT;
-    int fd = cgm_buffer_client_fd(buffer, session, writable);
+    int fd, status = cgm_buffer_client_fd(buffer, session, writable, &fd);
+    if (status != CGM_OK)
+        return status;
     reply.id = buffer->id;
     reply.generation = buffer->generation;
     reply.bytes = buffer->bytes;
@@ -97,6 +99,7 @@ static void send_reply(struct cgm_broker *broker, const struct cgm_call *call,
                fd >= 0 ? 1 : 0);
     if (fd >= 0)
         close(fd);
+    return CGM_OK;
 }
 
 enum { OPENED_READ_ONLY, OPENED_WRITABLE, CREATED }; /* call.index */
@@ -106,13 +109,18 @@ static void on_granted(struct cgm_broker *broker, const struct cgm_call *call,
 {
     struct cgm_session *session = cgm_registry_find(&broker->sessions, call->session);
     struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, call->object);
-    if (result->status == CGM_OK && session && buffer) {
-        send_reply(broker, call, session, buffer, call->index != OPENED_READ_ONLY);
-        return;
+    const char *detail = result->detail;
+    int status = result->status;
+    if (status == CGM_OK && session && buffer) {
+        status = send_reply(broker, call, session, buffer, call->index != OPENED_READ_ONLY);
+        if (status == CGM_OK)
+            return;
+        detail = "the daemon has no file descriptor left for it";
+    } else if (status == CGM_OK) {
+        status = CGM_NOT_FOUND;
+        detail = "the buffer was freed meanwhile";
     }
-    cgm_answer_error(broker, call->session, call->serial,
-                     result->status == CGM_OK ? CGM_NOT_FOUND : result->status, "%s",
-                     result->status == CGM_OK ? "the buffer was freed meanwhile" : result->detail);
+    cgm_answer_error(broker, call->session, call->serial, status, "%s", detail);
     if (session && buffer && cgm_registry_find(&session->buffers, buffer->id))
         cgm_buffer_close_once(session, cgm_registry_find(&session->buffers, buffer->id));
     buffer = cgm_registry_find(&broker->buffers, call->object);

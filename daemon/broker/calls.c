@@ -64,7 +64,8 @@ int cgm_call_executor(struct cgm_broker *broker, uint16_t type, const ProtobufCM
 void cgm_tell_executor(struct cgm_broker *broker, uint16_t type, const ProtobufCMessage *message)
 {
     struct cgm_call nobody = {.done = NULL};
-    cgm_call_executor(broker, type, message, NULL, 0, &nobody);
+    if (cgm_call_executor(broker, type, message, NULL, 0, &nobody) == CGM_NO_MEMORY)
+        cgm_executor_doom(broker, "no memory to tell it what is gone");
 }
 
 /* Removes the pending call and runs its callback. */

@@ -9,6 +9,10 @@
 
 #include "proto/packet.h"
 
+/* Known limit: libuv ends the process when epoll refuses an fd that it has accepted when the
+ * connection was opened (it tries once), and when there is no memory for its table of watched fds,
+ * which grows at powers of two. */
+
 /* The loop's one receive buffer and one send buffer: a connection itself stays small. */
 struct cgm_wire {
     struct cgm_packet in;

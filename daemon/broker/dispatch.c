@@ -118,10 +118,11 @@ void cgm_dispatch(struct cgm_session *session, struct cgm_packet *packet)
     };
     cgm_step(CGM_STEP_CLIENT_REQUEST, request.type);
     const struct message_row *row = find_row(request.type);
-    ProtobufCMessage *message = row ? cgm_packet_unpack(packet) : NULL;
+    ProtobufCMessage *message = NULL;
+    int read = row ? cgm_packet_read(packet, &message) : CGM_OK;
     request.message = message;
-    int protocol = check_protocol(&request, row);
-    int status = protocol == CGM_OK ? run(&request, row) : protocol;
+    int protocol = read == CGM_NO_MEMORY ? CGM_OK : check_protocol(&request, row);
+    int status = protocol != CGM_OK ? protocol : read != CGM_OK ? read : run(&request, row);
     bool fatal = protocol != CGM_OK || status == CGM_BAD_MESSAGE ||
                  (request.type == CGM_MSG_HELLO && status != CGM_OK);
     if (status != CGM_OK && !request.detail[0])

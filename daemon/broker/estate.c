@@ -69,8 +69,11 @@ void cgm_estate_settle(struct cgm_broker *broker, struct cgm_estate *estate, uin
         call = cgm_request_call(request, on_removed, 0);
     call.other = (uintptr_t)estate;
     cgm_estate_end(broker, estate);
-    if (cgm_call_executor(broker, type, removal, NULL, 0, &call) == CGM_OK)
+    int status = cgm_call_executor(broker, type, removal, NULL, 0, &call);
+    if (status == CGM_OK)
         return;
+    if (status == CGM_NO_MEMORY)
+        cgm_executor_doom(broker, "no memory to tell it what is gone");
     cgm_estate_free(broker, estate);
     if (request)
         cgm_reply_ok(request);

@@ -248,6 +248,14 @@ void cgm_executor_give_up(struct cgm_broker *broker, const char *why)
     kill_process(broker);
 }
 
+void cgm_executor_doom(struct cgm_broker *broker, const char *why)
+{
+    if (is_lost(&broker->executor))
+        return;
+    broker->executor.doom = why;
+    uv_timer_start(&broker->executor.timer, on_timer, 0, 0);
+}
+
 static void schedule_restart(struct cgm_broker *broker)
 {
     struct cgm_executor *executor = &broker->executor;
@@ -564,6 +572,7 @@ static void start_candidate(struct cgm_broker *broker)
         return;
     }
     executor->life++;
+    executor->doom = NULL;
     executor->explained = false;
     executor->exit_why[0] = '\0';
     executor->lost_status = CGM_EXECUTOR_LOST;
@@ -620,6 +629,8 @@ static void on_timer(uv_timer_t *timer)
         try_again(broker);
     else if (broker->executor.state == CGM_EXECUTOR_DYING)
         kill_process(broker);
+    else if (broker->executor.doom)
+        cgm_executor_give_up(broker, broker->executor.doom);
     else
         cgm_executor_give_up(broker, broker->executor.exit_why[0]
                                          ? broker->executor.exit_why

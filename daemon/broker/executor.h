@@ -46,6 +46,7 @@ struct cgm_executor {
     bool under_mps;     /* it was started with an MPS there */
     bool terminating;   /* MPS is asked to end it */
     int lost_status;    /* what its end means to sessions: EXECUTOR_LOST or GPU_LOST */
+    const char *doom;   /* why it is given up when the loop comes round; NULL: it is not */
     char why[256];      /* why none is running */
     bool explained;     /* `why` is what the process itself or its start said */
     char exit_why[192]; /* how the process ended, before its last words were read; "": it did not */
@@ -80,6 +81,10 @@ void cgm_executor_await(struct cgm_broker *broker, const char *what, unsigned lo
 
 /* What was awaited has come. */
 void cgm_executor_retry(struct cgm_broker *broker);
+
+/* The same as soon as the loop comes round, for those who are in the middle of something: it could
+ * not be told of a removal, and only a new one will know what is there. `why` is static. */
+void cgm_executor_doom(struct cgm_broker *broker, const char *why);
 
 /* Asks it to finish launched jobs and end. */
 void cgm_executor_shut_down(struct cgm_broker *broker);

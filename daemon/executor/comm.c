@@ -40,13 +40,15 @@ static void comm_discard_step(struct cgm_request *request)
     struct cgm_comm *comm = request->object;
     comm_free_queues(comm, request->executor);
     comm_free(comm);
-    cgm_request_fail(request, CGM_EXISTS, "comm: the id is in use");
+    cgm_request_fail(request, request->status, "comm: it cannot be registered: %s",
+                     cgm_status_text(request->status));
 }
 
 static void comm_register_step(struct cgm_request *request)
 {
     struct cgm_comm *comm = request->object;
-    if (cgm_map_add(&request->executor->poller.comms, comm->id, comm) == CGM_OK)
+    request->status = cgm_map_add(&request->executor->poller.comms, comm->id, comm);
+    if (request->status == CGM_OK)
         cgm_request_ok(request);
     else
         cgm_request_to_mapper(request, comm_discard_step);

@@ -1,6 +1,7 @@
 #include "daemon/executor/control.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/memory.h"
@@ -68,35 +69,55 @@ static void dispatch(struct cgm_request *request)
     cgm_request_fail(request, CGM_BAD_MESSAGE, "message %d is not for an executor", request->type);
 }
 
-/* Its fds did not fit into this process: the broker is told, and everything else goes on. */
-static void refuse(const struct cgm_executor *executor, const struct cgm_packet *packet)
+static void refuse(struct cgm_executor *executor, const struct cgm_packet *packet, int status,
+                   const char *detail)
 {
     Cgm__Error error = CGM__ERROR__INIT;
-    error.status = CGM_NO_MEMORY;
-    error.detail = (char *)(uintptr_t) "the executor has no file descriptors left";
+    error.status = status;
+    error.detail = (char *)(uintptr_t)detail;
     if (packet->header.serial != 0)
-        cgm_packet_send(executor->link, CGM_MSG_ERROR, packet->header.serial, &error.base, NULL, 0);
+        cgm_link_send(executor, CGM_MSG_ERROR, packet->header.serial, &error.base, NULL, 0);
 }
 
+/* Where its fds do not fit into this process the broker is told, and everything else goes on. */
 static int receive(struct cgm_executor *executor, struct cgm_packet *packet)
 {
     int status;
     while ((status = cgm_packet_recv(executor->link, 0, packet)) == CGM_NO_MEMORY)
-        refuse(executor, packet);
+        refuse(executor, packet, status, "the executor has no file descriptors left");
     return status;
+}
+
+/* A request that is dropped would leave the broker waiting, or something lying here: whoever finds
+ * no memory for one within a second ends, and is followed by one that has all of it. */
+#define READ_TRIES 1000
+#define READ_NAP_US 1000
+
+static void take(struct cgm_executor *executor, struct cgm_packet *packet)
+{
+    struct cgm_request *request;
+    int status, tries = 0;
+    while ((status = cgm_request_new(executor, packet, &request)) == CGM_NO_MEMORY &&
+           ++tries < READ_TRIES)
+        usleep(READ_NAP_US);
+    if (status == CGM_OK) {
+        dispatch(request);
+        return;
+    }
+    cgm_executor_log(3, "broker: a message of type %d cannot be read: %s", packet->header.type,
+                     cgm_status_text(status));
+    if (status == CGM_NO_MEMORY)
+        abort();
+    cgm_packet_close_fds(packet);
+    refuse(executor, packet, status, "the message cannot be read");
 }
 
 void cgm_control_run(struct cgm_executor *executor)
 {
     struct cgm_packet *packet = malloc(sizeof(*packet));
     int status = packet ? CGM_OK : CGM_NO_MEMORY;
-    while (status == CGM_OK && (status = receive(executor, packet)) == CGM_OK) {
-        struct cgm_request *request = cgm_request_new(executor, packet);
-        if (request)
-            dispatch(request);
-        else
-            cgm_executor_log(3, "broker: a message of type %d cannot be read", packet->header.type);
-    }
+    while (status == CGM_OK && (status = receive(executor, packet)) == CGM_OK)
+        take(executor, packet);
     free(packet);
     if (status != CGM_DAEMON_LOST)
         cgm_executor_log(3, "broker: %s", cgm_status_text(status));

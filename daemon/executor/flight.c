@@ -10,6 +10,9 @@
 #include "proto/step.h"
 
 #define LOOK_NS 1000000ull
+/* How long an aborted job may take to end: as long as it had to run, within these. */
+#define WATCHDOG_GRACE_MIN_NS 1000000000ull
+#define WATCHDOG_GRACE_MAX_NS 10000000000ull
 
 struct cgm_flight *cgm_flight_take(struct cgm_comm *comm)
 {
@@ -168,4 +171,22 @@ void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns)
     if (ops->release_waits && atomic_load(&flight->run.status) != CGM_OK &&
         atomic_load(&flight->n_enqueued) == (uint32_t)__builtin_popcountll(flight->ranks_mask))
         ops->release_waits(backend, &flight->run);
+}
+
+static uint64_t watchdog_grace_ns(uint64_t limit_ns)
+{
+    if (limit_ns < WATCHDOG_GRACE_MIN_NS)
+        return WATCHDOG_GRACE_MIN_NS;
+    return limit_ns < WATCHDOG_GRACE_MAX_NS ? limit_ns : WATCHDOG_GRACE_MAX_NS;
+}
+
+bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns)
+{
+    uint64_t limit_ns = flight->plan->comm->poller->executor->limits.job_timeout_ns;
+    uint64_t ran_ns = now_ns > flight->run.begin_ns ? now_ns - flight->run.begin_ns : 0;
+    int running = CGM_OK;
+    if (limit_ns == 0 || ran_ns < limit_ns)
+        return false;
+    atomic_compare_exchange_strong(&flight->run.status, &running, CGM_WATCHDOG);
+    return ran_ns >= limit_ns + watchdog_grace_ns(limit_ns);
 }

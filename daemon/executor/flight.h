@@ -54,6 +54,10 @@ bool cgm_flight_is_done(const struct cgm_flight *flight);
  * run that failed. */
 void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns);
 
+/* Aborts a run that takes longer than job_timeout. true: that was a while ago, and it did not end.
+ */
+bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns);
+
 /* Makes room for the phases of a run; false: out of memory, the run goes without. */
 bool cgm_flight_want_phases(struct cgm_flight *flight);
 

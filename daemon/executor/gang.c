@@ -13,10 +13,6 @@
 
 typedef unsigned long long ull;
 
-/* How long an aborted job may take to end: as long as it had to run, within these. */
-#define WATCHDOG_GRACE_MIN_NS 1000000000ull
-#define WATCHDOG_GRACE_MAX_NS 10000000000ull
-
 const char *cgm_gang_state_name(enum cgm_gang_state state)
 {
     static const char *const names[] = {
@@ -551,22 +547,10 @@ static bool step_collected(struct cgm_gang *gang, uint64_t now_ns, bool look_at_
     return look_at_deadlines && rank < gang->comm->size && step_late_stream(gang, rank, now_ns);
 }
 
-static uint64_t watchdog_grace_ns(uint64_t limit_ns)
-{
-    if (limit_ns < WATCHDOG_GRACE_MIN_NS)
-        return WATCHDOG_GRACE_MIN_NS;
-    return limit_ns < WATCHDOG_GRACE_MAX_NS ? limit_ns : WATCHDOG_GRACE_MAX_NS;
-}
-
 static void watch(struct cgm_gang *gang, uint64_t now_ns)
 {
-    uint64_t limit_ns = gang->comm->poller->executor->limits.job_timeout_ns;
-    int running = CGM_OK;
     char why[96];
-    if (limit_ns == 0 || now_ns - gang->launch_ns < limit_ns)
-        return;
-    atomic_compare_exchange_strong(&gang->flight->run.status, &running, CGM_WATCHDOG);
-    if (now_ns - gang->launch_ns < limit_ns + watchdog_grace_ns(limit_ns))
+    if (!cgm_flight_is_stuck(gang->flight, now_ns))
         return;
     snprintf(why, sizeof(why), "job %llu of comm %llu does not end after its abort",
              (ull)gang->number, (ull)gang->comm->id);

@@ -395,10 +395,12 @@ void cgm_plan_on_add(struct cgm_request *request)
         asked ? cgm_map_get(&request->executor->poller.comms, asked->comm) : NULL;
     if (comm && m->n_buffer_ids == comm->size && m->n_journals == comm->size)
         plan_add(request, comm, asked);
+    else if (!asked) /* the broker has packed it: it is not malformed */
+        cgm_request_fail(request, CGM_NO_MEMORY, "plan: out of host memory");
     else
         cgm_request_fail(request, CGM_NOT_FOUND,
                          "comm: %llu is not here, or there is not one buffer id a rank",
-                         asked ? (ull)asked->comm : 0);
+                         (ull)asked->comm);
     if (asked)
         cgm__plan_create__free_unpacked(asked, NULL);
 }
@@ -435,6 +437,17 @@ static void plan_answer_step(struct cgm_request *request)
         close(fds[--n]);
 }
 
+/* The first run is watched like a job. */
+static void watch(struct cgm_plan *plan)
+{
+    char why[96];
+    if (!cgm_flight_is_stuck(plan->flight, cgm_now_ns()))
+        return;
+    snprintf(why, sizeof(why), "the first run of plan %llu does not end after its abort",
+             (ull)plan->id);
+    cgm_executor_end(plan->comm->poller->executor, CGM_TROUBLE_STUCK, why);
+}
+
 bool cgm_plan_step_warming(struct cgm_poller *poller)
 {
     bool busy = false;
@@ -444,6 +457,7 @@ bool cgm_plan_step_warming(struct cgm_poller *poller)
         struct cgm_request *request = plan->creation;
         if (!cgm_flight_is_done(plan->flight)) {
             cgm_flight_look(plan->flight, cgm_now_ns());
+            watch(plan);
             link = &plan->next_warming;
             continue;
         }

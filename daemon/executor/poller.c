@@ -60,9 +60,9 @@ static int poller_watch(struct cgm_poller *poller, int fd)
     /* Edge-triggered and never read: every write is an event, and nobody who shares the eventfd can
      * make a read of it block or take a wake-up away. */
     struct epoll_event event = {.events = EPOLLIN | EPOLLET};
-    if (epoll_ctl(poller->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
-        return CGM_BAD_MESSAGE;
-    return CGM_OK;
+    if (epoll_ctl(poller->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0)
+        return CGM_OK;
+    return errno == EPERM || errno == EBADF ? CGM_BAD_MESSAGE : cgm_status_of_errno(errno);
 }
 
 int cgm_poller_add_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint)

@@ -4,28 +4,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/messages.h"
 #include "proto/status.h"
 #include "proto/step.h"
 
-struct cgm_request *cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet)
+int cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet,
+                    struct cgm_request **ret_request)
 {
     struct cgm_request *request = calloc(1, sizeof(*request));
     size_t bytes = offsetof(struct cgm_packet, body);
-    if (!request || !(request->packet = malloc(bytes)) ||
-        !(request->message = cgm_packet_unpack(packet))) {
-        if (request)
-            free(request->packet);
+    struct cgm_packet *copy = malloc(bytes);
+    int status = request && copy ? cgm_packet_read(packet, &request->message) : CGM_NO_MEMORY;
+    if (status != CGM_OK) {
+        free(copy);
         free(request);
-        cgm_packet_close_fds(packet);
-        return NULL;
+        return status;
     }
-    memcpy(request->packet, packet, bytes);
+    memcpy(copy, packet, bytes);
+    request->packet = copy;
     request->executor = executor;
     request->type = packet->header.type;
     request->serial = packet->header.serial;
-    return request;
+    *ret_request = request;
+    return CGM_OK;
 }
 
 static void request_free(struct cgm_request *request)
@@ -56,13 +59,31 @@ void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_
     cgm_poller_post(&request->executor->poller, &request->task);
 }
 
+/* Out of memory for a moment: the socket itself waits for room. */
+#define SEND_TRIES 1000
+#define SEND_NAP_US 1000
+
+void cgm_link_send(struct cgm_executor *executor, int type, uint32_t serial,
+                   const ProtobufCMessage *message, const int *fds, unsigned n_fds)
+{
+    for (int i = 0; i < SEND_TRIES; i++) {
+        int status = cgm_packet_send(executor->link, (uint16_t)type, serial, message, fds, n_fds);
+        if (status == CGM_OK || status == CGM_DAEMON_LOST)
+            return;
+        if (status != CGM_RING_FULL && status != CGM_NO_MEMORY)
+            break;
+        usleep(SEND_NAP_US);
+    }
+    cgm_executor_log(3, "broker: %s cannot be sent: the executor ends", cgm_message_name(type));
+    abort();
+}
+
 void cgm_request_answer(struct cgm_request *request, int type, const ProtobufCMessage *message,
                         const int *fds, unsigned n_fds)
 {
     cgm_step(CGM_STEP_EXECUTOR_ANSWER, (unsigned)request->type);
     if (request->serial != 0)
-        cgm_packet_send(request->executor->link, (uint16_t)type, request->serial, message, fds,
-                        n_fds);
+        cgm_link_send(request->executor, type, request->serial, message, fds, n_fds);
     request_free(request);
 }
 
@@ -87,5 +108,5 @@ void cgm_request_fail(struct cgm_request *request, int status, const char *forma
 
 void cgm_event_send(struct cgm_executor *executor, int type, const ProtobufCMessage *message)
 {
-    cgm_packet_send(executor->link, (uint16_t)type, 0, message, NULL, 0);
+    cgm_link_send(executor, type, 0, message, NULL, 0);
 }

@@ -18,8 +18,9 @@ struct cgm_request {
     void *object; /* what the steps build: memory, plan, comm or endpoint */
 };
 
-/* Takes over the packet's fds. NULL: out of memory or malformed. */
-struct cgm_request *cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet);
+/* Takes over the packet's fds on success alone. NO_MEMORY, BAD_MESSAGE. */
+int cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet,
+                    struct cgm_request **ret_request);
 
 void cgm_request_to_mapper(struct cgm_request *request, void (*step)(struct cgm_request *request));
 void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_request *request));
@@ -30,6 +31,11 @@ void cgm_request_answer(struct cgm_request *request, int type, const ProtobufCMe
 void cgm_request_ok(struct cgm_request *request);
 void cgm_request_fail(struct cgm_request *request, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Sends a message to the broker. Any thread. Without it the broker would wait for ever: an executor
+ * that cannot send for a second ends, and is followed by another one. */
+void cgm_link_send(struct cgm_executor *executor, int type, uint32_t serial,
+                   const ProtobufCMessage *message, const int *fds, unsigned n_fds);
 
 /* Sends an event to the broker. Any thread. */
 void cgm_event_send(struct cgm_executor *executor, int type, const ProtobufCMessage *message);
