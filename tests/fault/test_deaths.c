@@ -45,7 +45,7 @@ static void rank_connect(struct rank *r, const struct daemon *daemon, uint32_t r
     assert_int_equal(commgemm_connect(&options, &r->client), COMMGEMM_OK);
 }
 
-static void rank_plan(struct rank *r)
+static int rank_try_plan(struct rank *r)
 {
     struct commgemm_plan_options options;
     commgemm_plan_options_init(&options);
@@ -55,7 +55,12 @@ static void rank_plan(struct rank *r)
     options.m = M;
     options.n = N;
     options.k = K;
-    assert_int_equal(commgemm_plan_create(r->client, &options, &r->plan), COMMGEMM_OK);
+    return commgemm_plan_create(r->client, &options, &r->plan);
+}
+
+static void rank_plan(struct rank *r)
+{
+    assert_int_equal(rank_try_plan(r), COMMGEMM_OK);
 }
 
 /* Small integers, so that the product is exact. The out buffer is full with one job. */
@@ -126,18 +131,25 @@ static void *join(void *argument)
     return NULL;
 }
 
-static void pair_open(struct pair *pair, const char *setting)
+/* The second setting may be NULL. */
+static void pair_join(struct pair *pair, const char *setting, const char *another)
 {
     pthread_t threads[WORLD];
     daemon_init(&pair->daemon);
-    daemon_start(&pair->daemon, REAL_EXECUTOR, "devices=2", setting, NULL);
+    daemon_start(&pair->daemon, REAL_EXECUTOR, "devices=2", setting, another, NULL);
     for (uint32_t i = 0; i < WORLD; i++) {
         rank_connect(&pair->rank[i], &pair->daemon, i);
         assert_int_equal(commgemm_wait_executor(pair->rank[i].client, WAIT_MS), COMMGEMM_OK);
         assert_int_equal(pthread_create(&threads[i], NULL, join, &pair->rank[i]), 0);
     }
-    for (uint32_t i = 0; i < WORLD; i++) {
+    for (uint32_t i = 0; i < WORLD; i++)
         pthread_join(threads[i], NULL);
+}
+
+static void pair_open(struct pair *pair, const char *setting)
+{
+    pair_join(pair, setting, NULL);
+    for (uint32_t i = 0; i < WORLD; i++) {
         rank_plan(&pair->rank[i]);
         rank_buffers(&pair->rank[i]);
     }
@@ -345,6 +357,21 @@ static void test_executor_that_hangs(void **state)
     pair_close(&pair);
 }
 
+/* The first run of a plan, which its creation waits for, is watched as a job is. */
+static void test_first_run_that_takes_too_long(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_join(&pair, "test_delay_us=1000000", "job_timeout=1");
+    int status;
+    do /* each operation is delayed at random: it may be in time by chance */
+        status = rank_try_plan(&pair.rank[0]);
+    while (status == COMMGEMM_OK &&
+           commgemm_plan_destroy(pair.rank[0].client, pair.rank[0].plan.id) == COMMGEMM_OK);
+    assert_true(status == COMMGEMM_WATCHDOG || status == COMMGEMM_EXECUTOR_LOST);
+    pair_close(&pair);
+}
+
 /* Time in which the daemon itself stood still is not held against the executor. */
 static void test_daemon_that_stops_for_long(void **state)
 {
@@ -518,6 +545,7 @@ int main(void)
         cmocka_unit_test(test_executor_dies_before_it_takes_an_entry),
         cmocka_unit_test(test_lost_rank_is_remembered),
         cmocka_unit_test(test_executor_that_hangs),
+        cmocka_unit_test(test_first_run_that_takes_too_long),
         cmocka_unit_test(test_daemon_that_stops_for_long),
         cmocka_unit_test(test_client_dies_before_it_submits),
         cmocka_unit_test(test_client_that_stops_is_named),
