@@ -134,3 +134,4 @@ noop_figures
 gemm_figure
 memory_figures
 syscall_figure
+"$bin/commgemm-load"

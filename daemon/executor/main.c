@@ -1,13 +1,19 @@
 /* commgemm-executor-<backend>: started by commgemmd with its end of the control socket as fd 3. */
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdio.h>
 
 #include "daemon/executor/executor.h"
 
 #define LINK_FD 3
 
+/* Blocks from this size on are mapped, and unmapped when they are freed. Left to itself the library
+ * raises the limit to what was freed once, and a crowd of queues that has gone stays resident. */
+#define MMAP_FROM_BYTES (128 * 1024)
+
 int main(void)
 {
+    mallopt(M_MMAP_THRESHOLD, MMAP_FROM_BYTES);
     if (fcntl(LINK_FD, F_SETFD, FD_CLOEXEC) < 0) {
         fprintf(stderr, "commgemm-executor-%s: it is started by commgemmd, not by hand\n",
                 CGM_BACKEND.name);

@@ -12,6 +12,7 @@
 #define SYNC_TRIES 100u
 #define PATIENCE_MS 200
 #define RESCUE_NS 300000000ull
+#define RESCUE_HUNG_NS 20000000000ull
 
 /* One rank's part of a job. */
 struct task {
@@ -118,7 +119,7 @@ static void push(struct batch *batch)
     for (uint32_t i = 0; i < c->n_arenas; i++) {
         do {
             status = chaos_arena_push(&c->arena[i], c->session);
-            if (status == COMMGEMM_STALE && atomic_load(&c->board->kills))
+            if (status == COMMGEMM_STALE && client_may_lose_executor(c))
                 status = chaos_arena_open(&c->arena[i], c->session) == COMMGEMM_OK
                              ? COMMGEMM_EXECUTOR_LOST
                              : status;
@@ -145,6 +146,7 @@ static void describe(const struct batch *batch, const struct task *task,
     ret_job->rhs = operand[CGM_MATRIX_RHS];
     ret_job->bias = operand[CGM_MATRIX_BIAS];
     ret_job->out = operand[CGM_MATRIX_OUT];
+    ret_job->aux_in = operand[CGM_MATRIX_AUX_IN];
     ret_job->aux_out = operand[CGM_MATRIX_AUX];
     ret_job->want_phases = script->phases;
     ret_job->deadline_ms = script->deadline_ms;
@@ -172,7 +174,7 @@ static int submit_job(struct batch *batch, const struct commgemm_job *job, uint6
     for (;;) {
         int status = commgemm_submit(c->session, job, ret_ticket);
         if (status == COMMGEMM_OK || client_executor_is_lost(status)) {
-            if (status != COMMGEMM_OK && !atomic_load(&c->board->kills))
+            if (status != COMMGEMM_OK && !client_may_lose_executor(c))
                 client_again(c, "commgemm_submit", status);
             return status;
         }
@@ -262,11 +264,12 @@ static void ended(struct batch *batch, struct task *task)
 static void rescue(struct batch *batch)
 {
     struct client *c = batch->c;
-    if (atomic_load(&c->board->kills) == c->board->settled)
+    bool hang = c->board->hang;
+    if (atomic_load(&c->board->kills) == c->board->settled && !hang)
         return;
     uint64_t now_ns = chaos_now_ns();
     if (!batch->rescue_ns)
-        batch->rescue_ns = now_ns + RESCUE_NS;
+        batch->rescue_ns = now_ns + (hang ? RESCUE_HUNG_NS : RESCUE_NS);
     for (uint32_t i = 0; now_ns >= batch->rescue_ns && i < batch->n_tasks; i++) {
         const struct task *task = &batch->task[i];
         int status =
@@ -406,8 +409,7 @@ static bool pull(struct batch *batch, struct chaos_arena *arena)
     int status = chaos_arena_pull(arena, c->session);
     if (status == COMMGEMM_OK)
         return true;
-    bool killed = atomic_load(&c->board->kills) != 0;
-    if (killed &&
+    if (client_may_lose_executor(c) &&
         (client_executor_is_lost(status) || status == COMMGEMM_TAINTED || status == COMMGEMM_STALE))
         return false;
     client_again(c, "reading an arena", status);

@@ -59,6 +59,12 @@ bool client_executor_is_lost(int status)
     return status == COMMGEMM_EXECUTOR_LOST || status == COMMGEMM_NO_EXECUTOR;
 }
 
+/* With jobs that take longer than they may an executor may find one hung, and end itself. */
+bool client_may_lose_executor(const struct client *c)
+{
+    return atomic_load(&c->board->kills) != 0 || c->board->hang;
+}
+
 static void client_gone(struct client *c) __attribute__((noreturn));
 
 static void client_gone(struct client *c)
@@ -75,7 +81,7 @@ bool client_again(struct client *c, const char *call, int status)
     bool lost = status == COMMGEMM_DAEMON_LOST || status == COMMGEMM_NOT_RUNNING;
     if (lost && (atomic_load(&c->board->daemon_killed) || atomic_load(&c->self->kicked)))
         client_gone(c);
-    if (client_executor_is_lost(status) && atomic_load(&c->board->kills)) {
+    if (client_executor_is_lost(status) && client_may_lose_executor(c)) {
         chaos_sleep_us(1000);
         if (c->session) {
             status = commgemm_wait_executor(c->session, EXECUTOR_MS);

@@ -34,6 +34,9 @@ bool client_again(struct client *c, const char *call, int status);
 
 bool client_executor_is_lost(int status);
 
+/* Whether an executor that is lost has a cause. */
+bool client_may_lose_executor(const struct client *c);
+
 /* Whether another of the comm's clients is lost, or will be. */
 bool client_misses_peer(const struct client *c, uint32_t comm);
 

@@ -48,7 +48,12 @@ struct chaos_data *chaos_data_new(const struct cgm_bench_options *plan, const st
         chaos_data_free(data);
         return NULL;
     }
+    if (plan->op == CGM_OP_BULK_RS && cgm_expected_make_moved(&data->bench, &data->moved)) {
+        chaos_data_free(data);
+        return NULL;
+    }
     cgm_expected_allow(&data->bench, CGM_VARIANT_JOB, &data->reference);
+    cgm_expected_allow_moved(&data->bench, CGM_VARIANT_JOB, &data->moved);
     return data;
 }
 
@@ -59,36 +64,39 @@ void chaos_data_free(struct chaos_data *data)
     for (int i = 0; i < CGM_MATRIX_COUNT; i++)
         free(data->bench.whole[i]);
     cgm_reference_fini(&data->reference);
+    cgm_reference_fini(&data->moved);
     free(data);
 }
 
 /* Numbers that were only moved must be the same, bit by bit. */
 static void check_copy(const struct chaos_data *data, const struct cgm_matrix *matrix,
-                       const void *shard, char *ret_text, size_t size)
+                       enum cgm_matrix_name source, uint32_t rank, const char *shard,
+                       char *ret_text, size_t size)
 {
-    if (memcmp(shard, data->bench.whole[CGM_MATRIX_LHS], cgm_matrix_shard_bytes(matrix)))
-        snprintf(ret_text, size, "the gathered matrix is not what the ranks have");
+    const struct cgm_sizes *sizes = &data->bench.cases[CGM_VARIANT_JOB].sizes;
+    const char *whole = data->bench.whole[source];
+    uint64_t bytes = matrix->shard_cols * cgm_dtype_bytes(matrix->dtype);
+    for (uint64_t row = 0; row < matrix->shard_rows; row++) {
+        uint64_t from = cgm_shards_source_row(sizes, rank, row);
+        if (memcmp(shard + row * bytes, whole + from * bytes, bytes) == 0)
+            continue;
+        snprintf(ret_text, size, "row %llu is not row %llu of what the ranks have",
+                 (unsigned long long)row, (unsigned long long)from);
+        return;
+    }
 }
 
-void chaos_data_check(const struct chaos_data *data, enum cgm_matrix_name name, uint32_t rank,
-                      const void *shard, char *ret_text, size_t size, uint64_t *checked,
-                      double *worst)
+static void check_sum(const struct cgm_reference *reference, const struct cgm_matrix *matrix,
+                      uint32_t rank, const void *shard, char *ret_text, size_t size, double *worst)
 {
-    const struct cgm_matrix *matrix = chaos_data_matrix(data, name);
     struct cgm_verdict verdict = {0};
     struct cgm_reference_found found = {.data = shard,
                                         .format = matrix->dtype,
                                         .rows = matrix->shard_rows,
                                         .cols = matrix->shard_cols,
                                         .stride = matrix->shard_cols};
-    ret_text[0] = '\0';
-    *checked += matrix->shard_rows * matrix->shard_cols;
-    if (name == CGM_MATRIX_AUX || data->options.op == CGM_OP_AG) {
-        check_copy(data, matrix, shard, ret_text, size);
-        return;
-    }
     cgm_matrix_origin(matrix, rank, &found.row, &found.col);
-    cgm_reference_check(&data->reference, &found, &verdict);
+    cgm_reference_check(reference, &found, &verdict);
     if (verdict.ratio > *worst)
         *worst = verdict.ratio;
     if (!cgm_verdict_is_right(&verdict))
@@ -98,15 +106,30 @@ void chaos_data_check(const struct chaos_data *data, enum cgm_matrix_name name, 
                  verdict.expected, verdict.bound, (unsigned long long)verdict.no_number);
 }
 
+void chaos_data_check(const struct chaos_data *data, enum cgm_matrix_name name, uint32_t rank,
+                      const void *shard, char *ret_text, size_t size, uint64_t *checked,
+                      double *worst)
+{
+    const struct cgm_matrix *matrix = chaos_data_matrix(data, name);
+    bool beside = chaos_data_matrix(data, CGM_MATRIX_AUX_IN)->present;
+    int op = data->options.op;
+    ret_text[0] = '\0';
+    *checked += matrix->shard_rows * matrix->shard_cols;
+    if (name == CGM_MATRIX_OUT && op != CGM_OP_AG && op != CGM_OP_A2AV)
+        check_sum(&data->reference, matrix, rank, shard, ret_text, size, worst);
+    else if (name == CGM_MATRIX_AUX && op == CGM_OP_BULK_RS)
+        check_sum(&data->moved, matrix, rank, shard, ret_text, size, worst);
+    else
+        check_copy(data, matrix, beside ? CGM_MATRIX_AUX_IN : CGM_MATRIX_LHS, rank, shard, ret_text,
+                   size);
+}
+
 bool chaos_data_is_poison(const struct cgm_matrix *matrix, const void *shard)
 {
     uint64_t count = matrix->shard_rows * matrix->shard_cols;
-    size_t bytes = cgm_dtype_bytes(matrix->dtype);
-    for (uint64_t i = 0; i < count; i++) {
-        float value;
-        cgm_format_load(matrix->dtype, (const char *)shard + i * bytes, 1, &value);
-        if (!isnan(value))
+    bool has_nan = matrix->dtype != CGM_DTYPE_INT8 && matrix->dtype != CGM_DTYPE_INT32;
+    for (uint64_t i = 0; has_nan && i < count; i++)
+        if (!isnan(cgm_format_element(matrix->dtype, shard, i)))
             return false;
-    }
     return true;
 }

@@ -12,6 +12,7 @@ struct chaos_data {
     struct cgm_bench_results results; /* what was said about the plan: the reference asks */
     struct cgm_bench bench;           /* of these; nothing of it runs */
     struct cgm_reference reference;
+    struct cgm_reference moved; /* bulk_rs: of the buffer that it scatters */
 };
 
 /* NULL when memory is short, or there are no shapes for the operation. */
@@ -31,7 +32,8 @@ void chaos_data_check(const struct chaos_data *data, enum cgm_matrix_name name, 
                       const void *shard, char *ret_text, size_t size, uint64_t *checked,
                       double *worst);
 
-/* Whether all elements are NaN: the outputs of a job that failed before its launch. */
+/* Whether all elements are NaN, if the type has one: the outputs of a job that failed before its
+ * launch. */
 bool chaos_data_is_poison(const struct cgm_matrix *matrix, const void *shard);
 
 #endif

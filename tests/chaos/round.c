@@ -109,6 +109,18 @@ static bool is_hung(struct chaos_round *round)
     return true;
 }
 
+/* Executors that found a job hung and ended by themselves count like those that were killed. */
+static void count_own_ends(struct chaos_round *round)
+{
+    struct chaos_board *board = round->board;
+    if (!board->hang || round->over)
+        return;
+    uint64_t known = round->server->deaths + atomic_load(&board->kills) - round->kills_settled;
+    uint64_t deaths = chaos_server_number(round->server, "executor_deaths");
+    if (deaths > known)
+        atomic_fetch_add(&board->kills, (uint32_t)(deaths - known));
+}
+
 static bool order(struct chaos_round *round, enum chaos_verb verb, uint32_t argument)
 {
     struct chaos_board *board = round->board;
@@ -123,6 +135,7 @@ static bool order(struct chaos_round *round, enum chaos_verb verb, uint32_t argu
             return false;
         chaos_sleep_us(STEP_US);
     }
+    count_own_ends(round);
     return true;
 }
 

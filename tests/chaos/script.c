@@ -49,10 +49,12 @@ static uint64_t pick_size(struct cgm_random *random, uint32_t world)
 
 static void pick_types(struct cgm_random *random, struct cgm_bench_options *plan)
 {
-    plan->dtype = (int)below(random, 3);
+    static const int types[] = {CGM_DTYPE_FP32, CGM_DTYPE_FP16, CGM_DTYPE_BF16, CGM_DTYPE_INT8};
+    plan->dtype = types[below(random, one_in(random, 4) ? 4 : 3)];
     const struct cgm_operation_row *row = cgm_operation_row(plan->op);
-    plan->out_dtype = row->product && one_in(random, 4) ? CGM_DTYPE_FP32 : -1;
-    plan->buffer_dtype = row->partials && one_in(random, 4) ? CGM_DTYPE_FP32 : -1;
+    bool integer = plan->dtype == CGM_DTYPE_INT8;
+    plan->out_dtype = row->product && !integer && one_in(random, 4) ? CGM_DTYPE_FP32 : -1;
+    plan->buffer_dtype = row->partials && !integer && one_in(random, 4) ? CGM_DTYPE_FP32 : -1;
     plan->comm_type = -1;
 }
 
@@ -136,8 +138,9 @@ static void make_client(struct cgm_random *random, const struct chaos_script *sc
 static uint64_t pick_rows(struct cgm_random *random, const struct cgm_bench_options *plan)
 {
     uint64_t step = cgm_operation_shards_rows(plan->op) ? plan->world : 1;
-    return plan->m % step || one_in(random, 2) ? plan->m
-                                               : step * (1 + below(random, plan->m / step));
+    return plan->m % step || plan->op == CGM_OP_A2AV || one_in(random, 2)
+               ? plan->m
+               : step * (1 + below(random, plan->m / step));
 }
 
 static void spoil_job(struct cgm_random *random, const struct chaos_comm *comm,
@@ -147,7 +150,8 @@ static void spoil_job(struct cgm_random *random, const struct chaos_comm *comm,
     uint32_t rank = (uint32_t)below(random, comm->world);
     if (one_in(random, 10))
         job->canceller = rank;
-    else if (one_in(random, 16) && job->collective && comm->world > 1 && job->rows > plan->world)
+    else if (one_in(random, 16) && job->collective && plan->op != CGM_OP_A2AV && comm->world > 1 &&
+             job->rows > plan->world)
         job->mismatcher = rank; /* it says fewer rows */
     else if (one_in(random, 16))
         job->offender = rank;

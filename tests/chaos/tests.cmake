@@ -4,3 +4,11 @@ target_link_libraries(commgemm-chaos PRIVATE cgm_bench cgm_executor)
 add_dependencies(commgemm-chaos commgemmd commgemm-executor-cpu commgemmctl)
 add_test(NAME fault.chaos COMMAND commgemm-chaos --rounds 200)
 set_tests_properties(fault.chaos PROPERTIES LABELS fault TIMEOUT 600)
+
+# The programs of the load figures, with less of a load.
+foreach(load "crowd 20" "sessions 500" "buffers 1000" "restart 200")
+  separate_arguments(words UNIX_COMMAND ${load})
+  list(GET words 0 part)
+  add_test(NAME fault.load_${part} COMMAND commgemm-load ${words})
+  set_tests_properties(fault.load_${part} PROPERTIES LABELS fault TIMEOUT 300)
+endforeach()

@@ -1,8 +1,11 @@
 /* Flags, order, aborts, room and phases of the CPU backend's queues. */
 #include "tests/unit/cpu_matrix.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdlib.h>
+#include <sys/resource.h>
 
 #include "daemon/executor/cpu/queue.h"
 
@@ -252,6 +255,31 @@ static void test_host_flag_wakes(void **state)
     sem_destroy(&woken);
 }
 
+/* What a job waits for is often not a product: threads that compute give way to those that do not.
+ */
+static void test_threads_give_way(void **state)
+{
+    (void)state;
+    struct cgm_backend *backend = fixture_open(0);
+    struct cgm_queue *queue = fixture_queue(backend, 0);
+    struct cgm_flag *done = fixture_flag(backend, CGM_FLAG_HOST);
+    assert_int_equal(ops->signal(queue, done, 1), CGM_OK);
+    fixture_await(done, 1);
+    int own = getpriority(PRIO_PROCESS, 0), nicer = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *entry;
+    assert_non_null(tasks);
+    while ((entry = readdir(tasks))) {
+        int thread = atoi(entry->d_name);
+        nicer += thread > 0 && getpriority(PRIO_PROCESS, (id_t)thread) > own;
+    }
+    closedir(tasks);
+    assert_true(nicer == 1 || own == 19);
+    ops->queue_free(queue);
+    ops->flag_free(done);
+    ops->close(backend);
+}
+
 static void test_open_refuses(void **state)
 {
     (void)state;
@@ -286,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_phases),
         cmocka_unit_test(test_wait_phase),
         cmocka_unit_test(test_host_flag_wakes),
+        cmocka_unit_test(test_threads_give_way),
         cmocka_unit_test(test_open_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
