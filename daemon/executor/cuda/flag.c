@@ -1,5 +1,6 @@
 #include "daemon/executor/cuda/flag.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "proto/status.h"
@@ -119,6 +120,7 @@ int cgm_cuda_flag_new(struct cgm_backend *backend, uint32_t device, enum cgm_fla
 
 CUdeviceptr cgm_flag_at(const struct cgm_flag *flag, uint32_t device)
 {
+    assert(flag->kind == CGM_FLAG_HOST || flag->slab->mem);
     const char *base = flag->kind == CGM_FLAG_HOST ? flag->slab->host : flag->slab->mem->at[device];
     return base ? (CUdeviceptr)(uintptr_t)base + (CUdeviceptr)flag->index * FLAG_BYTES : 0;
 }

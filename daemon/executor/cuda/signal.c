@@ -90,7 +90,7 @@ static void raise_queue(struct cgm_queue *queue, const struct cgm_run *run,
 void cgm_cuda_release_waits(struct cgm_backend *backend, const struct cgm_run *run)
 {
     struct cgm_kernel_raises raises[CGM_CUDA_DEVICES_MAX];
-    for (uint32_t i = 0; i < backend->n_devices; i++)
+    for (uint32_t i = 0; i < CGM_CUDA_DEVICES_MAX; i++)
         raises[i].count = 0;
     pthread_mutex_lock(&backend->lock);
     for (struct cgm_queue *queue = backend->queues; queue; queue = queue->next)
