@@ -111,6 +111,19 @@ static int check_shapes(const struct cgm_bench_options *o, const struct cgm_inpu
     return CGM_OK;
 }
 
+static int open_file(const struct cgm_bench_options *o, int name, const char *path,
+                     struct cgm_npy *ret_npy, char *ret_detail)
+{
+    uint64_t axis = name == CGM_MATRIX_LHS ? o->lhs_axis : name == CGM_MATRIX_RHS ? o->rhs_axis : 0;
+    int status = cgm_npy_open(path, ret_npy, ret_detail);
+    if (status || !axis)
+        return status;
+    status = cgm_npy_collapse(ret_npy, (unsigned)axis, ret_detail);
+    if (status)
+        cgm_npy_close(ret_npy);
+    return status;
+}
+
 int cgm_input_files_open(struct cgm_bench_options *options, char *ret_detail,
                          struct cgm_input_files *ret_files)
 {
@@ -122,7 +135,7 @@ int cgm_input_files_open(struct cgm_bench_options *options, char *ret_detail,
     for (int i = 0; !status && i < CGM_MATRIX_COUNT; i++) {
         if (!paths[i])
             continue;
-        status = cgm_npy_open(paths[i], &ret_files->npy[i], why);
+        status = open_file(options, i, paths[i], &ret_files->npy[i], why);
         ret_files->open[i] = status == CGM_OK;
         if (status)
             snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--%s: %s", file_option(i), why);

@@ -129,6 +129,9 @@ static const struct cgm_option run_options[] = {
 static const struct cgm_option file_options[] = {
     FILE_NAME("lhs", lhs_file, "float32 .npy file of the whole lhs, as stored"),
     FILE_NAME("rhs", rhs_file, "float32 .npy file of the whole rhs, as stored"),
+    COUNT("lhs-axis", lhs_axis, 1, 15,
+          "axis boundary: dimensions before it are lhs' rows, as stored; default the last one"),
+    COUNT("rhs-axis", rhs_axis, 1, 15, "the same for rhs"),
     FILE_NAME("bias-file", bias_file, "float32 .npy file of the bias; implies --bias"),
     FILE_NAME("save-out", save_out, "write the assembled result as float32 .npy"),
     FILE_NAME("save-aux", save_aux, "write the gathered lhs, as stored; implies --aux"),
@@ -303,6 +306,10 @@ static int check_files(struct cgm_bench_options *options, char *ret_detail)
 {
     if (options->rhs_file && !options->lhs_file)
         return refuse(ret_detail, "rhs", options->rhs_file, "needs --lhs too");
+    if (options->lhs_axis && !options->lhs_file)
+        return refuse(ret_detail, "lhs-axis", "", "needs --lhs");
+    if (options->rhs_axis && !options->rhs_file)
+        return refuse(ret_detail, "rhs-axis", "", "needs --rhs");
     if (options->bias_file && !options->lhs_file)
         return refuse(ret_detail, "bias-file", options->bias_file, "needs --lhs too");
     if (options->save_out && !options->lhs_file)

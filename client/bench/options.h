@@ -35,6 +35,7 @@ struct cgm_bench_options {
     uint64_t iters, warmup;
     double time_limit_s; /* of the timed runs; 0: none */
     const char *lhs_file, *rhs_file, *bias_file, *save_out, *save_aux;
+    uint64_t lhs_axis, rhs_axis; /* axis boundaries of the files; 0: the last axis */
     const char *output_file, *timeline;
 
     /* How. */

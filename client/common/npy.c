@@ -253,6 +253,18 @@ static int write_layout(struct cgm_npy *npy, char *ret_detail)
     return CGM_OK;
 }
 
+int cgm_npy_collapse(struct cgm_npy *npy, unsigned axis, char *ret_detail)
+{
+    if (axis == 0 || axis >= npy->dimensions) {
+        snprintf(ret_detail, CGM_NPY_DETAIL_BYTES,
+                 "%s: it has %u dimensions; an axis boundary is from 1 to one less", npy->path,
+                 npy->dimensions);
+        return CGM_INVALID_ARGUMENT;
+    }
+    cgm_npy_header_collapse(npy, axis);
+    return CGM_OK;
+}
+
 int cgm_npy_create(const char *path, unsigned dimensions, uint64_t rows, uint64_t cols,
                    struct cgm_npy *ret_npy, char *ret_detail)
 {

@@ -1,7 +1,8 @@
-/* NumPy .npy files of float32, one or two dimensions. Nothing but regular files of versions 1 to 3
- * whose length is exactly what the header says is read. Values are moved by pread and pwrite, so a
- * rank can read its shard of a large file, and a file that shrinks meanwhile is an error, not a
- * signal.
+/* NumPy .npy files of float32. More than two dimensions are taken as a matrix: in C order, those
+ * before the last one as its rows, or as cgm_npy_collapse says. Nothing but regular files of
+ * versions 1 to 3 whose length is exactly what the header says is read. Values are moved by pread
+ * and pwrite, so a rank can read its shard of a large file, and a file that shrinks meanwhile is an
+ * error, not a signal.
  *
  * Failures: IO when the system fails, INVALID_ARGUMENT for a file that is not as described above;
  * `ret_detail` (of CGM_NPY_DETAIL_BYTES) names the file, what it has and what was expected. */
@@ -13,10 +14,13 @@
 
 #define CGM_NPY_DETAIL_BYTES 512u
 
+#define CGM_NPY_DIMENSIONS_MAX 16u
+
 /* An open file. A one-dimensional array of n elements has 1 row and n columns. */
 struct cgm_npy {
     int fd;
-    unsigned dimensions; /* 1 or 2 */
+    unsigned dimensions;
+    uint64_t shape[CGM_NPY_DIMENSIONS_MAX]; /* of an opened file */
     uint64_t rows, cols;
     uint64_t bytes;     /* of all elements */
     bool fortran_order; /* in the file; callers see rows and columns in C order all the same */
@@ -26,6 +30,10 @@ struct cgm_npy {
 
 int cgm_npy_open(const char *path, struct cgm_npy *ret_npy, char *ret_detail);
 void cgm_npy_close(struct cgm_npy *npy);
+
+/* Dimensions before `axis`, 1 to dimensions - 1, make the rows of an opened file, the others its
+ * columns. A matrix in Fortran order stays as it is. */
+int cgm_npy_collapse(struct cgm_npy *npy, unsigned axis, char *ret_detail);
 
 /* Reads the block of rows [row, row + rows) and columns [col, col + cols), which must lie inside,
  * into C order with `stride` elements between rows (0: cols). */

@@ -10,7 +10,6 @@
 
 #define KEYS 3u
 #define DESCR_BYTES_MAX 32u
-#define DIMENSIONS_MAX 2u
 
 /* A reader of the Python literal. It never goes past `end`. */
 struct reader {
@@ -18,7 +17,7 @@ struct reader {
     char *reason;
     char descr[DESCR_BYTES_MAX];
     unsigned dimensions;
-    uint64_t shape[DIMENSIONS_MAX];
+    uint64_t shape[CGM_NPY_DIMENSIONS_MAX];
     bool fortran_order;
     unsigned seen; /* bit by key */
 };
@@ -123,16 +122,16 @@ static int read_shape(struct reader *reader)
         int status = read_length(reader, &length);
         if (status != CGM_OK)
             return status;
-        if (reader->dimensions < DIMENSIONS_MAX)
+        if (reader->dimensions < CGM_NPY_DIMENSIONS_MAX)
             reader->shape[reader->dimensions] = length;
         reader->dimensions++;
         comma = take(reader, ',');
     }
     if (reader->dimensions == 1 && !comma)
         return refuse(reader, "its header's 'shape' is no tuple of whole numbers");
-    if (reader->dimensions == 0 || reader->dimensions > DIMENSIONS_MAX) {
-        snprintf(reader->reason, CGM_NPY_REASON_BYTES,
-                 "it has %u dimensions; expected 1 or 2: reshape it", reader->dimensions);
+    if (reader->dimensions == 0 || reader->dimensions > CGM_NPY_DIMENSIONS_MAX) {
+        snprintf(reader->reason, CGM_NPY_REASON_BYTES, "it has %u dimensions; expected 1 to %u",
+                 reader->dimensions, CGM_NPY_DIMENSIONS_MAX);
         return CGM_INVALID_ARGUMENT;
     }
     return CGM_OK;
@@ -194,6 +193,25 @@ static int read_dictionary(struct reader *reader)
     return CGM_OK;
 }
 
+/* Dimensions first ... end - 1; UINT64_MAX beyond 64 bits, also where another one is 0. */
+static uint64_t product(const uint64_t *shape, unsigned first, unsigned end)
+{
+    uint64_t count = 1;
+    bool empty = false;
+    for (unsigned i = first; i < end; i++) {
+        empty = empty || shape[i] == 0;
+        if (__builtin_mul_overflow(count, shape[i] ? shape[i] : 1, &count))
+            return UINT64_MAX;
+    }
+    return empty ? 0 : count;
+}
+
+void cgm_npy_header_collapse(struct cgm_npy *npy, unsigned axis)
+{
+    npy->rows = product(npy->shape, 0, axis);
+    npy->cols = product(npy->shape, axis, npy->dimensions);
+}
+
 int cgm_npy_header_parse(const char *text, size_t size, struct cgm_npy *npy, char *ret_reason)
 {
     struct reader reader = {.at = text, .end = text + size, .reason = ret_reason};
@@ -201,12 +219,17 @@ int cgm_npy_header_parse(const char *text, size_t size, struct cgm_npy *npy, cha
     int status = read_dictionary(&reader);
     if (status != CGM_OK)
         return status;
+    if (reader.fortran_order && reader.dimensions > 2)
+        return refuse(&reader, "it is in Fortran order; with more than 2 dimensions save it in C "
+                               "order");
     npy->dimensions = reader.dimensions;
-    npy->rows = reader.dimensions == 2 ? reader.shape[0] : 1;
+    memcpy(npy->shape, reader.shape, sizeof(npy->shape));
+    npy->rows = product(reader.shape, 0, reader.dimensions - 1);
     npy->cols = reader.shape[reader.dimensions - 1];
     npy->fortran_order = reader.fortran_order && reader.dimensions == 2;
     uint64_t elements;
     if (__builtin_mul_overflow(npy->rows, npy->cols, &elements) ||
+        product(reader.shape, 0, reader.dimensions) == UINT64_MAX ||
         elements > INT64_MAX / sizeof(float)) {
         snprintf(ret_reason, CGM_NPY_REASON_BYTES,
                  "its shape (%" PRIu64 ", %" PRIu64 ") overflows: expected at most 2^63 bytes",

@@ -14,6 +14,9 @@
  */
 int cgm_npy_header_parse(const char *text, size_t size, struct cgm_npy *npy, char *ret_reason);
 
+/* Sets rows and cols for another axis, which is inside the dimensions. */
+void cgm_npy_header_collapse(struct cgm_npy *npy, unsigned axis);
+
 /* Writes magic, version 1 and the padded header of a C-order file; returns its length, which is a
  * multiple of 64 and at most 128. */
 size_t cgm_npy_header_format(const struct cgm_npy *npy, char *ret_bytes, size_t size);

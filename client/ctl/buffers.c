@@ -155,7 +155,7 @@ static int import_open_file(const struct cgm_ctl *ctl, const char *name, const s
 static void print_shape_hint(const char *name, const struct cgm_npy *npy)
 {
     printf("%s: %" PRIu64 " bytes; the shape is not kept, export with --shape ", name, npy->bytes);
-    if (npy->dimensions == 2)
+    if (npy->dimensions >= 2)
         printf("%" PRIu64 "x", npy->rows);
     printf("%" PRIu64 "\n", npy->cols);
 }

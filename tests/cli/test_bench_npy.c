@@ -140,6 +140,46 @@ static void test_products(void **state)
     }
 }
 
+/* A file of this header and these values, in C order. */
+static void write_tensor(const char *name, const char *shape, const float *values, uint64_t count)
+{
+    char path[128], header[119];
+    path_of(name, path, sizeof(path));
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    memset(header, ' ', sizeof(header));
+    int length = snprintf(header, sizeof(header),
+                          "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shape);
+    header[length] = ' ';
+    fwrite("\x93NUMPY\x01\0\x76\0", 1, 10, file);
+    fwrite(header, 1, 118, file);
+    fwrite(values, sizeof(*values), count, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Batch and sequence make the rows; hidden the depth; heads and their size the columns. */
+static void test_many_dimensions(void **state)
+{
+    (void)state;
+    struct shape s = {2 * 6, 4 * 3, 5, false, false, CGM_FORMAT_FP32};
+    float *a = make("a.npy", 2, s.m, s.k), *b = make("b.npy", 2, s.k, s.n);
+    write_tensor("a4.npy", "(2, 3, 2, 5)", a, s.m * s.k);
+    write_tensor("b3.npy", "(5, 4, 3)", b, s.k * s.n);
+    int status = bench("--op ag_gemm --world 2 --lhs a4.npy --rhs b3.npy --rhs-axis 1 "
+                       "--save-out d.npy --validate --gelu");
+    if (status)
+        fail_msg("exit status %d: %s", status, output);
+    status = bench("--op ag_gemm --world 2 --lhs a4.npy --lhs-axis 3 --rhs b3.npy --rhs-axis 1 "
+                   "--save-out d.npy");
+    if (status)
+        fail_msg("exit status %d: %s", status, output);
+    float *out = load("d.npy", s.m, s.n);
+    check_product(&s, a, b, NULL, out, cgm_format_info(s.format)->unit);
+    free(out);
+    free(b);
+    free(a);
+}
+
 static void test_collectives(void **state)
 {
     (void)state;
@@ -186,6 +226,8 @@ static void test_refusals(void **state)
     refuse("no/d.npy", "--op ag_gemm --world 2 --lhs a.npy --rhs b.npy --save-out no/d.npy");
     refuse("8", "--op ag_gemm --world 3 --lhs a.npy --rhs b.npy");
     refuse("/dev/full", "--op ag_gemm --world 2 --lhs a.npy --rhs b.npy --output-file /dev/full");
+    refuse("an axis boundary is from 1", "--op gemm --lhs a.npy --rhs b.npy --lhs-axis 2");
+    refuse("needs --rhs", "--op ag --lhs a.npy --rhs-axis 1");
     path_of("d.npy", path, sizeof(path));
     assert_int_equal(access(path, F_OK), 0); /* of the runs before; a refusal leaves it alone */
 }
@@ -211,6 +253,7 @@ int main(void)
     cgm_random_init(&rng, seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
+        cmocka_unit_test(test_many_dimensions),
         cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_refusals),
     };

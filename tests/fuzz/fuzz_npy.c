@@ -13,7 +13,7 @@
 static void read_all(const struct cgm_npy *npy)
 {
     char detail[CGM_NPY_DETAIL_BYTES];
-    FUZZ_CHECK(npy->dimensions == 1 || npy->dimensions == 2);
+    FUZZ_CHECK(npy->dimensions >= 1 && npy->dimensions <= CGM_NPY_DIMENSIONS_MAX);
     FUZZ_CHECK(npy->bytes == npy->rows * npy->cols * sizeof(float));
     if (npy->bytes > READ_BYTES_MAX)
         return;
@@ -34,6 +34,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(status == CGM_OK || detail[0] != '\0');
     if (status == CGM_OK) {
         read_all(&npy);
+        for (unsigned axis = 0; axis <= npy.dimensions; axis++)
+            if (cgm_npy_collapse(&npy, axis, detail) == CGM_OK)
+                read_all(&npy);
         cgm_npy_close(&npy);
     }
     close(fd);

@@ -139,6 +139,32 @@ static void test_blocks_are_written(void **state)
     free(values);
 }
 
+/* As a matrix at every axis boundary; the elements keep their order. */
+static void test_many_dimensions(void **state)
+{
+    static const uint64_t shapes[][2] = {{2, 60}, {6, 20}, {24, 5}};
+    float *values = random_values(120), read[120];
+    struct cgm_npy npy;
+
+    (void)state;
+    write_file(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, 4, 5)}", 0, values,
+               120 * sizeof(*values));
+    assert_int_equal(cgm_npy_open(path, &npy, detail), CGM_OK);
+    assert_int_equal(npy.dimensions, 4);
+    assert_true(npy.rows == 24 && npy.cols == 5);
+    for (unsigned axis = 1; axis < 4; axis++) {
+        assert_int_equal(cgm_npy_collapse(&npy, axis, detail), CGM_OK);
+        assert_true(npy.rows == shapes[axis - 1][0] && npy.cols == shapes[axis - 1][1]);
+        assert_int_equal(cgm_npy_read(&npy, read, detail), CGM_OK);
+        assert_memory_equal(read, values, sizeof(read));
+    }
+    assert_int_equal(cgm_npy_collapse(&npy, 0, detail), CGM_INVALID_ARGUMENT);
+    assert_int_equal(cgm_npy_collapse(&npy, 4, detail), CGM_INVALID_ARGUMENT);
+    assert_non_null(strstr(detail, "it has 4 dimensions"));
+    cgm_npy_close(&npy);
+    free(values);
+}
+
 static void test_headers_that_are_refused(void **state)
 {
     static const struct {
@@ -150,7 +176,12 @@ static void test_headers_that_are_refused(void **state)
         {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "no simple type"},
         {"{'descr': '<f4', 'fortran_order': Maybe, 'shape': (1,)}", "fortran_order"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': ()}", "0 dimensions"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 1)}", "3 dimensions"},
+        {"{'descr': '<f4', 'fortran_order': False, "
+         "'shape': (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)}",
+         "17 dimensions; expected 1 to 16"},
+        {"{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1, 1)}", "in C order"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 0, 4294967296)}",
+         "overflows"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (1)}", "'shape'"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "'shape'"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (1 1)}", "comma"},
@@ -293,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_what_is_saved_is_read),
         cmocka_unit_test(test_blocks_agree_in_both_orders),
         cmocka_unit_test(test_blocks_are_written),
+        cmocka_unit_test(test_many_dimensions),
         cmocka_unit_test(test_headers_that_are_refused),
         cmocka_unit_test(test_files_that_are_refused),
         cmocka_unit_test(test_a_file_that_shrinks_is_an_error),
