@@ -17,8 +17,10 @@ add_dependencies(test_siege commgemmd commgemm-executor-cpu commgemmctl hostile_
 # Comes between a program and the C library; a sanitizer's own allocator cannot be replaced.
 add_library(failing_calls MODULE fault/failing_calls.c)
 target_include_directories(failing_calls PRIVATE ${PROJECT_SOURCE_DIR})
-target_compile_definitions(failing_calls PRIVATE _GNU_SOURCE
-  $<$<NOT:$<BOOL:${COMMGEMM_SANITIZE}>>:FAILING_CALLS_OF_MEMORY>)
+target_compile_definitions(failing_calls PRIVATE _GNU_SOURCE)
+if(NOT COMMGEMM_SANITIZE) # its value may have a comma, which a generator expression would take
+  target_compile_definitions(failing_calls PRIVATE FAILING_CALLS_OF_MEMORY)
+endif()
 target_compile_options(failing_calls PRIVATE -Wall -Wextra -Werror -fno-builtin)
 target_link_libraries(failing_calls PRIVATE ${CMAKE_DL_LIBS})
 set_target_properties(failing_calls PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
