@@ -42,6 +42,7 @@
     X(34, MEMORY_COPY, memory_copy, MemoryCopy)                                                    \
     X(35, SESSION_KILL, session_kill, SessionKill)                                                 \
     X(36, SESSION_KILL_REPLY, session_kill_reply, SessionKillReply)                                \
+    X(37, IMPORT_IDLE, import_idle, ImportIdle)                                                    \
     X(64, EXECUTOR_SETUP, executor_setup, ExecutorSetup)                                           \
     X(65, EXECUTOR_HELLO, executor_hello, ExecutorHello)                                           \
     X(66, SESSION_ADD, session_add, SessionAdd)                                                    \

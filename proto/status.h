@@ -75,8 +75,10 @@ enum cgm_exit {
       "as many jobs are in flight as the ring has entries",                                        \
       "wait for or reap a completion first, or connect with more entries", FAILED)                 \
     X(-21, STALE, "stale reference",                                                               \
-      "the buffer's generation moved on: it was recreated, or its writer died in mid-write",       \
-      "open the buffer again and use its current generation", FAILED)                              \
+      "the buffer's generation moved on: it was recreated, or its writer died in mid-write; or "   \
+      "an "                                                                                        \
+      "import was closed because no job had named it for long",                                    \
+      "open the buffer again and use its current generation, or import the memory again", FAILED)  \
     X(-22, DRAINING, "the daemon is draining", "the operator asked it to accept no new work",      \
       "connect to another node, or wait for the restart", FAILED)                                  \
     X(-23, IO, "input or output failed", "a file or device could not be read or written",          \

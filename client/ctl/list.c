@@ -80,6 +80,7 @@ static const struct column imports[] = {
     RIGHT("session", "SESSION", PLAIN),
     RIGHT("bytes", "SIZE", BYTES),
     RIGHT("segments", "SEGMENTS", PLAIN),
+    LEFT("idle", "CLOSED", YES),
 };
 
 static const struct column quotas[] = {

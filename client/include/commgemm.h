@@ -59,7 +59,8 @@ enum commgemm_status {
     COMMGEMM_VERSION = -18,
     COMMGEMM_BAD_MESSAGE = -19,
     COMMGEMM_RING_FULL = -20, /* reap a completion, then submit again */
-    COMMGEMM_STALE = -21,     /* the buffer's generation moved on: open it again */
+    COMMGEMM_STALE = -21,     /* the buffer's generation moved on: open it again; an import was idle
+                                 for long: import it again */
     COMMGEMM_DRAINING = -22,
     COMMGEMM_IO = -23,
     COMMGEMM_INTERNAL = -24,
@@ -336,8 +337,9 @@ struct commgemm_segment {
 
 /* Makes memory of this process usable as an operand until release, disconnect or death. The
  * segments lie behind each other in the import. *ret_id and *ret_generation go into operands. The
- * memory must stay allocated until the last job that uses it is done. 1 to 64 segments. device -1:
- * device 0. */
+ * memory must stay allocated until the last job that uses it is done. An import that no job names
+ * for long (the daemon's key import_idle) is closed: jobs that name it then end with STALE, and it
+ * is to be released and made again. 1 to 64 segments. device -1: device 0. */
 int commgemm_import(commgemm_client *client, const struct commgemm_segment *segments,
                     uint32_t n_segments, int device, int read_only, uint64_t *ret_id,
                     uint32_t *ret_generation);

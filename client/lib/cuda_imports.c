@@ -11,6 +11,7 @@ struct cgm_cuda_import {
     uint64_t id;
     uint32_t generation;
     uint32_t n_parts;
+    bool idle;                    /* closed by the daemon */
     struct cgm_cuda_part parts[]; /* without a gap between them */
 };
 
@@ -63,6 +64,15 @@ void cgm_cuda_imports_forget(struct cgm_cuda_imports *imports, uint64_t id)
     pthread_mutex_unlock(&imports->lock);
 }
 
+void cgm_cuda_imports_on_idle(struct cgm_cuda_imports *imports, uint64_t id)
+{
+    pthread_mutex_lock(&imports->lock);
+    for (uint32_t i = 0; i < imports->count; i++)
+        if (imports->table[i]->id == id)
+            imports->table[i]->idle = true;
+    pthread_mutex_unlock(&imports->lock);
+}
+
 /* ---- what is still there ----------------------------------------------------------------------
  */
 
@@ -93,7 +103,8 @@ static bool find(struct cgm_cuda_imports *imports, const struct cgm_cuda_driver 
     pthread_mutex_lock(&imports->lock);
     for (uint32_t i = 0; i < imports->count && !found; i++) {
         const struct cgm_cuda_import *import = imports->table[i];
-        if (!covers(import, address, bytes) || !is_current(driver, import, address, bytes))
+        if (import->idle || !covers(import, address, bytes) ||
+            !is_current(driver, import, address, bytes))
             continue;
         *ret_operand = (struct commgemm_operand){.id = import->id,
                                                  .offset_bytes = address - import->base,
@@ -104,14 +115,14 @@ static bool find(struct cgm_cuda_imports *imports, const struct cgm_cuda_driver 
     return found;
 }
 
-/* Takes one import out of the table whose memory is no more; 0: there is none. */
+/* Takes one import out of the table whose memory is no more, or was closed; 0: there is none. */
 static uint64_t take_stale(struct cgm_cuda_imports *imports, const struct cgm_cuda_driver *driver)
 {
     uint64_t id = 0;
     pthread_mutex_lock(&imports->lock);
     for (uint32_t i = 0; i < imports->count && id == 0; i++) {
         const struct cgm_cuda_import *import = imports->table[i];
-        if (is_current(driver, import, import->base, import->bytes))
+        if (!import->idle && is_current(driver, import, import->base, import->bytes))
             continue;
         id = import->id;
         table_remove(imports, i);

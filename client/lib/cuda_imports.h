@@ -23,4 +23,8 @@ void cgm_cuda_imports_fini(struct cgm_cuda_imports *imports);
 /* The import of this id is released by its user. */
 void cgm_cuda_imports_forget(struct cgm_cuda_imports *imports, uint64_t id);
 
+/* The daemon has closed the import of this id, as no job had named it for long: it is released, and
+ * made anew when its memory is asked for again. */
+void cgm_cuda_imports_on_idle(struct cgm_cuda_imports *imports, uint64_t id);
+
 #endif

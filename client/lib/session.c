@@ -142,6 +142,10 @@ static int on_event(void *owner, int type, struct cgm_reply *event)
     case CGM_MSG_COMPLETION:
         on_completion(owner, event);
         return CGM_OK;
+    case CGM_MSG_IMPORT_IDLE:
+        cgm_cuda_imports_on_idle(&((commgemm_client *)owner)->imports,
+                                 ((const Cgm__ImportIdle *)event->message)->id);
+        return CGM_OK;
     default: /* of a later release */
         return CGM_OK;
     }

@@ -54,6 +54,10 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
       "the daemon may open")                                                                       \
     X(connection_rate, NUMBER, "4000", 0, 1000000,                                                 \
       "Connections that one user may open in a second; 0: no limit")                               \
+    X(import_idle, NUMBER, "3600", 0, 4000000,                                                     \
+      "Seconds without a job after which an import's memory is closed; the next job that names "   \
+      "it "                                                                                        \
+      "gets STALE. 0: never")                                                                      \
     X(hello_timeout, NUMBER, "10", 1, 3600,                                                        \
       "Seconds from the connection until the client must have said Hello")                         \
     X(mps_control, TEXT, "", 0, 255, "Path of nvidia-cuda-mps-control. Empty: found in $PATH")     \

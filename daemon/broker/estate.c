@@ -31,6 +31,15 @@ void cgm_estate_add_index(struct cgm_estate *estate, uint32_t index)
     estate->index[estate->n_index++] = index;
 }
 
+void cgm_estate_give_part(struct cgm_broker *broker, struct cgm_estate *estate,
+                          enum cgm_quota_kind kind)
+{
+    struct cgm_charge part = {{0}};
+    part.amount[kind] = estate->charge.amount[kind];
+    estate->charge.amount[kind] = 0;
+    cgm_quota_give(broker, estate->uid, &part);
+}
+
 void cgm_estate_end(struct cgm_broker *broker, struct cgm_estate *estate)
 {
     if (!estate->ending)

@@ -30,6 +30,10 @@ int cgm_estate_new(struct cgm_broker *broker, uid_t uid, const struct cgm_charge
                    struct cgm_estate **ret_estate);
 void cgm_estate_add_index(struct cgm_estate *estate, uint32_t index);
 
+/* The object lives on with less. */
+void cgm_estate_give_part(struct cgm_broker *broker, struct cgm_estate *estate,
+                          enum cgm_quota_kind kind);
+
 /* The object has ended; the executor may not be through with it. */
 void cgm_estate_end(struct cgm_broker *broker, struct cgm_estate *estate);
 

@@ -14,6 +14,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
+#include "daemon/broker/import.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/mps.h"
 #include "daemon/broker/mps_clients.h"
@@ -378,6 +379,7 @@ static void on_event(struct cgm_broker *broker, struct cgm_packet *packet)
         {CGM_MSG_COMPLETION_FORWARD, cgm_session_on_completion},
         {CGM_MSG_BUFFER_RESTORED, cgm_buffer_on_restored},
         {CGM_MSG_SESSION_BAD, cgm_session_on_bad},
+        {CGM_MSG_IMPORT_IDLE, cgm_import_on_idle},
         {CGM_MSG_EXECUTOR_TROUBLE, on_trouble},
     };
     ProtobufCMessage *message = cgm_packet_unpack(packet);
@@ -480,6 +482,8 @@ static int send_setup(struct cgm_broker *broker)
     setup.join_timeout_ns = config->join_timeout * 1000000000;
     setup.ready_timeout_ns = config->ready_timeout * 1000000000;
     setup.job_timeout_ns = config->job_timeout * 1000000000;
+    setup.has_import_idle_ns = 1;
+    setup.import_idle_ns = config->import_idle * 1000000000;
     setup.has_log_level = setup.has_test_delay_us = 1;
     setup.log_level = (uint32_t)cgm_log_syslog_level((enum cgm_log_level)config->log_level);
     setup.test_delay_us = (uint32_t)config->test_delay_us;

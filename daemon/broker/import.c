@@ -243,6 +243,22 @@ void cgm_import_on_added(struct cgm_broker *broker, uint64_t id, const struct cg
         cgm_tell_executor(broker, CGM_MSG_IMPORT_REMOVE, &remove.base);
 }
 
+void cgm_import_on_idle(struct cgm_broker *broker, const ProtobufCMessage *message)
+{
+    const Cgm__ImportIdle *event = (const Cgm__ImportIdle *)message;
+    struct cgm_import *import = cgm_registry_find(&broker->imports, event->id);
+    if (!import || import->idle)
+        return;
+    while (import->n_fds > 0)
+        close(import->fds[--import->n_fds]);
+    cgm_estate_give_part(broker, import->estate, CGM_QUOTA_FDS);
+    import->idle = true;
+    import->message->generation = event->generation;
+    import->message->has_idle = import->message->idle = 1;
+    cgm_log_debug("import %ju: closed, as no job had named it for long", (uintmax_t)import->id);
+    cgm_answer(broker, import->session, 0, CGM_MSG_IMPORT_IDLE, message, NULL, 0);
+}
+
 static void on_imported(struct cgm_broker *broker, const struct cgm_call *call,
                         const struct cgm_result *result)
 {

@@ -9,7 +9,7 @@
 #include "daemon/broker/estate.h"
 #include "daemon/broker/request.h"
 
-#define CGM_IMPORT_GENERATION 1u /* ids are never reused, so that it never changes */
+#define CGM_IMPORT_GENERATION 1u /* ids are never reused: it changes when the memory is closed */
 
 struct cgm_import {
     uint64_t id;
@@ -17,6 +17,7 @@ struct cgm_import {
     uint64_t bytes;
     struct cgm_estate *estate;
     bool ready;              /* an executor has had it */
+    bool idle;               /* and has closed it: there are no fds any more */
     Cgm__ImportAdd *message; /* what an executor is told */
     int fds[CGM_IMPORT_SEGMENTS_MAX];
     unsigned n_fds;
@@ -31,6 +32,9 @@ void cgm_import_drop_all(struct cgm_session *session);
 
 int cgm_import_tell(struct cgm_broker *broker, const struct cgm_import *import,
                     const struct cgm_call *call);
+
+/* Event of the executor. */
+void cgm_import_on_idle(struct cgm_broker *broker, const ProtobufCMessage *message);
 
 /* The executor has it. If it was released meanwhile, the ImportRemove may have come too early. */
 void cgm_import_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result);

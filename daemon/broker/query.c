@@ -169,6 +169,7 @@ static void import_row(const void *object, struct cgm_rows *rows)
     cgm_rows_number(rows, "session", import->session);
     cgm_rows_number(rows, "bytes", import->bytes);
     cgm_rows_number(rows, "segments", import->message->n_kind);
+    cgm_rows_bool(rows, "idle", import->idle);
 }
 
 /* ---- status -----------------------------------------------------------------------------------

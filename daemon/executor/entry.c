@@ -127,6 +127,10 @@ static int check_right(const char *name, const struct cgm_operand *o, const stru
     if (o->reserved != 0)
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT, "%s.reserved: %u; it must be 0",
                           name, o->reserved);
+    if (!grant->memory->mem)
+        return cgm_detail(detail, bytes, CGM_STALE,
+                          "%s: import %llu was closed, as no job had named it for long", name,
+                          (ull)o->id);
     if (o->generation != grant->memory->generation)
         return cgm_detail(detail, bytes, CGM_STALE, "%s.generation: %u; object %llu is at %u", name,
                           o->generation, (ull)o->id, grant->memory->generation);

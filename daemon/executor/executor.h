@@ -22,6 +22,7 @@ struct cgm_transfer;
 
 struct cgm_limits {
     uint64_t spin_ns, join_timeout_ns, ready_timeout_ns, job_timeout_ns; /* 0: no limit */
+    uint64_t import_idle_ns;                                             /* 0: imports stay open */
 };
 
 struct cgm_executor {

@@ -16,7 +16,8 @@ void cgm_memory_ref(struct cgm_memory *memory)
 static void memory_free_step(struct cgm_request *request)
 {
     struct cgm_memory *memory = request->object;
-    request->executor->ops->mem_free(memory->mem);
+    if (memory->mem)
+        request->executor->ops->mem_free(memory->mem);
     free(memory);
     cgm_request_ok(request);
 }
@@ -32,6 +33,8 @@ static void memory_free_if_unused(struct cgm_memory *memory)
 void cgm_memory_unref(struct cgm_memory *memory)
 {
     memory->users--;
+    if (memory->users == 0 && memory->session != 0)
+        memory->unused_since_ns = cgm_now_ns();
     if (memory->users == 0 && memory->on_unused) {
         memory->on_unused(memory); /* may free it */
         return;
@@ -110,7 +113,8 @@ static void memory_answer(struct cgm_request *request, const struct cgm_memory *
 static void memory_discard_step(struct cgm_request *request)
 {
     struct cgm_memory *memory = request->object;
-    request->executor->ops->mem_free(memory->mem);
+    if (memory->mem)
+        request->executor->ops->mem_free(memory->mem);
     free(memory);
     cgm_request_fail(request, request->status, "the memory object cannot be registered: %s",
                      cgm_status_text(request->status));
@@ -120,6 +124,7 @@ static void memory_register(struct cgm_request *request)
 {
     struct cgm_poller *poller = &request->executor->poller;
     struct cgm_memory *memory = request->object;
+    memory->unused_since_ns = cgm_now_ns();
     int status = cgm_map_add(&poller->memories, memory->id, memory);
     if (status == CGM_OK && memory->session != 0)
         status = cgm_endpoint_grant(cgm_map_get(&poller->endpoints, memory->session), memory,
@@ -158,7 +163,8 @@ static void memory_made(struct cgm_request *request, struct cgm_memory *memory, 
         cgm_request_fail(request, status, "%s", detail);
         return;
     }
-    memory->mem_bytes = request->executor->ops->mem_bytes(memory->mem);
+    if (memory->mem)
+        memory->mem_bytes = request->executor->ops->mem_bytes(memory->mem);
     request->object = memory;
     cgm_request_to_poller(request, memory_register);
 }
@@ -264,15 +270,67 @@ void cgm_import_on_add(struct cgm_request *request)
     for (size_t i = 0; i < m->n_length; i++)
         bytes += m->length[i];
     struct cgm_memory *memory = memory_new(m->id, m->generation, bytes, device, CGM_JOURNAL_NONE);
-    int status =
-        memory ? executor->ops->mem_import(executor->backend, device, segments, (uint32_t)m->n_kind,
-                                           m->read_only, detail, sizeof(detail), &memory->mem)
-               : CGM_NO_MEMORY;
+    int status = memory ? CGM_OK : CGM_NO_MEMORY;
+    if (memory && !m->idle)
+        status = executor->ops->mem_import(executor->backend, device, segments, (uint32_t)m->n_kind,
+                                           m->read_only, detail, sizeof(detail), &memory->mem);
     if (memory) {
         memory->session = m->session;
         memory->read_only = m->read_only;
     }
     memory_made(request, memory, status, detail);
+}
+
+/* ---- imports that are idle ------------------------------------------------------------------ */
+
+struct closing {
+    struct cgm_task task; /* first */
+    const struct cgm_backend_ops *ops;
+    struct cgm_mem *mem;
+};
+
+/* Mapper. */
+static void closing_run(struct cgm_task *task)
+{
+    struct closing *closing = (struct closing *)task;
+    closing->ops->mem_free(closing->mem);
+    free(closing);
+}
+
+static void close_import(struct cgm_executor *executor, struct cgm_memory *memory)
+{
+    Cgm__ImportIdle event = CGM__IMPORT_IDLE__INIT;
+    struct closing *closing = malloc(sizeof(*closing));
+    if (!closing)
+        return; /* the next look tries again */
+    *closing = (struct closing){{.run = closing_run}, executor->ops, memory->mem};
+    memory->mem = NULL;
+    memory->generation++;
+    cgm_worker_post(&executor->mapper, &closing->task);
+    event.id = memory->id;
+    event.generation = memory->generation;
+    cgm_event_send(executor, CGM_MSG_IMPORT_IDLE, &event.base);
+}
+
+struct idle_look {
+    struct cgm_executor *executor;
+    uint64_t now_ns;
+};
+
+static void look_at_import(void *context, uint64_t id, void *value)
+{
+    const struct idle_look *look = context;
+    struct cgm_memory *memory = value;
+    (void)id;
+    if (memory->session != 0 && memory->mem && memory->users == 0 &&
+        look->now_ns - memory->unused_since_ns >= look->executor->limits.import_idle_ns)
+        close_import(look->executor, memory);
+}
+
+void cgm_memory_close_idle(struct cgm_poller *poller, uint64_t now_ns)
+{
+    struct idle_look look = {poller->executor, now_ns};
+    cgm_map_each(&poller->memories, look_at_import, &look);
 }
 
 /* ---- removing and granting, on the poller --------------------------------------------------- */

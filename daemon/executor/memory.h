@@ -17,12 +17,13 @@ struct cgm_memory {
     uint64_t id;
     uint32_t generation;
     uint32_t device;
-    uint32_t journal; /* CGM_JOURNAL_NONE: an import, which cannot be tainted */
-    uint64_t session; /* whose import; 0: a buffer */
-    struct cgm_mem *mem;
-    uint64_t bytes;     /* as asked for */
-    uint64_t mem_bytes; /* as the backend rounded up: the bound of every operand */
+    uint32_t journal;    /* CGM_JOURNAL_NONE: an import, which cannot be tainted */
+    uint64_t session;    /* whose import; 0: a buffer */
+    struct cgm_mem *mem; /* NULL: an import that was closed because it was idle */
+    uint64_t bytes;      /* as asked for */
+    uint64_t mem_bytes;  /* as the backend rounded up: the bound of every operand */
     bool tainted, read_only;
+    uint64_t unused_since_ns;    /* of an import without users */
     uint32_t users;              /* unfinished jobs that name it, and pins of plans */
     struct cgm_request *removal; /* answered when the last user is gone; NULL: not removed */
     struct cgm_plan *owner;      /* of a user buffer; NULL: a buffer or an import */
@@ -47,6 +48,10 @@ void cgm_memory_end_write(struct cgm_executor *executor, const struct cgm_memory
 
 /* The whole of a tainted object was rewritten by a job. */
 void cgm_memory_restored(struct cgm_executor *executor, struct cgm_memory *memory);
+
+/* Closes the imports that no job has named for import_idle_ns. The object stays, with the next
+ * generation, so that whoever names it still is told that it is stale. */
+void cgm_memory_close_idle(struct cgm_poller *poller, uint64_t now_ns);
 
 /* First steps of the broker's requests; the comment says on which thread. */
 void cgm_buffer_on_alloc(struct cgm_request *request);     /* mapper */

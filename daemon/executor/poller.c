@@ -13,6 +13,7 @@
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/executor.h"
 #include "daemon/executor/gang.h"
+#include "daemon/executor/memory.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/quiet.h"
 #include "proto/status.h"
@@ -30,6 +31,9 @@
  * process may have taken the contexts of all along (MPS), and nobody says so. */
 #define HEALTH_NS 100000000ull
 #define HEALTH_WITH_FLIGHTS_NS 5000000ull
+
+#define NS_PER_S 1000000000u
+#define IMPORTS_LOOK_NS_MAX (60ull * NS_PER_S)
 
 /* Lists that only time or a stream's write moves on are looked through no more often than this for
  * each of their members: whatever one client leaves lying, the others keep most of the poller. */
@@ -181,9 +185,26 @@ static void round_health(struct cgm_poller *poller, uint64_t now_ns)
     cgm_worker_post(&poller->executor->mapper, &poller->health);
 }
 
+/* How often imports are looked at that may have been idle for long enough; 0: never. */
+static uint64_t imports_look_every_ns(const struct cgm_poller *poller)
+{
+    uint64_t part_ns = poller->executor->limits.import_idle_ns / 4;
+    return part_ns < IMPORTS_LOOK_NS_MAX ? part_ns : IMPORTS_LOOK_NS_MAX;
+}
+
+static void look_at_imports(struct cgm_poller *poller, uint64_t now_ns)
+{
+    uint64_t every_ns = imports_look_every_ns(poller);
+    if (every_ns == 0 || now_ns < poller->next_imports_look_ns)
+        return;
+    poller->next_imports_look_ns = now_ns + every_ns;
+    cgm_memory_close_idle(poller, now_ns);
+}
+
 static bool poller_round(struct cgm_poller *poller)
 {
     uint64_t now_ns = cgm_now_ns();
+    look_at_imports(poller, now_ns);
     bool busy = cgm_task_list_run(&poller->inbox);
     busy |= round_rings(poller, now_ns);
     if (poller->idle_noops && now_ns >= poller->next_noops_look_ns)
@@ -256,17 +277,17 @@ static bool awaits_device(const struct cgm_poller *poller)
 static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_limit)
 {
     bool rests = poller->quiet_first && !poller->quiet_runs;
-    long ns = SLEEP_WITH_GANGS_MS * 1000000l;
+    uint64_t ns = SLEEP_WITH_GANGS_MS * 1000000u;
     if (awaits_device(poller))
         ns = SLEEP_WITH_DEVICES_NS;
     else if (awaits_stream(poller) || rests)
-        ns = SLEEP_WITH_STREAMS_MS * 1000000l;
+        ns = SLEEP_WITH_STREAMS_MS * 1000000u;
     else if (!poller->gangs && poller->executor->ops->check && poller->n_rings > 0)
         ns = HEALTH_NS;
     else if (!poller->gangs)
-        return false;
-    *ret_limit = (struct timespec){.tv_nsec = ns};
-    return true;
+        ns = imports_look_every_ns(poller);
+    *ret_limit = (struct timespec){(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
+    return ns != 0;
 }
 
 /* Older kernels round it up to milliseconds. */
@@ -278,7 +299,7 @@ static void sleep_in_epoll(const struct cgm_poller *poller)
     if (epoll_pwait2(poller->epoll_fd, events, 16, limited ? &limit : NULL, NULL) < 0 &&
         errno == ENOSYS)
         epoll_wait(poller->epoll_fd, events, 16,
-                   limited ? (int)((limit.tv_nsec + 999999) / 1000000) : -1);
+                   limited ? (int)(limit.tv_sec * 1000 + (limit.tv_nsec + 999999) / 1000000) : -1);
 }
 
 static void poller_sleep(struct cgm_poller *poller)

@@ -46,6 +46,7 @@ struct cgm_poller {
     struct cgm_task health; /* the mapper's while health_asked */
     uint64_t health_ns;     /* when it was asked last */
     _Atomic bool health_asked;
+    uint64_t next_imports_look_ns;
     struct cgm_request *shutdown; /* answered when nothing runs any more */
     struct cgm_poller_counters counters;
 };

@@ -108,6 +108,10 @@ static int check_range(const char *name, uint64_t offset, uint64_t bytes,
 {
     if (!grant)
         return cgm_detail(detail, size, CGM_NOT_FOUND, "%s: it is not open in this session", name);
+    if (!grant->memory->mem)
+        return cgm_detail(detail, size, CGM_STALE,
+                          "%s: import %llu was closed, as no job had named it for long", name,
+                          (ull)grant->memory->id);
     if (offset % COPY_ALIGN != 0 || bytes % COPY_ALIGN != 0 || bytes == 0)
         return cgm_detail(detail, size, CGM_INVALID_ARGUMENT,
                           "%s: offset %llu and bytes %llu; they must be multiples of %u", name,

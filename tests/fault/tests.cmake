@@ -29,3 +29,8 @@ target_sources(test_failing PRIVATE fault/errand.c fault/life.c fault/node.c fau
 target_compile_definitions(test_failing PRIVATE FAILING_CALLS="$<TARGET_FILE:failing_calls>")
 add_dependencies(test_failing commgemmd commgemm-executor-cpu failing_calls)
 set_tests_properties(fault.failing PROPERTIES SKIP_RETURN_CODE 77)
+cgm_test(fault imports broker_fixture commgemm_client_static)
+add_dependencies(test_imports commgemmd commgemm-executor-cpu)
+cgm_test(fault users broker_fixture commgemm_client_static cgm_kernels)
+target_sources(test_users PRIVATE fault/product.c)
+add_dependencies(test_users commgemmd commgemm-executor-cpu)
