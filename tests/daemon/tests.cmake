@@ -24,3 +24,15 @@ add_dependencies(test_doctor commgemmd doctor_executor)
 cgm_test(daemon streams broker_fixture commgemm_client_static fake_cuda)
 target_compile_definitions(test_streams PRIVATE FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
 add_dependencies(test_streams commgemmd commgemm-executor-cpu)
+if(COMMGEMM_WITH_CUDA)
+  add_library(sick_driver SHARED daemon/sick_driver.c)
+  target_link_libraries(sick_driver PRIVATE cgm_options)
+  set_target_properties(sick_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1
+                        C_VISIBILITY_PRESET default
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/sick_driver)
+  cgm_test(daemon bad_drivers broker_fixture)
+  target_compile_definitions(test_bad_drivers
+    PRIVATE CGM_SICK_DRIVER="${CMAKE_BINARY_DIR}/tests/sick_driver")
+  add_dependencies(test_bad_drivers sick_driver commgemmd commgemm-executor-cuda
+                   commgemm-executor-cpu)
+endif()

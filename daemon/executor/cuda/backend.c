@@ -66,12 +66,13 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
     uint64_t at_ns = cgm_cuda_now_ns();
     cgm_cuda_reports_init(options);
     int status = cgm_devices_find(options, ret_detail, detail_bytes, &count);
-    cgm_cuda_log_step("driver and devices found", -1, &at_ns);
-    if (status == CGM_OK)
-        status = cgm_blas_load(ret_detail, detail_bytes);
-    cgm_cuda_log_step("cuBLASLt loaded", -1, &at_ns);
     if (status != CGM_OK)
         return status;
+    cgm_cuda_log_step("driver and devices found", -1, &at_ns);
+    status = cgm_blas_load(ret_detail, detail_bytes);
+    if (status != CGM_OK)
+        return status;
+    cgm_cuda_log_step("cuBLASLt loaded", -1, &at_ns);
     struct cgm_backend *backend = calloc(1, sizeof(*backend));
     if (!backend)
         return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY,

@@ -3,12 +3,10 @@
 #include <string.h>
 
 #include "daemon/executor/cuda/cuda.h"
+#include "daemon/executor/cuda/fitness.h"
 #include "daemon/executor/cuda/gemm_codes.h"
 #include "daemon/executor/cuda/gemm_table.h"
 #include "proto/status.h"
-
-/* The oldest that the kernels are built for. */
-#define CAPABILITY_MAJOR_MIN 8
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
@@ -45,41 +43,25 @@ static int refuse_driver(cudaError_t error, char *ret_detail, size_t detail_byte
                       cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-static const struct {
-    CUdevice_attribute attribute;
-    const char *what;
-} needs[] = {
-    {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management"},
-    {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-     "memory that is exported as a file descriptor"},
-    {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, "64-bit stream memory operations"},
-    {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, "mapped host memory"},
-};
-
 static int check_device(int device, char *ret_detail, size_t detail_bytes)
 {
+    static const CUdevice_attribute attributes[] = {
+#define X(attribute, what) CU_DEVICE_ATTRIBUTE_##attribute,
+        CGM_DEVICE_NEEDS(X)
+#undef X
+    };
     struct cudaDeviceProp properties;
     cudaError_t error = cudaGetDeviceProperties(&properties, device);
     if (error != cudaSuccess)
         return refuse_driver(error, ret_detail, detail_bytes);
-    if (strstr(properties.name, " MIG "))
-        return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
-                          "device %d (%s) is a MIG instance, which has neither peer access nor "
-                          "cudaIpc; switch MIG off",
-                          device, properties.name);
-    if (properties.major < CAPABILITY_MAJOR_MIN)
-        return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
-                          "device %d (%s) has compute capability %d.%d; %d.0 or newer is needed",
-                          device, properties.name, properties.major, properties.minor,
-                          CAPABILITY_MAJOR_MIN);
-    for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
+    struct cgm_device_facts facts = {
+        .name = properties.name, .major = properties.major, .minor = properties.minor};
+    for (int i = 0; i < CGM_NEED_COUNT; i++) {
         int has = 0;
-        if (cgm_driver.DeviceGetAttribute(&has, needs[i].attribute, device) != CUDA_SUCCESS || !has)
-            return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
-                              "device %d (%s) does not have %s", device, properties.name,
-                              needs[i].what);
+        facts.has[i] =
+            cgm_driver.DeviceGetAttribute(&has, attributes[i], device) == CUDA_SUCCESS && has;
     }
-    return CGM_OK;
+    return cgm_device_judge(device, &facts, ret_detail, detail_bytes);
 }
 
 /* Read by NCCL when it is loaded, and by the driver when it starts, which is in the first call. Our
