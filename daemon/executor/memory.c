@@ -179,6 +179,21 @@ static bool device_is_there(struct cgm_request *request, uint32_t device)
     return device < n_devices;
 }
 
+/* How much was asked for, and how much there is. */
+static void describe_shortage(struct cgm_executor *executor, uint64_t bytes, uint32_t device,
+                              char *ret_detail, size_t size)
+{
+    struct cgm_device_info info;
+    if (executor->ops->device_info(executor->backend, device, &info) == CGM_OK)
+        cgm_detail(ret_detail, size, 0,
+                   "bytes: %llu on device %u could not be allocated; %llu of its %llu are free",
+                   (unsigned long long)bytes, device, (unsigned long long)info.bytes_free,
+                   (unsigned long long)info.bytes_total);
+    else
+        cgm_detail(ret_detail, size, 0, "bytes: %llu on device %u could not be allocated",
+                   (unsigned long long)bytes, device);
+}
+
 void cgm_buffer_on_alloc(struct cgm_request *request)
 {
     const Cgm__BufferAlloc *m = (const Cgm__BufferAlloc *)request->message;
@@ -190,8 +205,8 @@ void cgm_buffer_on_alloc(struct cgm_request *request)
     int status = memory ? executor->ops->mem_alloc(executor->backend, m->device, m->bytes, m->flags,
                                                    &memory->mem)
                         : CGM_NO_MEMORY;
-    cgm_detail(detail, sizeof(detail), 0, "bytes: %llu on device %u could not be allocated",
-               (unsigned long long)m->bytes, m->device);
+    if (status != CGM_OK)
+        describe_shortage(executor, m->bytes, m->device, detail, sizeof(detail));
     memory_made(request, memory, status, detail);
 }
 

@@ -263,13 +263,31 @@ static void free_on_mapper(struct cgm_plan *plan, struct cgm_request *request,
     cgm_comm_unref(comm);
 }
 
+/* On each rank. */
+static uint64_t plan_bytes(const struct cgm_plan *plan)
+{
+    struct cgm_shape user = cgm_operation_user_buffer(&plan->spec);
+    return user.rows * user.cols * cgm_dtype_bytes(user.dtype) + plan->scratch_bytes;
+}
+
 static void plan_discarded_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
+    struct cgm_executor *executor = request->executor;
     const char *doing = plan->doing;
-    plan_free(plan, request->executor->ops);
-    cgm_request_fail(request, request->status, "plan: %s on the ranks' devices failed: %s", doing,
-                     cgm_status_text(request->status));
+    uint64_t bytes = plan_bytes(plan);
+    uint32_t device = plan->comm->devices[0];
+    struct cgm_device_info info;
+    plan_free(plan, executor->ops);
+    if (request->status == CGM_NO_MEMORY &&
+        executor->ops->device_info(executor->backend, device, &info) == CGM_OK)
+        cgm_request_fail(request, request->status,
+                         "plan: %s failed: it takes %llu bytes for each rank; of device %u %llu of "
+                         "%llu are free",
+                         doing, (ull)bytes, device, (ull)info.bytes_free, (ull)info.bytes_total);
+    else
+        cgm_request_fail(request, request->status, "plan: %s on the ranks' devices failed: %s",
+                         doing, cgm_status_text(request->status));
 }
 
 static void plan_discard_step(struct cgm_request *request)

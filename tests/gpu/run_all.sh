@@ -59,6 +59,7 @@ lane_of_backend() {
 lane_of_clients() {
     check one-copy_in 120 "$bin/test_gpu_copy_in"
     check one-priorities 60 "$bin/test_gpu_priorities"
+    check one-refusals 120 "$bin/test_gpu_refusals"
     check one-stream 120 "$bin/test_gpu_stream"
 }
 
@@ -149,6 +150,7 @@ if [ "$gpus" -gt 1 ]; then
     check executor 120 "$bin/test_gpu_executor"
     check copy_in 120 "$bin/test_gpu_copy_in"
     check priorities 60 "$bin/test_gpu_priorities"
+    check refusals 120 "$bin/test_gpu_refusals"
     check stream 120 "$bin/test_gpu_stream"
 else
     check copy 120 "$bin/test_gpu_copy"

@@ -61,7 +61,8 @@ int cgm_import_ipc(const struct cgm_importing *i, struct cgm_mem *mem)
         if (status != CGM_OK)
             return CGM_REFUSE(i, CGM_INVALID_ARGUMENT,
                               "segment 0: the cudaIpc handle cannot be opened on device %u: it is "
-                              "no handle, its memory was freed, or its process ended",
+                              "no handle, its memory was freed, its process ended, or it is a "
+                              "buffer of this daemon, which goes by its id",
                               d);
         mem->at[d] = base + mem->opened_offset;
         status = check_range(i, bytes);
