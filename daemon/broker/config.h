@@ -35,7 +35,7 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
       "Seconds that an executor may take for each step of its start")                              \
     X(spin_us, NUMBER, "50", 0, 10000000,                                                          \
       "Microseconds that the executor polls without work before it sleeps; with CUDA at least "    \
-      "10000")                                                                                     \
+      "100000")                                                                                    \
     X(log_level, CHOICE, "info", 0, "error|warning|info|debug", "What is logged; SIGHUP rereads")  \
     X(max_sessions, NUMBER, "1024", 1, 65536, "Sessions of all users together")                    \
     X(quota_bytes, NUMBER, "1099511627776", 0, 1000000000000000000,                                \

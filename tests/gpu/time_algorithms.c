@@ -317,49 +317,89 @@ static void time_shape(const struct shape *shape, int overlapping)
         unmake(&plans[v]);
 }
 
-/* ---- what a call costs the thread that makes it ------------------------------------------------
+/* ---- what a call costs the thread that makes it -----------------------------------------------
  */
 
 #define CALLS 200u
 
-static void time_calls(void)
-{
-    static struct plan plan;
-    const struct shape small = {CGM_OP_GEMM, 128, 2560, 2048};
-    const struct cgm_label label = {0};
+/* A thread of each device calls at the same time, as at a launch. */
+struct caller {
+    pthread_t thread;
+    uint32_t rank;
+    struct gate *gate;
+    struct plan *plan;
+    struct cgm_run run;
     struct cgm_flag *flag;
-    struct cgm_run run = {.begin_ns = (uint64_t)(now_us() * 1e3)};
-    memset(&plan, 0, sizeof(plan));
-    make(&plan, &small, CGM_ALGO_NO_OVERLAP, false);
-    struct cgm_launch launch = launch_of(&plan, NULL, 1);
-    must(cgm_rehearse(plan.algorithm, &launch, 0, CGM_PREPARE_TRIALS, 0), "preparation");
-    must(ops->flag_new(backend, 0, CGM_FLAG_DEVICE, &flag), "flag");
-    ops->set_run(compute[0], &run);
-    const struct cgm_view *v = plan.views[0];
+    double us[4]; /* signal, wait, copy, product */
+};
+
+static int call(struct caller *caller, int kind, uint64_t number)
+{
+    const struct cgm_label label = {0};
+    const struct cgm_view *v = caller->plan->views[caller->rank];
     const struct cgm_gemm gemm = {
         .a = v[CGM_OPERAND_LHS], .b = v[CGM_OPERAND_RHS], .out = v[CGM_OPERAND_OUT]};
     struct cgm_copy copy = {.src = v[CGM_OPERAND_LHS], .dst = v[CGM_OPERAND_LHS]};
-    copy.dst.mem = plan.operands[1 % world];
-    double us[4], begin = now_us();
-    for (uint32_t i = 1; i <= CALLS; i++)
-        must(ops->signal(compute[0], flag, i), "signal");
-    us[0] = now_us() - begin;
-    begin = now_us();
-    for (uint32_t i = 1; i <= CALLS; i++)
-        must(ops->wait(compute[0], flag, i, &label), "wait");
-    us[1] = now_us() - begin;
-    begin = now_us();
-    for (uint32_t i = 1; i <= CALLS; i++)
-        must(ops->copy(compute[0], &copy), "copy");
-    us[2] = now_us() - begin;
-    begin = now_us();
-    for (uint32_t i = 1; i <= CALLS; i++)
-        must(ops->gemm(compute[0], &gemm), "gemm");
-    us[3] = now_us() - begin;
-    must(cudaDeviceSynchronize(), "calls");
-    printf("calls: signal %.1f us, wait %.1f us, copy %.1f us, product %.1f us\n", us[0] / CALLS,
-           us[1] / CALLS, us[2] / CALLS, us[3] / CALLS);
-    ops->flag_free(flag);
+    copy.dst.mem = caller->plan->operands[(caller->rank + 1) % world];
+    switch (kind) {
+    case 0:
+        return ops->signal(compute[caller->rank], caller->flag, number);
+    case 1:
+        return ops->wait(compute[caller->rank], caller->flag, number, &label);
+    case 2:
+        return ops->copy(compute[caller->rank], &copy);
+    default:
+        return ops->gemm(compute[caller->rank], &gemm);
+    }
+}
+
+static void *caller_main(void *argument)
+{
+    struct caller *caller = argument;
+    ops->set_run(compute[caller->rank], &caller->run);
+    atomic_fetch_add(&caller->gate->arrived, 1);
+    while (!atomic_load(&caller->gate->open))
+        ;
+    for (int kind = 0; kind < 4; kind++) {
+        double begin = now_us();
+        for (uint32_t i = 1; i <= CALLS; i++)
+            must(call(caller, kind, i), "call");
+        caller->us[kind] = (now_us() - begin) / CALLS;
+    }
+    return NULL;
+}
+
+static void time_calls(uint32_t threads)
+{
+    static struct plan plan;
+    static struct caller callers[RANKS_MAX];
+    const struct shape small = {CGM_OP_GEMM, 128, 2560, 2048};
+    struct gate gate = {0};
+    memset(&plan, 0, sizeof(plan));
+    make(&plan, &small, CGM_ALGO_NO_OVERLAP, false);
+    for (uint32_t r = 0; r < threads; r++) {
+        struct cgm_launch launch = launch_of(&plan, NULL, 1);
+        must(cgm_rehearse(plan.algorithm, &launch, r, CGM_PREPARE_TRIALS, 0), "preparation");
+        callers[r] = (struct caller){.rank = r, .gate = &gate, .plan = &plan};
+        callers[r].run.begin_ns = (uint64_t)(now_us() * 1e3);
+        must(ops->flag_new(backend, r, CGM_FLAG_DEVICE, &callers[r].flag), "flag");
+        pthread_create(&callers[r].thread, NULL, caller_main, &callers[r]);
+    }
+    while (atomic_load(&gate.arrived) < threads)
+        ;
+    atomic_store(&gate.open, true);
+    for (uint32_t r = 0; r < threads; r++)
+        pthread_join(callers[r].thread, NULL);
+    for (uint32_t r = 0; r < threads; r++) {
+        cgm_device_use(r);
+        must(cudaDeviceSynchronize(), "calls");
+        ops->flag_free(callers[r].flag);
+    }
+    const double *us = callers[0].us;
+    printf(
+        "calls of %u threads at a time: signal %.1f us, wait %.1f us, copy %.1f us, product %.1f "
+        "us\n",
+        threads, us[0], us[1], us[2], us[3]);
     unmake(&plan);
 }
 
@@ -398,7 +438,8 @@ int main(int argc, char **argv)
         must(ops->queue_new(backend, r, 0, 1, &comm[r]), "queue");
     }
     make_group();
-    time_calls();
+    time_calls(1);
+    time_calls(world);
     printf("%u ranks, bf16, %u launches a round, median of %u\n", world, LAUNCHES, ROUNDS);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         time_shape(&shapes[i], shapes[i].op == CGM_OP_AG_GEMM ? CGM_ALGO_SPLIT_PIPELINED_AG_P2P

@@ -10,9 +10,9 @@
 #include "proto/status.h"
 #include "proto/types.h"
 
-/* No candidate is begun after this long. */
+/* No candidate and no round is begun after this long. */
 #define TRIAL_NS 50000000ull
-#define RUNS 3
+#define RUNS 4
 /* How often the code for so many times fewer rows is loaded, and down to which number. */
 #define FEWER 4u
 #define FEWER_TIMES 3
@@ -143,17 +143,53 @@ static int time_run(struct stage *stage, const struct cgm_gemm_entry *entry, flo
     return status;
 }
 
-/* The best of RUNS, after one that loads the code. */
-static int time_candidate(struct stage *stage, const struct cgm_gemm_entry *entry, float *ret_ms)
+struct trial {
+    const struct cgm_gemm_candidates *candidates;
+    uint64_t begin_ns;
+    uint32_t count;                /* those that run */
+    float ms[CGM_GEMM_CANDIDATES]; /* the best run of each */
+};
+
+static bool is_long(const struct trial *trial)
 {
-    float best = 0, ms = 0;
-    int status = run_once(stage, entry);
-    for (int i = 0; i < RUNS && status == CGM_OK; i++) {
-        status = time_run(stage, entry, &ms);
-        best = i == 0 || ms < best ? ms : best;
+    return cgm_cuda_now_ns() - trial->begin_ns > TRIAL_NS;
+}
+
+/* Loads the candidates' code. Some may not run: those before are good enough. */
+static int load_candidates(struct stage *stage, struct cgm_gemm_entry *entry, struct trial *trial)
+{
+    int status = CGM_OK;
+    while (trial->count < trial->candidates->count && (trial->count == 0 || !is_long(trial))) {
+        entry->algorithm = trial->candidates->algorithm[trial->count];
+        status = run_once(stage, entry);
+        if (status != CGM_OK)
+            break;
+        trial->count++;
     }
-    *ret_ms = best;
+    return trial->count > 0 ? CGM_OK : status;
+}
+
+/* In turn: clocks rise in the beginning, which would count against those that come first. */
+static int time_candidates(struct stage *stage, struct cgm_gemm_entry *entry, struct trial *trial)
+{
+    int status = CGM_OK;
+    for (int run = 0; run < RUNS && status == CGM_OK && (run == 0 || !is_long(trial)); run++)
+        for (uint32_t i = 0; i < trial->count && status == CGM_OK; i++) {
+            float ms = 0;
+            entry->algorithm = trial->candidates->algorithm[i];
+            status = time_run(stage, entry, &ms);
+            trial->ms[i] = run == 0 || ms < trial->ms[i] ? ms : trial->ms[i];
+        }
     return status;
+}
+
+static uint32_t best_of(const struct trial *trial)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < trial->count; i++)
+        if (trial->ms[i] * (best == 0 ? GAIN_MIN : 1.0f) < trial->ms[best])
+            best = i;
+    return best;
 }
 
 static void log_choice(const struct stage *stage, const struct cgm_gemm_key *key, uint32_t chosen,
@@ -171,24 +207,18 @@ static void log_choice(const struct stage *stage, const struct cgm_gemm_key *key
 static int try_candidates(struct stage *stage, struct cgm_gemm_entry *entry,
                           const struct cgm_gemm_candidates *candidates)
 {
-    float ms[CGM_GEMM_CANDIDATES] = {0};
-    uint64_t begin_ns = cgm_cuda_now_ns();
-    uint32_t best = 0, tried = 0;
+    struct trial trial = {.candidates = candidates, .begin_ns = cgm_cuda_now_ns()};
     int status = make_noise(stage);
-    while (status == CGM_OK && tried < candidates->count &&
-           (tried == 0 || cgm_cuda_now_ns() - begin_ns < TRIAL_NS)) {
-        entry->algorithm = candidates->algorithm[tried];
-        status = time_candidate(stage, entry, &ms[tried]);
-        if (status != CGM_OK && tried > 0) /* the others are good enough */
-            break;
-        if (ms[tried] * (best == 0 ? GAIN_MIN : 1.0f) < ms[best])
-            best = tried;
-        tried++;
-    }
-    status = tried > 0 ? CGM_OK : status;
+    if (status == CGM_OK)
+        status = load_candidates(stage, entry, &trial);
+    if (status == CGM_OK)
+        status = time_candidates(stage, entry, &trial);
+    if (status != CGM_OK)
+        return status;
+    uint32_t best = best_of(&trial);
     entry->algorithm = candidates->algorithm[best];
-    log_choice(stage, &entry->key, best, ms, tried);
-    return status;
+    log_choice(stage, &entry->key, best, trial.ms, trial.count);
+    return CGM_OK;
 }
 
 static int with_events(struct stage *stage, struct cgm_gemm_entry *entry,
