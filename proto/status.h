@@ -45,7 +45,10 @@ enum cgm_exit {
       "look for that rank's process; raise join_timeout if it is merely slow", FAILED)             \
     X(-10, READY_TIMEOUT, "a rank's stream never came",                                            \
       "the job was submitted but its stream did not reach it; the detail names the rank",          \
-      "look for a blocked stream in that rank's process", FAILED)                                  \
+      "look for a blocked stream in that rank's process; one that holds several ranks submits "    \
+      "them "                                                                                      \
+      "together (commgemm_submit_on_streams) or sets CUDA_DEVICE_MAX_CONNECTIONS=32",              \
+      FAILED)                                                                                      \
     X(-11, CANCELLED, "cancelled", "a rank cancelled this job before its launch",                  \
       "nothing: this is what was asked for", FAILED)                                               \
     X(-12, PEER_LOST, "a rank's process died",                                                     \

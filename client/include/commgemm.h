@@ -552,7 +552,8 @@ struct commgemm_stream_job {
 /* Several jobs, of one client or of several, all or none: for a process that holds several ranks of
  * a comm on one GPU, on a stream each. Every stream says that it has come before the first one
  * waits, so that it does not matter whether the streams share a hardware queue, as they do with
- * CUDA_DEVICE_MAX_CONNECTIONS=1. Submitted one by one, the first rank's wait may then hold up the
+ * CUDA_DEVICE_MAX_CONNECTIONS=1, and under MPS, where a process has two of them unless it asks for
+ * more. Submitted one by one, the first rank's wait may then hold up the
  * streams of the others, and READY_TIMEOUT names them. 1 to COMMGEMM_STREAM_JOBS_MAX jobs. */
 int commgemm_submit_on_streams(struct commgemm_stream_job *jobs, uint32_t n_jobs);
 
