@@ -44,6 +44,17 @@ static void window_advance(struct cgm_comm *comm)
     }
 }
 
+/* Every rank has come for this number. Their numbers have no gaps, so what nobody has submitted
+ * before it never comes: it must not be waited for. */
+static void window_skip(struct cgm_comm *comm, uint64_t number)
+{
+    while (comm->launched + 1 < number && !*window_slot(comm, comm->launched + 1))
+        comm->launched++;
+    while (comm->retired < comm->launched && !*window_slot(comm, comm->retired + 1))
+        comm->retired++;
+    window_advance(comm);
+}
+
 static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_t now_ns)
 {
     struct cgm_gang *gang = comm->free_gangs;
@@ -378,6 +389,8 @@ static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
         cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_READY);
         gang->state = CGM_GANG_COLLECTED;
         gang->collected_ns = job->accept_ns;
+        if (gang->number)
+            window_skip(gang->comm, gang->number);
     }
 }
 

@@ -533,12 +533,25 @@ static void check_nothing_is_left(void)
     FUZZ_CHECK(count_fds() == fds_at_rest);
 }
 
+/* Whoever does not come, comes too late or starts with the wrong number: nothing waits for ever,
+ * unless a client asked for that with a deadline of its own. */
+static void check_nothing_waits(void)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        now_ns += 6000000000u;
+        run_all();
+    }
+    for (const struct cgm_gang *gang = executor.poller.gangs; gang; gang = gang->next)
+        FUZZ_CHECK(gang->deadline_ms != 0);
+}
+
 static void finish(void)
 {
     null_backend.hold = null_backend.groups = false;
     null_backend.next_status = null_backend.run_status = CGM_OK;
     null_backend_let_go();
     run_all();
+    check_nothing_waits();
     remove_sessions();
     remove_plans();
     remove_comms();

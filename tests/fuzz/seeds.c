@@ -10,7 +10,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #define INPUT_BYTES_MAX (1u << 20)
-#define CHANGES_PER_SEED 200u
+#define CHANGES_PER_SEED 64u
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)
