@@ -12,7 +12,9 @@
 #define RANKS 2
 #define SIDE 8 /* of the square matrices */
 #define CELLS (SIDE * SIDE)
-#define JOBS 60 /* in flight at once */
+#define JOBS 60  /* in flight at once */
+#define COMMS 10 /* with four queues on a device that has both ranks */
+#define ROUNDS 5
 
 #ifndef CGM_TEST_EXECUTOR
 #define CGM_TEST_EXECUTOR "commgemm-executor-cpu"
@@ -49,12 +51,12 @@ static uint64_t make_plan(struct scene *scene, size_t priority)
     return plan.id;
 }
 
-static void join(struct scene *scene)
+static void join(struct scene *scene, const char *name)
 {
     static const uint32_t ranks[RANKS] = {0, 1};
     struct commgemm_join_options options;
     commgemm_join_options_init(&options);
-    options.name = "both";
+    options.name = name;
     options.size = options.n_ranks = RANKS;
     options.create = 1;
     options.ranks = ranks;
@@ -98,7 +100,7 @@ static int scene_open(void **state)
     options.socket = scene->daemon.socket;
     assert_int_equal(commgemm_connect(&options, &scene->client), COMMGEMM_OK);
     assert_int_equal(commgemm_wait_executor(scene->client, WAIT_S * 1000), COMMGEMM_OK);
-    join(scene);
+    join(scene, "both");
     for (size_t i = 0; i < PLANS; i++)
         scene->plans[i] = make_plan(scene, i);
     make_data(scene);
@@ -147,6 +149,26 @@ static void expect_next(struct scene *scene)
             mean[i % CELLS];
 }
 
+static void await(struct scene *scene, uint64_t ticket)
+{
+    struct commgemm_completion done;
+    assert_int_equal(commgemm_wait(scene->client, ticket, WAIT_S * 1000, &done), COMMGEMM_OK);
+    if (done.status)
+        fail_msg("job %llu: %s", (unsigned long long)ticket, done.detail);
+}
+
+static void expect_result(struct scene *scene, int now)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        float got[CELLS];
+        assert_int_equal(
+            commgemm_buffer_read(scene->client, &scene->x[now][rank], 0, got, sizeof(got)),
+            COMMGEMM_OK);
+        for (int i = 0; i < CELLS; i++)
+            assert_true(got[i] == scene->expected[rank][i]);
+    }
+}
+
 static void test_order_is_kept(void **state)
 {
     struct scene *scene = *state;
@@ -155,22 +177,32 @@ static void test_order_is_kept(void **state)
         submit(scene, scene->plans[(size_t)rand() % PLANS], i % 2, tickets[i]);
         expect_next(scene);
     }
-    for (int i = 0; i < JOBS * RANKS; i++) {
-        struct commgemm_completion done;
-        assert_int_equal(
-            commgemm_wait(scene->client, tickets[i / RANKS][i % RANKS], WAIT_S * 1000, &done),
-            COMMGEMM_OK);
-        if (done.status)
-            fail_msg("job %d: %s", i, done.detail);
+    for (int i = 0; i < JOBS * RANKS; i++)
+        await(scene, tickets[i / RANKS][i % RANKS]);
+    expect_result(scene, JOBS % 2);
+}
+
+/* More queues than a GPU has streams: those of several comms share them. */
+static void test_comms_share_streams(void **state)
+{
+    static struct scene scenes[COMMS];
+    uint64_t tickets[COMMS * ROUNDS][RANKS];
+    char name[16];
+    for (int i = 0; i < COMMS; i++) {
+        scenes[i] = *(struct scene *)*state;
+        snprintf(name, sizeof(name), "comm-%d", i);
+        join(&scenes[i], name);
+        scenes[i].plans[0] = make_plan(&scenes[i], (size_t)i % PLANS % 2);
+        make_data(&scenes[i]);
     }
-    for (int rank = 0; rank < RANKS; rank++) {
-        float got[CELLS];
-        assert_int_equal(
-            commgemm_buffer_read(scene->client, &scene->x[JOBS % 2][rank], 0, got, sizeof(got)),
-            COMMGEMM_OK);
-        for (int i = 0; i < CELLS; i++)
-            assert_true(got[i] == scene->expected[rank][i]);
+    for (int i = 0; i < COMMS * ROUNDS; i++) {
+        submit(&scenes[i % COMMS], scenes[i % COMMS].plans[0], i / COMMS % 2, tickets[i]);
+        expect_next(&scenes[i % COMMS]);
     }
+    for (int i = 0; i < COMMS * ROUNDS * RANKS; i++)
+        await(&scenes[0], tickets[i / RANKS][i % RANKS]);
+    for (int i = 0; i < COMMS; i++)
+        expect_result(&scenes[i], ROUNDS % 2);
 }
 
 static void test_out_of_range_is_refused(void **state)
@@ -192,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_order_is_kept, scene_open, scene_close),
+        cmocka_unit_test_setup_teardown(test_comms_share_streams, scene_open, scene_close),
         cmocka_unit_test_setup_teardown(test_out_of_range_is_refused, scene_open, scene_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,9 @@ done
 "$bin/many_sessions" 20
 sleep 1
 before=$(measure)
+begin=$(date +%s)
 "$bin/many_sessions" "$sessions"
+echo "took $(($(date +%s) - begin)) s"
 sleep 1
 after=$(measure)
 echo "before: $before"

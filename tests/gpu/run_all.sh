@@ -51,6 +51,7 @@ lane_of_backend() {
     check one-backend 200 "$bin/test_gpu_backend"
     check one-epilogue 120 "$bin/test_gpu_epilogue"
     check one-kernels 60 "$bin/test_gpu_kernels"
+    check one-lives 60 "$bin/test_gpu_lives"
     check one-queues 60 "$bin/test_gpu_queues"
     check one-products 200 "$bin/test_gpu_products"
     check one-executor 120 "$bin/test_gpu_executor"
@@ -150,6 +151,7 @@ if [ "$gpus" -gt 1 ]; then
     check executor 120 "$bin/test_gpu_executor"
     check copy_in 120 "$bin/test_gpu_copy_in"
     check priorities 60 "$bin/test_gpu_priorities"
+    check lives 120 "$bin/test_gpu_lives"
     check refusals 120 "$bin/test_gpu_refusals"
     check stream 120 "$bin/test_gpu_stream"
 else
