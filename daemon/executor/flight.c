@@ -129,6 +129,7 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
         atomic_store(&flight->run.status, CGM_OK);
         atomic_store(&flight->run.n_phases, 0);
         flight->run.begin_ns = now_ns;
+        flight->aborted_ns = 0;
     }
     flight->launch.ops = executor->ops;
     flight->launch.spec = &plan->spec;
@@ -187,6 +188,9 @@ bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns)
     int running = CGM_OK;
     if (limit_ns == 0 || ran_ns < limit_ns)
         return false;
-    atomic_compare_exchange_strong(&flight->run.status, &running, CGM_WATCHDOG);
-    return ran_ns >= limit_ns + watchdog_grace_ns(limit_ns);
+    if (flight->aborted_ns == 0) {
+        atomic_compare_exchange_strong(&flight->run.status, &running, CGM_WATCHDOG);
+        flight->aborted_ns = now_ns;
+    }
+    return now_ns - flight->aborted_ns >= watchdog_grace_ns(limit_ns);
 }

@@ -282,9 +282,10 @@ static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_li
         ns = SLEEP_WITH_DEVICES_NS;
     else if (awaits_stream(poller) || rests)
         ns = SLEEP_WITH_STREAMS_MS * 1000000u;
-    else if (!poller->gangs && poller->executor->ops->check && poller->n_rings > 0)
+    else if (!poller->gangs && !poller->warming && poller->executor->ops->check &&
+             poller->n_rings > 0)
         ns = HEALTH_NS;
-    else if (!poller->gangs)
+    else if (!poller->gangs && !poller->warming)
         ns = imports_look_every_ns(poller);
     *ret_limit = (struct timespec){(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
     return ns != 0;

@@ -372,6 +372,32 @@ static void test_first_run_that_takes_too_long(void **state)
     pair_close(&pair);
 }
 
+/* A stopped executor looks at its clock too late to blame the job: what is aborted then has time to
+ * end. */
+static void test_executor_that_stopped_for_long(void **state)
+{
+    (void)state;
+    struct pair pair;
+    uint64_t tickets[WORLD];
+    pair_join(&pair, "test_delay_us=200000", "job_timeout=2");
+    for (uint32_t i = 0; i < WORLD; i++) {
+        rank_plan(&pair.rank[i]);
+        rank_buffers(&pair.rank[i]);
+    }
+    for (uint32_t i = 0; i < WORLD; i++)
+        assert_int_equal(rank_submit(&pair.rank[i], 0, &tickets[i]), COMMGEMM_OK);
+    pid_t executor = executor_pid(&pair.daemon);
+    assert_int_equal(kill(executor, SIGSTOP), 0);
+    usleep(4500000); /* longer than the job may take, and than an aborted one may */
+    assert_int_equal(kill(executor, SIGCONT), 0);
+    for (uint32_t i = 0; i < WORLD; i++) {
+        int status = rank_wait(&pair.rank[i], tickets[i], NULL, 0);
+        assert_true(status == COMMGEMM_WATCHDOG || status == COMMGEMM_OK);
+    }
+    assert_int_equal(executor_pid(&pair.daemon), executor);
+    pair_close(&pair);
+}
+
 /* Time in which the daemon itself stood still is not held against the executor. */
 static void test_daemon_that_stops_for_long(void **state)
 {
@@ -546,6 +572,7 @@ int main(void)
         cmocka_unit_test(test_lost_rank_is_remembered),
         cmocka_unit_test(test_executor_that_hangs),
         cmocka_unit_test(test_first_run_that_takes_too_long),
+        cmocka_unit_test(test_executor_that_stopped_for_long),
         cmocka_unit_test(test_daemon_that_stops_for_long),
         cmocka_unit_test(test_client_dies_before_it_submits),
         cmocka_unit_test(test_client_that_stops_is_named),
