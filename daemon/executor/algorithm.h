@@ -26,6 +26,7 @@ struct cgm_launch {
     uint64_t epoch;                    /* of this plan, from 1, one higher at every launch */
     uint64_t rows;                     /* active rows of the whole product */
     bool accumulate;                   /* out +=, for this launch; the plan's epilogue counts too */
+    bool quiet; /* no earlier launch of the comm is under way: its memory may be used at once */
     /* [world][CGM_OPERAND_COUNT]; absent operands have mem NULL. Sized for `rows`. */
     const struct cgm_view (*operands)[CGM_OPERAND_COUNT];
     struct cgm_run *run;

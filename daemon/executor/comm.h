@@ -39,7 +39,8 @@ struct cgm_comm {
     struct cgm_gang **window;    /* [CGM_COMM_WINDOW]: gangs above `retired`, by number */
     struct cgm_gang *free_gangs; /* by next */
     struct cgm_flight *free_flights;
-    uint32_t users; /* plans and unfinished gangs */
+    uint32_t n_flights; /* taken */
+    uint32_t users;     /* plans and unfinished gangs */
     struct cgm_request *removal;
     struct cgm_quiet parting; /* frees the group */
 };

@@ -19,6 +19,7 @@ struct cgm_flight *cgm_flight_take(struct cgm_comm *comm)
     struct cgm_flight *flight = comm->free_flights;
     if (flight) {
         comm->free_flights = flight->next;
+        comm->n_flights++;
         return flight;
     }
     comm->poller->counters.allocations++;
@@ -30,11 +31,13 @@ struct cgm_flight *cgm_flight_take(struct cgm_comm *comm)
         free(flight);
         return NULL;
     }
+    comm->n_flights++;
     return flight;
 }
 
 void cgm_flight_give(struct cgm_comm *comm, struct cgm_flight *flight)
 {
+    comm->n_flights--;
     flight->next = comm->free_flights;
     comm->free_flights = flight;
 }

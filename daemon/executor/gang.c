@@ -178,6 +178,7 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind, uint64_t 
     flight->kind = kind;
     flight->ranks_mask = 0;
     flight->launch.rows = gang->rows;
+    flight->launch.quiet = gang->comm->n_flights == 1;
     flight->launch.accumulate = gang->plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;
     if (kind != CGM_FLIGHT_POISON) {
         flight->run.phases = NULL;

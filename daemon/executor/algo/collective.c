@@ -47,8 +47,10 @@ static uint32_t first_of(const struct cgm_emit *emit, uint32_t first_peer)
 
 void cgm_gather_push_first(struct cgm_emit *emit, uint32_t first_peer)
 {
-    cgm_emit_publish(emit, 1);
-    cgm_emit_await_source(emit, 1);
+    if (!emit->launch->quiet) {
+        cgm_emit_publish(emit, 1);
+        cgm_emit_await_source(emit, 1);
+    }
     if (emit->world > 1)
         push_shard(emit, first_of(emit, first_peer));
 }

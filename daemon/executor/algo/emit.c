@@ -68,7 +68,8 @@ struct cgm_emit cgm_emit_begin(const struct cgm_launch *launch, uint32_t rank)
 {
     struct cgm_emit emit = {
         .launch = launch, .self = &launch->ranks[rank], .rank = rank, .world = launch->spec->world};
-    signal_flag(&emit, CGM_EMIT_COMPUTE, rank, CGM_EMIT_BEGUN, 1);
+    if (!launch->quiet)
+        signal_flag(&emit, CGM_EMIT_COMPUTE, rank, CGM_EMIT_BEGUN, 1);
     return emit;
 }
 
@@ -108,7 +109,7 @@ void cgm_emit_await_source(struct cgm_emit *emit, uint32_t step)
 void cgm_emit_push(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
                    uint32_t peer, uint32_t chunk, uint32_t step)
 {
-    if (!(emit->met >> peer & 1))
+    if (!(emit->met >> peer & 1) && !emit->launch->quiet)
         await_flag(emit, CGM_EMIT_COMM, peer, CGM_EMIT_BEGUN, 1, chunk, peer);
     emit->met |= 1ull << peer;
     copy_on(emit, CGM_EMIT_COMM, src, dst, chunk, peer);
@@ -141,7 +142,8 @@ void cgm_emit_await_block(struct cgm_emit *emit, enum cgm_emit_queue queue, uint
 
 void cgm_emit_await_begun(struct cgm_emit *emit, uint32_t peer)
 {
-    await_flag(emit, CGM_EMIT_COMPUTE, peer, CGM_EMIT_BEGUN, 1, peer, peer);
+    if (!emit->launch->quiet)
+        await_flag(emit, CGM_EMIT_COMPUTE, peer, CGM_EMIT_BEGUN, 1, peer, peer);
 }
 
 static bool same_place(const struct cgm_view *a, const struct cgm_view *b)

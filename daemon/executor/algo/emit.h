@@ -11,6 +11,8 @@
  *   sent     every push of this rank has left: its operands and user buffer are free again. The
  *            compute queue waits for it last, so that the job's end covers both queues.
  *
+ * A launch that is quiet needs no `begun`, and no `source` for what was there before it.
+ *
  * Values grow with the launch's epoch, and inside a launch with the step. */
 #ifndef CGM_EMIT_H
 #define CGM_EMIT_H
