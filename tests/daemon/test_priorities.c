@@ -123,13 +123,14 @@ static struct commgemm_operand all_of(const struct commgemm_buffer *buffer)
 }
 
 /* Every rank's x[now] to x[1 - now]. */
-static void submit(struct scene *scene, uint64_t plan, int now, uint64_t *ret_tickets)
+static void submit(struct scene *scene, uint64_t plan, int now, bool phases, uint64_t *ret_tickets)
 {
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         struct commgemm_job job;
         commgemm_job_init(&job);
         job.plan = plan;
         job.rank = rank;
+        job.want_phases = phases;
         job.lhs = all_of(&scene->x[now][rank]);
         job.out = all_of(&scene->x[1 - now][rank]);
         job.rhs = all_of(&scene->turn);
@@ -174,7 +175,7 @@ static void test_order_is_kept(void **state)
     struct scene *scene = *state;
     uint64_t tickets[JOBS][RANKS];
     for (int i = 0; i < JOBS; i++) {
-        submit(scene, scene->plans[(size_t)rand() % PLANS], i % 2, tickets[i]);
+        submit(scene, scene->plans[(size_t)rand() % PLANS], i % 2, false, tickets[i]);
         expect_next(scene);
     }
     for (int i = 0; i < JOBS * RANKS; i++)
@@ -196,13 +197,40 @@ static void test_comms_share_streams(void **state)
         make_data(&scenes[i]);
     }
     for (int i = 0; i < COMMS * ROUNDS; i++) {
-        submit(&scenes[i % COMMS], scenes[i % COMMS].plans[0], i / COMMS % 2, tickets[i]);
+        submit(&scenes[i % COMMS], scenes[i % COMMS].plans[0], i / COMMS % 2, false, tickets[i]);
         expect_next(&scenes[i % COMMS]);
     }
     for (int i = 0; i < COMMS * ROUNDS * RANKS; i++)
         await(&scenes[0], tickets[i / RANKS][i % RANKS]);
     for (int i = 0; i < COMMS; i++)
         expect_result(&scenes[i], ROUNDS % 2);
+}
+
+/* Each rank's product on its device, inside the job's time. */
+static void test_phases_come_from_every_set_of_queues(void **state)
+{
+    struct scene *scene = *state;
+    for (size_t p = 0; p < PLANS; p++) {
+        struct commgemm_completion done;
+        uint64_t tickets[RANKS];
+        bool products[RANKS] = {false};
+        submit(scene, scene->plans[p], 0, true, tickets);
+        for (int rank = 0; rank < RANKS; rank++) {
+            assert_int_equal(commgemm_wait(scene->client, tickets[rank], WAIT_S * 1000, &done),
+                             COMMGEMM_OK);
+            assert_int_equal(done.status, COMMGEMM_OK);
+            assert_true(done.n_phases > 0);
+            for (uint32_t i = 0; i < done.n_phases; i++) {
+                const struct commgemm_phase *phase = &done.phases[i];
+                assert_true(phase->begin_ns <= phase->end_ns && phase->rank < RANKS);
+                assert_true(phase->end_ns <= done.running_ns + 1000000);
+                if (strcmp(commgemm_phase_name(phase->kind), "gemm") == 0)
+                    products[phase->rank] = true;
+            }
+            commgemm_completion_fini(&done);
+        }
+        assert_true(products[0] && products[1]);
+    }
 }
 
 static void test_out_of_range_is_refused(void **state)
@@ -225,6 +253,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_order_is_kept, scene_open, scene_close),
         cmocka_unit_test_setup_teardown(test_comms_share_streams, scene_open, scene_close),
+        cmocka_unit_test_setup_teardown(test_phases_come_from_every_set_of_queues, scene_open,
+                                        scene_close),
         cmocka_unit_test_setup_teardown(test_out_of_range_is_refused, scene_open, scene_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
