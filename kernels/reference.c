@@ -79,7 +79,7 @@ static void *product_thread(void *argument)
         tiles(work->reference->rows, CGM_TILE_ROWS) * tiles(work->reference->cols, CGM_TILE_COLS);
     if (!tile || !panels)
         atomic_store(&work->failed, true);
-    while (!atomic_load(&work->failed)) {
+    while (tile && panels && !atomic_load(&work->failed)) {
         uint64_t number = atomic_fetch_add(&work->next, 1);
         if (number >= total)
             break;

@@ -208,7 +208,7 @@ static int assemble(const struct cgm_bench *bench, enum cgm_matrix_name name, vo
     for (uint32_t rank = 0; rank < bench->options->world; rank++) {
         const char *shard = cgm_bench_shard(bench, name, rank);
         if (matrix->split == CGM_SPLIT_NONE && rank > 0 &&
-            memcmp(shard, cgm_bench_shard(bench, name, 0), bytes)) {
+            memcmp(shard, cgm_bench_shard(bench, name, 0), bytes) != 0) {
             snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "%s of rank %u differs from rank 0's",
                      cgm_matrix_text(name), rank);
             return CGM_MISMATCH;

@@ -195,7 +195,7 @@ static void remove_folder(const char *folder)
     DIR *dir = opendir(folder);
     struct dirent *entry;
     while (dir && (entry = readdir(dir)))
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             unlinkat(dirfd(dir), entry->d_name, 0);
     if (dir)
         closedir(dir);

@@ -14,7 +14,8 @@ const char *commgemm_last_error(void)
     return last_error;
 }
 
-int cgm_fail(int status, const char *format, ...)
+/* Names in brackets: the analyzer has macros of these names. */
+int(cgm_fail)(int status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -23,12 +24,12 @@ int cgm_fail(int status, const char *format, ...)
     return status;
 }
 
-int cgm_fail_plain(int status)
+int(cgm_fail_plain)(int status)
 {
     return cgm_fail(status, "%s", cgm_status_text(status));
 }
 
-int cgm_check_pointer(const void *pointer, const char *name)
+int(cgm_check_pointer)(const void *pointer, const char *name)
 {
     if (pointer)
         return CGM_OK;

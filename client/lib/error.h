@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "proto/messages.h"
 #include "proto/status.h"
 
 #define CGM_ERROR_BYTES 1024
@@ -29,5 +30,12 @@ int cgm_check_mode(unsigned mode);
  * larger, or was never set up by `init`. */
 int cgm_check_struct(const void *given, size_t size, const char *init, void *ret_copy,
                      const void **ret_known);
+
+#ifdef __clang_analyzer__ /* It looks at one file at a time, and must know what comes back. */
+#define cgm_fail(status, ...) cgm_second(cgm_fail((status), __VA_ARGS__), (status))
+#define cgm_fail_plain(status) cgm_second(cgm_fail_plain(status), (status))
+#define cgm_check_pointer(pointer, name)                                                           \
+    cgm_second(cgm_check_pointer((pointer), (name)), (pointer) ? CGM_OK : CGM_INVALID_ARGUMENT)
+#endif
 
 #endif

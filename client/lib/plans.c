@@ -1,5 +1,6 @@
 #include "client/lib/plans.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +131,7 @@ int cgm_plans_add(struct cgm_plans *plans, uint64_t comm, const Cgm__PlanReply *
     struct cgm_plan *plan = plan_new(comm_find(plans, comm), reply);
     if (!plan)
         return cgm_fail_plain(CGM_NO_MEMORY);
+    assert(plans->table);
     struct cgm_plan **place = &plans->table[place_of(plans->table, plans->mask, plan->id)];
     if (*place)
         cgm_plan_unref(*place);

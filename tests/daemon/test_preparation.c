@@ -58,7 +58,7 @@ static void user_run(struct user *user, uint64_t rows)
 {
     struct commgemm_operand all = {.id = user->buffer.id, .generation = user->buffer.generation};
     struct commgemm_job job;
-    struct commgemm_completion done;
+    struct commgemm_completion done = {0};
     uint64_t ticket;
     commgemm_job_init(&job);
     job.plan = user->plan;

@@ -129,9 +129,10 @@ static void run_round(struct ranks *r, unsigned round)
     }
     for (uint32_t i = 0; i < WORLD; i++) {
         assert_true(fake_stream_is_done(r->stream[i], WAIT_MS));
-        for (uint32_t k = 0; k < WORLD * SHARD; k++)
-            assert_true(r->memory[i][SHARD + k] ==
-                        (float)(1000 * round + 100 * (k / SHARD) + k % SHARD));
+        for (uint32_t k = 0; k < WORLD * SHARD; k++) {
+            uint32_t from = k / SHARD;
+            assert_true(r->memory[i][SHARD + k] == (float)(1000 * round + 100 * from + k % SHARD));
+        }
         assert_int_equal(end_of(r, tickets[i]), COMMGEMM_OK);
     }
 }
