@@ -240,7 +240,7 @@ static int refuse(char *ret_detail, const char *option, const char *value, const
 static bool take_iris_algorithm(struct cgm_bench_options *options)
 {
     for (size_t i = 0; i < sizeof(iris_algorithms) / sizeof(iris_algorithms[0]); i++) {
-        if (strcmp(options->algorithm_name, iris_algorithms[i].name))
+        if (strcmp(options->algorithm_name, iris_algorithms[i].name) != 0)
             continue;
         options->op = iris_algorithms[i].op;
         options->algorithm = iris_algorithms[i].algorithm;

@@ -191,7 +191,7 @@ static uint64_t element_offset(const struct cgm_npy *npy, uint64_t index)
 static int read_fortran_block(const struct cgm_npy *npy, uint64_t row, uint64_t rows, uint64_t col,
                               uint64_t cols, float *ret_values, uint64_t stride, char *ret_detail)
 {
-    float *column = malloc(TRANSPOSE_BYTES);
+    float *column = calloc(1, TRANSPOSE_BYTES);
     uint64_t step = TRANSPOSE_BYTES / sizeof(float);
     int status = CGM_OK;
 
