@@ -113,17 +113,13 @@ struct cgm_gemm_part {
 
 /* One product whose parts await and publish flags, worked on in the order in which they are given;
  * a later part may be done before an earlier one. Every flag is published by one part of one
- * product, in a failed run too.
- *
- * A part's signal must not depend on anything that is enqueued later, nor, where `share` products
- * run at a time on the device, on more than those: an implementation may hold 1/share of a device
- * while it waits. */
+ * product, in a failed run too. A part's signal must not depend on anything that is enqueued later
+ * than the product, nor need multiprocessors of its device. */
 struct cgm_flagged_gemm {
     struct cgm_gemm gemm; /* of the whole: b, bias and how; a and out are not looked at */
     const struct cgm_gemm_part *parts; /* read while enqueueing only */
     uint32_t n_parts;                  /* 1 to CGM_GEMM_PARTS_MAX */
-    uint32_t share;                    /* 1, or how many ranks there are on the device */
-    uint32_t spare;                    /* multiprocessors to leave to others */
+    bool shared; /* other ranks of the launch are on the device: not to be held while it waits */
 };
 
 /* dst = src[0] + src[1] + ... in this order in fp32 [+ dst] [+ bias], rounded once. All sources

@@ -168,13 +168,12 @@ void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t 
         emit->status = emit->launch->ops->gemm(emit->self->compute, &labelled);
 }
 
-/* The ranks of the launch that are on this rank's device. */
-static uint32_t share_of(const struct cgm_emit *emit)
+static bool shares_device(const struct cgm_emit *emit)
 {
-    uint32_t share = 0;
+    uint32_t ranks = 0;
     for (uint32_t rank = 0; rank < emit->world; rank++)
-        share += emit->launch->ranks[rank].device == emit->self->device;
-    return share;
+        ranks += emit->launch->ranks[rank].device == emit->self->device;
+    return ranks > 1;
 }
 
 void cgm_emit_flagged_gemm(struct cgm_emit *emit, const struct cgm_flagged_gemm *flagged)
@@ -182,8 +181,8 @@ void cgm_emit_flagged_gemm(struct cgm_emit *emit, const struct cgm_flagged_gemm 
     const struct cgm_spec *spec = emit->launch->spec;
     struct cgm_flagged_gemm labelled = *flagged;
     labelled.gemm.label = label_of(emit, CGM_EMIT_COMPUTE, 0, emit->rank);
-    labelled.share = share_of(emit);
-    labelled.spare = spec->set_sm_margin ? spec->num_comm_sm : 0;
+    labelled.gemm.spared_sms = spec->set_sm_margin ? spec->num_comm_sm : 0;
+    labelled.shared = shares_device(emit);
     if (emit->status == CGM_OK)
         emit->status = emit->launch->ops->flagged_gemm(emit->self->compute, &labelled);
 }

@@ -81,8 +81,7 @@ void cgm_emit_copy(struct cgm_emit *emit, enum cgm_emit_queue queue, const struc
 void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t chunk);
 void cgm_emit_reduce(struct cgm_emit *emit, const struct cgm_reduce *reduce, uint32_t chunk);
 
-/* On the compute queue: a product whose parts await and publish flags; share and spare are filled
- * in from launch and plan. */
+/* On the compute queue: a product whose parts await and publish flags. */
 void cgm_emit_flagged_gemm(struct cgm_emit *emit, const struct cgm_flagged_gemm *flagged);
 
 /* On the compute queue; also after a failure, since the other ranks' parts wait for this one. */

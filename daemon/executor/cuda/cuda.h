@@ -30,6 +30,8 @@ struct cgm_stream {
     uint32_t n_queues; /* mapping thread */
     uint64_t taken;    /* device->taken when a queue took it last */
     void *workspace;   /* of cuBLASLt; NULL until a product is prepared */
+    /* Of flagged products (kernels/flagged_gemm.h); in the workspace's memory, behind it. */
+    uint64_t *counters, expected[CGM_GEMM_PARTS_MAX];
 };
 
 struct cgm_gemm_table;
@@ -41,6 +43,7 @@ enum { CGM_KIND_MAJOR, CGM_KIND_MINOR, CGM_KIND_SMS };
 struct cgm_device {
     uint32_t index;
     int kind[CGM_KIND_SMS + 1]; /* compute capability, multiprocessors: code that suits it */
+    bool has_flagged;           /* kernels/flagged_gemm.h */
     bool reaches[CGM_CUDA_DEVICES_MAX]; /* whose memory it can access; itself too */
     cudaStream_t service;               /* the mapping thread's: zeroing */
     cudaStream_t rescue;                /* the poller's: waits that are let go, reference times */
@@ -49,8 +52,9 @@ struct cgm_device {
     struct cgm_gemm_table *gemms;
     struct cgm_gemm_codes *codes; /* the mapping thread's */
     struct cgm_stream streams[CGM_CUDA_STREAMS];
-    uint32_t n_streams; /* mapping thread */
-    uint64_t taken;     /* how many queues were made; mapping thread */
+    _Atomic uint32_t n_sharing; /* queues that have no stream of their own */
+    uint32_t n_streams;         /* mapping thread */
+    uint64_t taken;             /* how many queues were made; mapping thread */
     int priority_greatest;
     struct cgm_flag_slab *slabs; /* of device flags; mapping thread */
     /* A point in time on both clocks; the poller's. */

@@ -6,6 +6,7 @@
 #include "daemon/executor/cuda/fitness.h"
 #include "daemon/executor/cuda/gemm_codes.h"
 #include "daemon/executor/cuda/gemm_table.h"
+#include "kernels/flagged_gemm.h"
 #include "proto/status.h"
 
 #define TEXT_OF(x) #x
@@ -143,6 +144,9 @@ int cgm_device_open(struct cgm_device *device)
     cgm_cuda_log_step("the kernels", (int)d, &at_ns);
     if (status == CGM_OK)
         status = find_kind(device);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cgm_kernel_flagged_gemm_load(&device->has_flagged),
+                                "loading of flagged products", d);
     if (status == CGM_OK)
         status =
             cgm_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &device->priority_greatest),

@@ -14,6 +14,9 @@ struct cgm_flag {
     _Atomic uint64_t enqueued;
 };
 
+/* A signal of this value is in some queue. */
+void cgm_flag_will_be(struct cgm_flag *flag, uint64_t value);
+
 /* Where it lies for a device, or 0 when that device cannot reach it. */
 CUdeviceptr cgm_flag_at(const struct cgm_flag *flag, uint32_t device);
 

@@ -103,12 +103,20 @@ bool cgm_gemm_is_odd(const struct cgm_kernel_gemm *g)
 int cgm_gemm_need_workspace(struct cgm_queue *queue)
 {
     struct cgm_stream *stream = queue->stream;
+    const uint64_t bytes = CGM_GEMM_WORKSPACE_BYTES + CGM_GEMM_BIAS_BYTES;
+    void *memory = NULL;
     if (stream->workspace)
         return CGM_OK;
     atomic_fetch_add_explicit(&queue->backend->allocations, 1, memory_order_relaxed);
+    int status = cgm_cuda_check(cudaMalloc(&memory, bytes + CGM_GEMM_COUNTER_BYTES),
+                                "cudaMalloc of a workspace", queue->device->index);
+    if (status != CGM_OK)
+        return status;
+    stream->workspace = memory;
+    stream->counters = (uint64_t *)(void *)((char *)memory + bytes);
     return cgm_cuda_check(
-        cudaMalloc(&stream->workspace, CGM_GEMM_WORKSPACE_BYTES + CGM_GEMM_BIAS_BYTES),
-        "cudaMalloc of a workspace", queue->device->index);
+        cudaMemsetAsync(stream->counters, 0, CGM_GEMM_COUNTER_BYTES, stream->handle),
+        "cudaMemsetAsync of counters", queue->device->index);
 }
 
 static int set_bias(const struct cgm_device *device, const struct cgm_stream *stream,

@@ -8,6 +8,8 @@
 #define CGM_GEMM_ALIGN_MAX 16u
 /* Behind cuBLASLt's workspace: a bias that is not aligned as it wants is copied there. */
 #define CGM_GEMM_BIAS_BYTES (1ull << 20)
+/* And behind that: the counters of flagged products. */
+#define CGM_GEMM_COUNTER_BYTES (CGM_GEMM_PARTS_MAX * sizeof(uint64_t))
 
 /* Shapes and types. */
 bool cgm_gemm_fits(const struct cgm_kernel_gemm *g);

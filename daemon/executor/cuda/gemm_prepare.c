@@ -26,21 +26,6 @@
 
 typedef unsigned long long ull;
 
-/* A view without its memory, which may be gone: the offset tells the alignment, for memory begins
- * at multiples of more than CGM_GEMM_ALIGN_MAX. */
-static struct cgm_kernel_matrix outline(const struct cgm_view *view)
-{
-    if (!view->mem)
-        return (struct cgm_kernel_matrix){0};
-    return (struct cgm_kernel_matrix){
-        .data = (void *)(uintptr_t)(CGM_GEMM_ALIGN_MAX + view->offset_bytes),
-        .rows = view->rows,
-        .cols = view->cols,
-        .stride = view->stride,
-        .format = view->dtype,
-    };
-}
-
 /* ---- memory to run it on -------------------------------------------------------------------- */
 
 struct stage {
@@ -354,10 +339,10 @@ static int prepare(struct cgm_queue *queue, const struct cgm_gemm_key *key,
 int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm,
                           enum cgm_prepare how)
 {
-    const struct cgm_kernel_gemm g = {.a = outline(&gemm->a),
-                                      .b = outline(&gemm->b),
-                                      .out = outline(&gemm->out),
-                                      .bias = outline(&gemm->bias),
+    const struct cgm_kernel_gemm g = {.a = cgm_view_outline(&gemm->a),
+                                      .b = cgm_view_outline(&gemm->b),
+                                      .out = cgm_view_outline(&gemm->out),
+                                      .bias = cgm_view_outline(&gemm->bias),
                                       .transa = gemm->transa,
                                       .transb = gemm->transb,
                                       .accumulate = gemm->accumulate};

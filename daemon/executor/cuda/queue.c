@@ -71,7 +71,8 @@ static int take_stream(struct cgm_device *device, int priority, uint32_t beside,
     if (status != CGM_OK)
         return status;
     (*ret_stream)->taken = ++device->taken;
-    (*ret_stream)->n_queues++;
+    if ((*ret_stream)->n_queues++ > 0)
+        atomic_fetch_add(&device->n_sharing, 1);
     return CGM_OK;
 }
 
@@ -112,8 +113,15 @@ int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priorit
     int status = cgm_cuda_check(cudaEventCreateWithFlags(&queue->through, cudaEventDisableTiming),
                                 "cudaEventCreate", device);
     if (status == CGM_OK)
+        status = cgm_cuda_check(cudaHostAlloc((void **)&queue->give_ups,
+                                              CGM_QUEUE_WAITS * sizeof(*queue->give_ups),
+                                              cudaHostAllocMapped | cudaHostAllocPortable),
+                                "cudaHostAlloc", device);
+    if (status == CGM_OK)
         status = take_stream(queue->device, priority, beside, &queue->stream);
     if (status != CGM_OK) {
+        if (queue->give_ups)
+            cudaFreeHost(queue->give_ups);
         if (queue->through)
             cudaEventDestroy(queue->through);
         free(queue);
@@ -134,8 +142,10 @@ void cgm_cuda_queue_free(struct cgm_queue *queue)
                    device);
     cgm_cuda_check(cudaEventSynchronize(queue->through), "cudaEventSynchronize", device);
     list_remove(queue);
-    queue->stream->n_queues--;
+    if (--queue->stream->n_queues > 0)
+        atomic_fetch_sub(&queue->device->n_sharing, 1);
     cgm_spans_free(queue);
+    cgm_cuda_check(cudaFreeHost(queue->give_ups), "cudaFreeHost", device);
     cgm_cuda_check(cudaEventDestroy(queue->through), "cudaEventDestroy", device);
     pthread_mutex_destroy(&queue->lock);
     free(queue);

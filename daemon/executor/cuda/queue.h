@@ -13,6 +13,9 @@ struct cgm_wait_record {
     uint64_t run_begin_ns; /* tells runs in the same memory apart */
     struct cgm_flag *flag;
     uint64_t value;
+    /* A kernel waits: where it looks whether to give up, and which bit. NULL: the stream does. */
+    _Atomic uint64_t *give_up;
+    uint64_t bit;
 };
 
 /* The events around one operation whose time is wanted. Linked while free. */
@@ -40,7 +43,15 @@ struct cgm_queue {
     struct cgm_wait_record waits[CGM_QUEUE_WAITS];
     uint32_t n_waits; /* counts on */
     struct cgm_span *spans;
+
+    /* A word for each kernel that waits, [CGM_QUEUE_WAITS] of them in turn. */
+    _Atomic uint64_t *give_ups;
+    uint32_t n_give_ups; /* counts on; the device's thread */
 };
+
+/* signal.c. Remembers a wait of the current run, for the case that it fails. */
+void cgm_queue_remember(struct cgm_queue *queue, const struct cgm_flag_value *awaited,
+                        _Atomic uint64_t *give_up, uint64_t bit);
 
 /* Begins every operation: makes the device current, notes the name, delays when a test wants it.
  * False when the run has failed and its work is to be skipped. */

@@ -8,6 +8,12 @@
 #include "proto/status.h"
 #include "proto/types.h"
 
+void cgm_flag_will_be(struct cgm_flag *flag, uint64_t value)
+{
+    if (value > atomic_load_explicit(&flag->enqueued, memory_order_relaxed))
+        atomic_store_explicit(&flag->enqueued, value, memory_order_release);
+}
+
 int cgm_cuda_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value)
 {
     uint32_t device = queue->device->index;
@@ -18,18 +24,24 @@ int cgm_cuda_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t val
     int status = cgm_driver_check(cgm_driver.StreamWriteValue64(queue->stream->handle, at, value,
                                                                 CU_STREAM_WRITE_VALUE_DEFAULT),
                                   "cuStreamWriteValue64", device);
-    if (status == CGM_OK && value > atomic_load_explicit(&flag->enqueued, memory_order_relaxed))
-        atomic_store_explicit(&flag->enqueued, value, memory_order_release);
+    if (status == CGM_OK)
+        cgm_flag_will_be(flag, value);
     return status;
 }
 
-static void remember(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value)
+void cgm_queue_remember(struct cgm_queue *queue, const struct cgm_flag_value *awaited,
+                        _Atomic uint64_t *give_up, uint64_t bit)
 {
     if (!queue->run)
         return;
     pthread_mutex_lock(&queue->lock);
     queue->waits[queue->n_waits++ % CGM_QUEUE_WAITS] =
-        (struct cgm_wait_record){queue->run, queue->run->begin_ns, flag, value};
+        (struct cgm_wait_record){.run = queue->run,
+                                 .run_begin_ns = queue->run->begin_ns,
+                                 .flag = awaited->flag,
+                                 .value = awaited->value,
+                                 .give_up = give_up,
+                                 .bit = bit};
     pthread_mutex_unlock(&queue->lock);
 }
 
@@ -42,7 +54,7 @@ int cgm_cuda_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value
         return CGM_NOT_SUPPORTED;
     /* Also in a failed run: what its waits keep apart may belong to others. */
     cgm_queue_begin(queue, "a wait");
-    remember(queue, flag, value);
+    cgm_queue_remember(queue, &(struct cgm_flag_value){flag, value}, NULL, 0);
     struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_WAIT, label);
     int status = cgm_driver_check(
         cgm_driver.StreamWaitValue64(queue->stream->handle, at, value, CU_STREAM_WAIT_VALUE_GEQ),
@@ -70,6 +82,10 @@ static void raise_for(struct cgm_backend *backend, const struct cgm_wait_record 
     struct cgm_kernel_raises *own = &raises[flag->device];
     if (atomic_load_explicit(&flag->enqueued, memory_order_acquire) >= wait->value)
         return;
+    if (wait->give_up) {
+        atomic_fetch_or(wait->give_up, wait->bit);
+        return;
+    }
     own->counter[own->count] = (uint64_t *)(uintptr_t)cgm_flag_at(flag, flag->device);
     own->value[own->count++] = wait->value;
     if (own->count == CGM_KERNEL_RAISES_MAX)

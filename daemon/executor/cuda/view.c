@@ -3,6 +3,9 @@
 #include "kernels/number_format.h"
 #include "proto/status.h"
 
+/* Any address that is no null pointer and well aligned. */
+#define OUTLINE_BASE 256u
+
 #define X(number, SYMBOL, spelling, bytes)                                                         \
     _Static_assert((int)CGM_FORMAT_##SYMBOL == (int)CGM_DTYPE_##SYMBOL, "one numbering");
 CGM_DTYPES(X)
@@ -31,6 +34,19 @@ int cgm_view_resolve_optional(const struct cgm_view *view, uint32_t device,
 {
     *ret_matrix = (struct cgm_kernel_matrix){0};
     return view->mem ? cgm_view_resolve(view, device, false, ret_matrix) : CGM_OK;
+}
+
+struct cgm_kernel_matrix cgm_view_outline(const struct cgm_view *view)
+{
+    if (!view->mem)
+        return (struct cgm_kernel_matrix){0};
+    return (struct cgm_kernel_matrix){
+        .data = (void *)(uintptr_t)(OUTLINE_BASE + view->offset_bytes),
+        .rows = view->rows,
+        .cols = view->cols,
+        .stride = view->stride,
+        .format = view->dtype,
+    };
 }
 
 bool cgm_bias_fits(const struct cgm_kernel_matrix *bias, const struct cgm_kernel_matrix *out)

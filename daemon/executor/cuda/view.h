@@ -15,6 +15,10 @@ int cgm_view_resolve(const struct cgm_view *view, uint32_t device, bool writes,
 int cgm_view_resolve_optional(const struct cgm_view *view, uint32_t device,
                               struct cgm_kernel_matrix *ret_matrix);
 
+/* A view without its memory, which may be gone: as far as its alignment goes, the address is right,
+ * for memory begins at multiples of more than 16. */
+struct cgm_kernel_matrix cgm_view_outline(const struct cgm_view *view);
+
 /* A bias of a matrix: absent, or one row of its columns. */
 bool cgm_bias_fits(const struct cgm_kernel_matrix *bias, const struct cgm_kernel_matrix *out);
 

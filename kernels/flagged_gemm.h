@@ -1,0 +1,53 @@
+/* A product in one kernel whose parts await and publish counters. sm_90a: TMA, mbarriers, wgmma;
+ * the grid is persistent, one block a multiprocessor, and blocks do not depend on each other. */
+#ifndef CGM_FLAGGED_GEMM_KERNEL_H
+#define CGM_FLAGGED_GEMM_KERNEL_H
+
+#include "kernels/device_kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CGM_KERNEL_PARTS_MAX 64
+
+/* out = op(a) * columns [col, col + out.cols) of op(b). A block waits for *await >= await_value
+ * before it reads a or writes out; *publish becomes its value when all of out is written. NULL:
+ * none. Both may be memory of another device. */
+struct cgm_kernel_part {
+    struct cgm_kernel_matrix a, out;
+    uint64_t col;
+    const uint64_t *await;
+    uint64_t *publish;
+    uint64_t await_value, publish_value;
+};
+
+struct cgm_kernel_flagged_gemm {
+    struct cgm_kernel_matrix b, bias; /* bias: one row of b's columns, or absent */
+    bool transa, transb, accumulate;
+    const struct cgm_kernel_part *parts; /* worked on in this order */
+    uint32_t n_parts;
+    /* [CGM_KERNEL_PARTS_MAX] in device memory: finished tiles of each part, of every launch that
+     * uses them; never reset, one launch at a time. expected: what they will be when everything
+     * that was launched so far is through; moved on by a launch. */
+    uint64_t *counters, *expected;
+    /* A word that the host may set bits of: bit i: part i's await will never be over. Then nothing
+     * more is stored, the other parts are awaited, and everything is published. */
+    const uint64_t *give_up;
+    uint32_t blocks; /* at most so many */
+};
+
+/* Makes the current device ready for launches, if it can do them. */
+cudaError_t cgm_kernel_flagged_gemm_load(bool *ret_can);
+
+/* Whether the kernel can do it, by types and alignment; addresses are not looked behind. */
+bool cgm_kernel_flagged_gemm_can(const struct cgm_kernel_flagged_gemm *gemm);
+
+cudaError_t cgm_kernel_flagged_gemm_launch(const struct cgm_kernel_flagged_gemm *gemm,
+                                           cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

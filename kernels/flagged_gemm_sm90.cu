@@ -1,0 +1,602 @@
+// A persistent product of 128 x 256 tiles. One warp brings tiles of 64 steps of the depth into a
+// ring of stages in shared memory; two warpgroups multiply half a tile each and store it. Built for
+// sm_90a alone; code for other devices is empty and never started.
+#include "kernels/device_numbers.cuh"
+#include "kernels/flagged_gemm.h"
+#include "kernels/sm90.cuh"
+
+#include <cudaTypedefs.h>
+#include <string.h>
+
+namespace
+{
+
+constexpr unsigned tile_rows = 128, tile_cols = 256, tile_depth = 64;
+constexpr unsigned stages = 4;
+constexpr unsigned a_bytes = tile_rows * tile_depth * 2, b_bytes = tile_cols * tile_depth * 2;
+constexpr unsigned stage_bytes = a_bytes + b_bytes;
+constexpr unsigned swizzle_lines = 64; // numbers in a row of a swizzled box: 128 bytes
+constexpr unsigned box_unit = 8;       // a box begins at 16 bytes
+constexpr unsigned atom_bytes = 1024;  // eight such rows: what is swizzled
+constexpr unsigned group = 128;        // threads of a warpgroup
+constexpr unsigned consumers = 2;
+constexpr unsigned threads = (1 + consumers) * group;
+constexpr unsigned shared_bytes = stages * stage_bytes + atom_bytes; // to begin at an atom
+
+struct part {
+    uint32_t first_tile, row_tiles, col_tiles, a_map;
+    uint32_t rows, cols, col;
+    uint64_t stride;
+    void *out;
+    const uint64_t *await;
+    uint64_t *publish;
+    uint64_t await_value, publish_value, counted; // counted: the counter when the part is done
+};
+
+template <unsigned parts> struct arguments {
+    CUtensorMap b;
+    CUtensorMap a[parts];
+    part part[parts];
+    uint32_t n_parts, tiles, steps; // steps: of tile_depth
+    uint64_t *counters;
+    const uint64_t *give_up;
+    cgm_kernel_matrix bias;
+    int format;
+    bool accumulate;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// Tiles of neighbouring blocks share their operands in the L2 cache: this many rows of tiles are
+// gone through column by column.
+constexpr unsigned rows_of_tiles = 16;
+constexpr unsigned looks_per_give_up = 64;
+constexpr unsigned consumer_warps = consumers * group / 32;
+
+struct place {
+    uint32_t part, row, col; // of the part, in elements
+};
+
+template <unsigned parts>
+__device__ place place_of(const arguments<parts> &gemm, uint32_t tile, uint32_t part)
+{
+    while (part + 1 < gemm.n_parts && tile >= gemm.part[part + 1].first_tile)
+        part++;
+    const uint32_t row_tiles = gemm.part[part].row_tiles, col_tiles = gemm.part[part].col_tiles;
+    const uint32_t rest = tile - gemm.part[part].first_tile;
+    const uint32_t band = rest / (rows_of_tiles * col_tiles) * rows_of_tiles;
+    const uint32_t height = min(rows_of_tiles, row_tiles - band);
+    const uint32_t in_band = rest - band * col_tiles;
+    return {part, (band + in_band % height) * tile_rows, in_band / height * tile_cols};
+}
+
+// ---- counters ----------------------------------------------------------------------------------
+
+__device__ uint64_t load_acquire(const uint64_t *counter)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(counter) : "memory");
+    return value;
+}
+
+__device__ void store_release(uint64_t *counter, uint64_t value)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(counter), "l"(value) : "memory");
+}
+
+// False: it will never come.
+__device__ bool await(const uint64_t *counter, uint64_t value, const uint64_t *give_up,
+                      uint32_t part)
+{
+    for (uint32_t look = 1; load_acquire(counter) < value; look++) {
+        if (look % looks_per_give_up == 0 &&
+            (*static_cast<const volatile uint64_t *>(give_up) >> part & 1))
+            return false;
+        __nanosleep(40);
+    }
+    return true;
+}
+
+// One thread, after everything that its warpgroup stored.
+__device__ void count(uint64_t *counter, uint64_t counted, uint64_t *publish, uint64_t value)
+{
+    __threadfence_system();
+    const uint64_t before = atomicAdd(reinterpret_cast<unsigned long long *>(counter), 1ull);
+    if (before + 1 != counted)
+        return;
+    __threadfence_system();
+    store_release(publish, value);
+}
+
+// ---- bringing ----------------------------------------------------------------------------------
+
+// Lines [line, line + lines) of steps [step, step + tile_depth).
+template <bool lines_inside, unsigned lines>
+__device__ void load_operand(uint32_t to, const CUtensorMap *map, int32_t line, int32_t step,
+                             uint32_t barrier)
+{
+    if constexpr (!lines_inside) {
+        cgm::tensor_load(to, map, step, line, barrier);
+    } else {
+#pragma unroll
+        for (unsigned i = 0; i < lines / swizzle_lines; i++)
+            cgm::tensor_load(to + i * swizzle_lines * tile_depth * 2, map,
+                             line + static_cast<int32_t>(i * swizzle_lines), step, barrier);
+    }
+}
+
+struct ring {
+    uint32_t data, full, empty; // addresses in shared memory
+    uint32_t stage, parity;
+
+    __device__ void advance()
+    {
+        if (++stage == stages) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+template <unsigned parts, bool transa, bool transb>
+__device__ void bring(const arguments<parts> &gemm, ring ring, volatile int *aborted)
+{
+    uint32_t awaited = 0, at_part = 0; // the parts before `awaited` are there
+    for (uint32_t tile = blockIdx.x; tile < gemm.tiles; tile += gridDim.x) {
+        const place at = place_of(gemm, tile, at_part);
+        const part &part = gemm.part[at.part];
+        at_part = at.part;
+        if (at.part >= awaited) {
+            awaited = at.part + 1;
+            if (part.await && !await(part.await, part.await_value, gemm.give_up, at.part))
+                *aborted = 1;
+            cgm::copies_follow();
+        }
+        for (uint32_t step = 0; step < gemm.steps; step++) {
+            const uint32_t full = ring.full + ring.stage * 8;
+            const uint32_t data = ring.data + ring.stage * stage_bytes;
+            const int32_t depth = static_cast<int32_t>(step * tile_depth);
+            cgm::barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
+            cgm::barrier_expect(full, stage_bytes);
+            load_operand<transa, tile_rows>(data, &gemm.a[part.a_map], static_cast<int32_t>(at.row),
+                                            depth, full);
+            load_operand<!transb, tile_cols>(data + a_bytes, &gemm.b,
+                                             static_cast<int32_t>(part.col + at.col), depth, full);
+            ring.advance();
+        }
+    }
+}
+
+// ---- multiplying -------------------------------------------------------------------------------
+
+// A matrix in shared memory as wgmma wants it described, swizzled by 128 bytes. Steps inside: eight
+// lines are an atom. Lines inside: eight steps are, and 64 lines lie tile_depth such rows apart.
+template <bool lines_inside> __device__ uint64_t describe(uint32_t address)
+{
+    const uint64_t leading = lines_inside ? swizzle_lines * tile_depth * 2 : 16;
+    return static_cast<uint64_t>((address & 0x3ffff) >> 4) | (leading >> 4) << 16 |
+           static_cast<uint64_t>(atom_bytes >> 4) << 32 | 1ull << 62;
+}
+
+// From one 16 steps to the next, in units of 16 bytes.
+template <bool lines_inside> __device__ constexpr uint64_t step_of()
+{
+    return lines_inside ? 16 * swizzle_lines * 2 >> 4 : 16 * 2 >> 4;
+}
+
+template <bool bf16, bool transa, bool transb>
+__device__ void multiply_stage(float (&sums)[128], uint32_t a, uint32_t b, bool first)
+{
+    const uint64_t a_matrix = describe<transa>(a), b_matrix = describe<!transb>(b);
+    cgm::products_begin();
+#pragma unroll
+    for (unsigned i = 0; i < tile_depth / 16; i++)
+        cgm::product_64x256<bf16, transa, !transb>(sums, a_matrix + i * step_of<transa>(),
+                                                   b_matrix + i * step_of<!transb>(),
+                                                   i > 0 || !first);
+    cgm::products_commit();
+}
+
+template <bool bf16, bool transa, bool transb>
+__device__ void multiply_tile(float (&sums)[128], ring &ring, uint32_t steps, unsigned consumer,
+                              bool arrives)
+{
+    // Either way a warpgroup's 64 rows of a are 64 x 64 numbers in one piece.
+    const uint32_t a_offset = consumer * 64 * tile_depth * 2;
+    uint32_t before = 0;
+    for (uint32_t step = 0; step < steps; step++) {
+        const uint32_t data = ring.data + ring.stage * stage_bytes;
+        cgm::barrier_wait(ring.full + ring.stage * 8, ring.parity);
+        multiply_stage<bf16, transa, transb>(sums, data + a_offset, data + a_bytes, step == 0);
+        if (step > 0) {
+            cgm::products_wait<1>();
+            if (arrives)
+                cgm::barrier_arrive(ring.empty + before * 8);
+        }
+        before = ring.stage;
+        ring.advance();
+    }
+    cgm::products_wait<0>();
+    if (arrives)
+        cgm::barrier_arrive(ring.empty + before * 8);
+}
+
+// ---- storing -----------------------------------------------------------------------------------
+
+// Of wgmma's results a thread has two neighbours in each of 32 blocks of 8 columns, and the same 8
+// rows below. Four threads (a quad) have a row's 8.
+
+template <typename T> __device__ uint32_t pack(float low, float high);
+template <> __device__ uint32_t pack<__half>(float low, float high)
+{
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&both);
+}
+template <> __device__ uint32_t pack<__nv_bfloat16>(float low, float high)
+{
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&both);
+}
+
+__device__ void exchange(uint32_t &low, uint32_t &high, bool upper, unsigned mask)
+{
+    const uint32_t got = __shfl_xor_sync(~0u, upper ? low : high, mask);
+    if (upper)
+        low = got;
+    else
+        high = got;
+}
+
+// Of a quad's four blocks of 8 columns, each thread gets one whole.
+__device__ uint4 gather_block(uint4 words, unsigned quad)
+{
+    exchange(words.x, words.y, quad & 1, 1);
+    exchange(words.z, words.w, quad & 1, 1);
+    exchange(words.x, words.z, quad & 2, 2);
+    exchange(words.y, words.w, quad & 2, 2);
+    return words;
+}
+
+struct target {
+    void *out;
+    uint64_t stride;
+    uint32_t rows, cols; // that there are from the tile's first on
+};
+
+template <typename T>
+__device__ void store_half(const target &to, uint32_t row, uint32_t col, uint4 words)
+{
+    if (row >= to.rows || col >= to.cols)
+        return;
+    T *at = static_cast<T *>(to.out) + row * to.stride + col;
+    if (col + 8 <= to.cols) {
+        *reinterpret_cast<uint4 *>(at) = words;
+        return;
+    }
+    const uint32_t packed[] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (unsigned i = 0; i < 8; i++)
+        if (col + i < to.cols) {
+            const uint16_t bits = static_cast<uint16_t>(packed[i / 2] >> 16 * (i % 2));
+            reinterpret_cast<uint16_t *>(at)[i] = bits;
+        }
+}
+
+template <typename T>
+__device__ void store_halves(const target &to, const float (&sums)[128], uint32_t row,
+                             unsigned quad)
+{
+#pragma unroll
+    for (unsigned below = 0; below < 2; below++)
+#pragma unroll
+        for (unsigned block = 0; block < 32; block += 4) {
+            const float *at = &sums[block * 4 + below * 2];
+            const uint4 words = gather_block({pack<T>(at[0], at[1]), pack<T>(at[4], at[5]),
+                                              pack<T>(at[8], at[9]), pack<T>(at[12], at[13])},
+                                             quad);
+            store_half<T>(to, row + below * 8, (block + quad) * 8, words);
+        }
+}
+
+__device__ void store_floats(const target &to, const float (&sums)[128], uint32_t row,
+                             unsigned quad)
+{
+#pragma unroll
+    for (unsigned below = 0; below < 2; below++) {
+        if (row + below * 8 >= to.rows)
+            continue;
+        float *line = static_cast<float *>(to.out) + (row + below * 8) * to.stride;
+#pragma unroll
+        for (unsigned block = 0; block < 32; block++) {
+            const uint32_t col = block * 8 + quad * 2;
+            const float *at = &sums[block * 4 + below * 2];
+            if (col + 2 <= to.cols)
+                *reinterpret_cast<float2 *>(line + col) = make_float2(at[0], at[1]);
+            else if (col < to.cols)
+                line[col] = at[0];
+        }
+    }
+}
+
+// Adds what is in out, and the bias.
+__device__ void add(const target &to, const cgm_kernel_matrix &bias, uint64_t bias_col,
+                    bool accumulate, int format, float (&sums)[128], uint32_t row, unsigned quad)
+{
+#pragma unroll
+    for (unsigned i = 0; i < 128; i++) {
+        const uint32_t col = i / 4 * 8 + quad * 2 + i % 2, line = row + i / 2 % 2 * 8;
+        if (line >= to.rows || col >= to.cols)
+            continue;
+        if (accumulate)
+            sums[i] += cgm::load_element(to.out, line * to.stride + col, format);
+        if (bias.data)
+            sums[i] += cgm::load_element(bias.data, bias_col + col, bias.format);
+    }
+}
+
+template <unsigned parts>
+__device__ void store_tile(const arguments<parts> &gemm, const place &at, float (&sums)[128],
+                           uint32_t row, unsigned quad)
+{
+    const part &part = gemm.part[at.part];
+    const uint64_t element = gemm.format == CGM_FORMAT_FP32 ? 4 : 2;
+    const target to = {static_cast<char *>(part.out) + (at.row * part.stride + at.col) * element,
+                       part.stride, part.rows - at.row, part.cols - at.col};
+    if (gemm.accumulate || gemm.bias.data)
+        add(to, gemm.bias, part.col + at.col, gemm.accumulate, gemm.format, sums, row, quad);
+    if (gemm.format == CGM_FORMAT_FP32)
+        store_floats(to, sums, row, quad);
+    else if (gemm.format == CGM_FORMAT_BF16)
+        store_halves<__nv_bfloat16>(to, sums, row, quad);
+    else
+        store_halves<__half>(to, sums, row, quad);
+}
+
+template <unsigned parts, bool bf16, bool transa, bool transb>
+__device__ void consume(const arguments<parts> &gemm, ring ring, unsigned consumer,
+                        const volatile int *aborted)
+{
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x % group / 32;
+    const uint32_t row = consumer * 64 + warp * 16 + lane / 4;
+    float sums[128];
+    uint32_t at_part = 0;
+    for (uint32_t tile = blockIdx.x; tile < gemm.tiles; tile += gridDim.x) {
+        const place at = place_of(gemm, tile, at_part);
+        at_part = at.part;
+        multiply_tile<bf16, transa, transb>(sums, ring, gemm.steps, consumer, lane == 0);
+        if (!*aborted)
+            store_tile(gemm, at, sums, row, lane % 4);
+        if (!gemm.part[at.part].publish)
+            continue;
+        cgm::named_barrier(1 + consumer, group);
+        if (threadIdx.x % group == 0)
+            count(gemm.counters + at.part, gemm.part[at.part].counted, gemm.part[at.part].publish,
+                  gemm.part[at.part].publish_value);
+    }
+}
+
+// ---- the kernel --------------------------------------------------------------------------------
+
+struct barriers {
+    uint64_t full[stages], empty[stages];
+    int aborted; // written by the thread that brings, before it brings
+};
+
+#endif
+
+template <unsigned parts, bool bf16, bool transa, bool transb>
+__global__ void __launch_bounds__(threads, 1)
+    flagged_gemm(const __grid_constant__ arguments<parts> gemm)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ char memory[];
+    __shared__ alignas(8) barriers shared;
+    const uint32_t begin = cgm::shared_address(memory);
+    const ring ring = {(begin + atom_bytes - 1) / atom_bytes * atom_bytes,
+                       cgm::shared_address(shared.full), cgm::shared_address(shared.empty), 0, 0};
+    if (threadIdx.x == 0) {
+        for (unsigned i = 0; i < stages; i++) {
+            cgm::barrier_init(ring.full + i * 8, 1);
+            cgm::barrier_init(ring.empty + i * 8, consumer_warps);
+        }
+        shared.aborted = 0;
+        cgm::barriers_publish();
+        cgm::tensor_prefetch(&gemm.b);
+    }
+    __syncthreads();
+    if (threadIdx.x < group) {
+        cgm::registers_give<40>();
+        if (threadIdx.x == 0)
+            bring<parts, transa, transb>(gemm, ring, &shared.aborted);
+    } else {
+        cgm::registers_take<232>();
+        consume<parts, bf16, transa, transb>(gemm, ring, threadIdx.x / group - 1, &shared.aborted);
+    }
+#endif
+}
+
+// ---- the host's side ---------------------------------------------------------------------------
+
+using encode = PFN_cuTensorMapEncodeTiled_v12000;
+
+encode find_encode()
+{
+    void *function = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
+                                                               12000, cudaEnableDefault, &result);
+    cudaGetLastError();
+    return error == cudaSuccess && result == cudaDriverEntryPointSuccess
+               ? reinterpret_cast<encode>(function)
+               : nullptr;
+}
+
+encode encode_tiled()
+{
+    static const encode found = find_encode();
+    return found;
+}
+
+// A matrix of 16-bit numbers in boxes that are 128 bytes wide and so many rows high; beyond its
+// edges there are zeros.
+bool map_matrix(CUtensorMap *map, const cgm_kernel_matrix *matrix, uint32_t box_rows)
+{
+    const cuuint64_t sizes[] = {matrix->cols, matrix->rows}, strides[] = {matrix->stride * 2};
+    const cuuint32_t box[] = {swizzle_lines, box_rows}, ones[] = {1, 1};
+    return encode_tiled()(map,
+                          matrix->format == CGM_FORMAT_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                            : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                          2, matrix->data, sizes, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+uint32_t tiles_of(uint64_t length, uint32_t tile)
+{
+    return static_cast<uint32_t>((length + tile - 1) / tile);
+}
+
+// Parts that read the same rows share a map.
+template <unsigned parts>
+bool map_a(arguments<parts> &gemm, const cgm_kernel_flagged_gemm *asked, uint32_t index)
+{
+    const cgm_kernel_matrix *a = &asked->parts[index].a;
+    gemm.part[index].a_map = index;
+    for (uint32_t i = 0; i < index; i++)
+        if (memcmp(a, &asked->parts[i].a, sizeof(*a)) == 0) {
+            gemm.part[index].a_map = i;
+            return true;
+        }
+    return map_matrix(&gemm.a[index], a, asked->transa ? tile_depth : tile_rows);
+}
+
+template <unsigned parts>
+void add_part(arguments<parts> &gemm, const cgm_kernel_flagged_gemm *asked, uint32_t index)
+{
+    const cgm_kernel_part *from = &asked->parts[index];
+    part *to = &gemm.part[index];
+    to->first_tile = gemm.tiles;
+    to->row_tiles = tiles_of(from->out.rows, tile_rows);
+    to->col_tiles = tiles_of(from->out.cols, tile_cols);
+    to->rows = static_cast<uint32_t>(from->out.rows);
+    to->cols = static_cast<uint32_t>(from->out.cols);
+    to->col = static_cast<uint32_t>(from->col);
+    to->stride = from->out.stride;
+    to->out = from->out.data;
+    to->await = from->await;
+    to->await_value = from->await_value;
+    to->publish = from->publish;
+    to->publish_value = from->publish_value;
+    gemm.tiles += to->row_tiles * to->col_tiles;
+    if (from->publish) // each warpgroup counts its half of a tile
+        asked->expected[index] += static_cast<uint64_t>(to->row_tiles) * to->col_tiles * consumers;
+    to->counted = asked->expected[index];
+}
+
+template <unsigned parts, bool bf16, bool transa, bool transb>
+cudaError_t launch(const cgm_kernel_flagged_gemm *asked, cudaStream_t stream)
+{
+    arguments<parts> gemm;
+    const cgm_kernel_matrix *a = &asked->parts[0].a;
+    gemm.n_parts = asked->n_parts;
+    gemm.tiles = 0;
+    gemm.steps = tiles_of(transa ? a->rows : a->cols, tile_depth);
+    gemm.counters = asked->counters;
+    gemm.give_up = asked->give_up;
+    gemm.bias = asked->bias;
+    gemm.format = asked->parts[0].out.format;
+    gemm.accumulate = asked->accumulate;
+    bool mapped = map_matrix(&gemm.b, &asked->b, transb ? tile_cols : tile_depth);
+    for (uint32_t i = 0; i < asked->n_parts && mapped; i++)
+        mapped = map_a(gemm, asked, i);
+    if (!mapped)
+        return cudaErrorInvalidValue;
+    for (uint32_t i = 0; i < asked->n_parts; i++)
+        add_part(gemm, asked, i);
+    const uint32_t blocks = gemm.tiles < asked->blocks ? gemm.tiles : asked->blocks;
+    flagged_gemm<parts, bf16, transa, transb><<<blocks, threads, shared_bytes, stream>>>(gemm);
+    return cudaGetLastError();
+}
+
+template <unsigned parts, bool bf16, bool transa, bool transb> cudaError_t load()
+{
+    return cudaFuncSetAttribute(flagged_gemm<parts, bf16, transa, transb>,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+}
+
+// Arguments of few parts are quicker to hand over.
+constexpr unsigned few = 8, many = CGM_KERNEL_PARTS_MAX;
+
+struct variant {
+    cudaError_t (*launch)(const cgm_kernel_flagged_gemm *asked, cudaStream_t stream);
+    cudaError_t (*load)();
+};
+
+template <unsigned parts, bool bf16, bool transa, bool transb> constexpr variant variant_of()
+{
+    return {launch<parts, bf16, transa, transb>, load<parts, bf16, transa, transb>};
+}
+
+template <unsigned parts, bool bf16> struct layouts {
+    static constexpr variant of[2][2] = {
+        {variant_of<parts, bf16, false, false>(), variant_of<parts, bf16, false, true>()},
+        {variant_of<parts, bf16, true, false>(), variant_of<parts, bf16, true, true>()}};
+};
+
+// [many parts][bf16]
+constexpr const variant (*const variants[2][2])[2] = {
+    {layouts<few, false>::of, layouts<few, true>::of},
+    {layouts<many, false>::of, layouts<many, true>::of}};
+
+bool is_aligned(const cgm_kernel_matrix *matrix)
+{
+    const uint64_t element = matrix->format == CGM_FORMAT_FP32 ? 4 : 2;
+    return reinterpret_cast<uintptr_t>(matrix->data) % 16 == 0 &&
+           matrix->stride * element % 16 == 0;
+}
+
+bool device_can()
+{
+    int device, major = 0, minor = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) ==
+               cudaSuccess &&
+           major == 9 && minor == 0 && encode_tiled();
+}
+
+} // namespace
+
+extern "C" cudaError_t cgm_kernel_flagged_gemm_load(bool *ret_can)
+{
+    cudaError_t error = cudaSuccess;
+    *ret_can = device_can();
+    if (!*ret_can)
+        return error;
+    for (unsigned i = 0; i < 16 && error == cudaSuccess; i++)
+        error = variants[i >> 3][i >> 2 & 1][i >> 1 & 1][i & 1].load();
+    return error;
+}
+
+extern "C" bool cgm_kernel_flagged_gemm_can(const cgm_kernel_flagged_gemm *gemm)
+{
+    const int format = gemm->b.format, out = gemm->parts[0].out.format;
+    bool can = (format == CGM_FORMAT_FP16 || format == CGM_FORMAT_BF16) &&
+               (out == format || out == CGM_FORMAT_FP32) && is_aligned(&gemm->b);
+    for (uint32_t i = 0; i < gemm->n_parts && can; i++) {
+        const cgm_kernel_part *part = &gemm->parts[i];
+        can = part->a.format == format && part->out.format == out && is_aligned(&part->a) &&
+              is_aligned(&part->out) && (gemm->transb || part->col % box_unit == 0);
+    }
+    return can;
+}
+
+extern "C" cudaError_t cgm_kernel_flagged_gemm_launch(const cgm_kernel_flagged_gemm *gemm,
+                                                      cudaStream_t stream)
+{
+    const bool bf16 = gemm->b.format == CGM_FORMAT_BF16;
+    return variants[gemm->n_parts > few][bf16][gemm->transa][gemm->transb].launch(gemm, stream);
+}
+
+CGM_KERNEL_ANCHOR(flagged_gemm_sm90, flagged_gemm<few, true, false, false>)
