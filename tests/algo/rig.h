@@ -31,7 +31,7 @@
 
 #define RIG_RANKS 8u
 #define RIG_LAUNCHES 3u
-#define RIG_FLAGS 32u
+#define RIG_FLAGS 80u
 #define ARENA_BYTES (2u << 20)
 #define GUARD_BYTES 64u
 #define POISON 0xff /* every format has a NaN of these bytes */

@@ -194,13 +194,19 @@ static inline uint32_t comm_type_of(int op)
 static inline void set_knobs(const struct config *c, int algorithm, Cgm__PlanCreate *request)
 {
     uint64_t most = request->m < request->n ? request->m : request->n;
+    uint64_t bands = CGM_GEMM_PARTS_MAX / c->world;
+    if (algorithm >= CGM_ALGO_FUSED_AG && algorithm <= CGM_ALGO_FUSED_AS) {
+        bands = request->m / c->world < bands ? request->m / c->world : bands;
+        most = bands > 0 ? bands : 1;
+    }
     if (algorithm != CGM_ALGO_NO_OVERLAP) {
         request->aggregate_ag = c->aggregate;
         request->rs_overlap_first_gemm = c->first_gemm;
         request->num_splits = c->num_splits < most ? c->num_splits : (uint32_t)most;
     }
     request->has_use_ce = 1;
-    request->use_ce = pick(2) == 0 || algorithm == CGM_ALGO_ATOMIC_GEMM_AG_P2P;
+    request->use_ce =
+        pick(2) == 0 || algorithm == CGM_ALGO_ATOMIC_GEMM_AG_P2P || algorithm == CGM_ALGO_FUSED_AG;
     request->num_comm_sm = (uint32_t)pick(20);
 }
 

@@ -19,7 +19,7 @@
 #include "proto/status.h"
 
 #define RANKS_MAX 8u
-#define FLAGS_MAX 32u
+#define FLAGS_MAX 80u
 #define LAUNCHES 20u
 #define ROUNDS 7u
 #define LINK_GBS 365.0
@@ -52,8 +52,18 @@ static struct cgm_queue *compute[RANKS_MAX], *comm[RANKS_MAX];
 static struct cgm_group *group; /* NULL: there is none */
 
 /* What is timed: the product alone; collective and product one after the other, with copies and
- * with the device's library; and overlapped. */
-enum variant { PRODUCT, COPIES, LIBRARY, OVERLAPPED, VARIANTS };
+ * with the device's library; and overlapped in several ways. */
+enum variant { PRODUCT, COPIES, LIBRARY, OVERLAPPED, VARIANTS = OVERLAPPED + 4 };
+
+static const struct {
+    int op, algorithms[VARIANTS - OVERLAPPED]; /* 0: no more */
+} overlapping[] = {
+    {CGM_OP_AG_GEMM,
+     {CGM_ALGO_SPLIT_PIPELINED_AG_P2P, CGM_ALGO_ATOMIC_GEMM_AG_P2P, CGM_ALGO_FUSED_AG}},
+    {CGM_OP_GEMM_RS,
+     {CGM_ALGO_SPLIT_PIPELINED_RS_P2P, CGM_ALGO_ATOMIC_GEMM_RS_P2P, CGM_ALGO_ATOMIC_GEMM_RS,
+      CGM_ALGO_FUSED_RS}},
+};
 
 static void must(int status, const char *what)
 {
@@ -266,54 +276,72 @@ static double median(double *values)
     return values[ROUNDS / 2];
 }
 
-static void time_shape(const struct shape *shape, int overlapping)
+/* The variants of an operation; how many. */
+static int make_variants(const struct shape *shape, struct plan *plans)
 {
-    static struct plan plans[VARIANTS];
     const struct shape alone = {CGM_OP_GEMM, shape->m, shape->n, shape->k};
-    bool ag = shape->op == CGM_OP_AG_GEMM;
-    double us[VARIANTS], single[VARIANTS];
-    memset(plans, 0, sizeof(plans));
+    const int *algorithms = overlapping[shape->op == CGM_OP_GEMM_RS].algorithms;
+    int count = OVERLAPPED;
     make(&plans[PRODUCT], &alone, CGM_ALGO_NO_OVERLAP, false);
     make(&plans[COPIES], shape, CGM_ALGO_NO_OVERLAP, false);
     make(&plans[LIBRARY], shape, CGM_ALGO_NO_OVERLAP, true);
-    make(&plans[OVERLAPPED], shape, overlapping, false);
-    for (int v = 0; v < VARIANTS; v++)
+    for (int i = 0; count < VARIANTS && algorithms[i]; i++)
+        make(&plans[count++], shape, algorithms[i], false);
+    return count;
+}
+
+/* us: of launches behind each other. single: of one at a time, from the first call to the last
+ * flag.
+ */
+static void print_times(const struct shape *shape, const struct plan *plans, const double *us,
+                        const double *single, int count)
+{
+    bool ag = shape->op == CGM_OP_AG_GEMM;
+    double sent =
+        (double)(world - 1) / world * (double)shape->m * 2 * (double)(ag ? shape->k : shape->n);
+    double link = sent / LINK_GBS / 1e3, floor = us[PRODUCT] > link ? us[PRODUCT] : link;
+    printf("%-7s M %5llu N %5llu K %5llu: product %.0f us (%.0f TFLOP/s), link %.0f, no_overlap "
+           "%.0f, with %s %.0f; one at a time: product %.0f, no_overlap %.0f\n",
+           ag ? "ag_gemm" : "gemm_rs", (unsigned long long)shape->m, (unsigned long long)shape->n,
+           (unsigned long long)shape->k, us[PRODUCT],
+           2.0 * (double)shape->m * (double)shape->n * (double)shape->k / us[PRODUCT] / 1e6, link,
+           us[COPIES], group ? "the library" : "copies again", us[LIBRARY], single[PRODUCT],
+           single[COPIES] < single[LIBRARY] ? single[COPIES] : single[LIBRARY]);
+    for (int v = OVERLAPPED; v < count; v++)
+        printf("    %-22s %6.0f us, floor fraction %.2f; one at a time %.0f\n",
+               plans[v].algorithm->name, us[v], floor / us[v], single[v]);
+}
+
+static void time_shape(const struct shape *shape)
+{
+    static struct plan plans[VARIANTS];
+    double us[VARIANTS], single[VARIANTS];
+    memset(plans, 0, sizeof(plans));
+    int count = make_variants(shape, plans);
+    for (int v = 0; v < count; v++)
         for (uint32_t r = 0; r < world; r++) {
             struct cgm_launch launch = launch_of(&plans[v], NULL, 1);
             must(cgm_rehearse(plans[v].algorithm, &launch, r, CGM_PREPARE_TRIALS, 0),
                  "preparation");
         }
     for (uint32_t round = 0; round < ROUNDS; round++)
-        for (int v = 0; v < VARIANTS; v++)
+        for (int v = 0; v < count; v++)
             plans[v].us[round] = run_round(&plans[v], LAUNCHES, NULL);
-    for (int v = 0; v < VARIANTS; v++)
+    for (int v = 0; v < count; v++)
         us[v] = median(plans[v].us);
     for (uint32_t round = 0; round < ROUNDS; round++)
-        for (int v = 0; v < VARIANTS; v++)
+        for (int v = 0; v < count; v++)
             plans[v].us[round] = run_round(&plans[v], 1, NULL);
-    for (int v = 0; v < VARIANTS; v++)
+    for (int v = 0; v < count; v++)
         single[v] = median(plans[v].us);
-    double sent =
-        (double)(world - 1) / world * (double)shape->m * 2 * (double)(ag ? shape->k : shape->n);
-    double link = sent / LINK_GBS / 1e3, floor = us[PRODUCT] > link ? us[PRODUCT] : link;
-    printf("%-7s M %5llu N %5llu K %5llu: product %.0f us (%.0f TFLOP/s), link %.0f, no_overlap "
-           "%.0f, with %s %.0f, %s %.0f, floor fraction %.2f\n",
-           ag ? "ag_gemm" : "gemm_rs", (unsigned long long)shape->m, (unsigned long long)shape->n,
-           (unsigned long long)shape->k, us[PRODUCT],
-           2.0 * (double)shape->m * (double)shape->n * (double)shape->k / us[PRODUCT] / 1e6, link,
-           us[COPIES], group ? "the library" : "copies again", us[LIBRARY],
-           plans[OVERLAPPED].algorithm->name, us[OVERLAPPED], floor / us[OVERLAPPED]);
-    printf("        one at a time, from the first call to the last flag: product %.0f, no_overlap "
-           "%.0f, "
-           "%s %.0f\n",
-           single[PRODUCT], single[COPIES] < single[LIBRARY] ? single[COPIES] : single[LIBRARY],
-           plans[OVERLAPPED].algorithm->name, single[OVERLAPPED]);
-    if (want_phases) {
+    print_times(shape, plans, us, single, count);
+    for (int v = OVERLAPPED; v < count && want_phases; v++) {
         static struct cgm_phase phases[PHASES_MAX];
-        run_round(&plans[OVERLAPPED], 1, phases);
-        run_round(&plans[OVERLAPPED], 1, phases);
+        printf("%s\n", plans[v].algorithm->name);
+        run_round(&plans[v], 1, phases);
+        run_round(&plans[v], 1, phases);
     }
-    for (int v = 0; v < VARIANTS; v++)
+    for (int v = 0; v < count; v++)
         unmake(&plans[v]);
 }
 
@@ -442,7 +470,6 @@ int main(int argc, char **argv)
     time_calls(world);
     printf("%u ranks, bf16, %u launches a round, median of %u\n", world, LAUNCHES, ROUNDS);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
-        time_shape(&shapes[i], shapes[i].op == CGM_OP_AG_GEMM ? CGM_ALGO_SPLIT_PIPELINED_AG_P2P
-                                                              : CGM_ALGO_SPLIT_PIPELINED_RS_P2P);
+        time_shape(&shapes[i]);
     return 0;
 }

@@ -96,11 +96,12 @@ static void test_atomic(void **state)
     struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_ATOMIC_GEMM_AG_P2P);
     spec.use_ce = false;
     assert_refused(&spec, CGM_NOT_SUPPORTED, "use_ce is false");
-    spec.use_ce = spec.aggregate_ag = true;
-    assert_refused(&spec, CGM_NOT_SUPPORTED, "has no pairs of chunks");
-    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_ATOMIC_GEMM_RS);
-    spec.rs_overlap_first_gemm = true;
-    assert_refused(&spec, CGM_NOT_SUPPORTED, "has no first one");
+    spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_FUSED_AG);
+    assert_chosen(&spec, CGM_ALGO_FUSED_AG, "named in the plan");
+    spec.use_ce = false;
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "use_ce is false");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_RING_EXCHANGE, CGM_ALGO_FUSED_RS);
+    assert_refused(&spec, CGM_INVALID_ARGUMENT, "method auto, but method is ring_exchange");
 }
 
 static void test_named(void **state)
@@ -118,8 +119,7 @@ static void test_named(void **state)
     assert_refused(&spec, CGM_NOT_SUPPORTED,
                    "does not do gemm_rs, which can be done by no_overlap, split_pipelined_rs and");
     spec = spec_of(CGM_OP_AG, CGM_METHOD_AUTO, CGM_ALGO_FUSED_AG);
-    assert_refused(&spec, CGM_NOT_SUPPORTED,
-                   "fused_ag is not in this release; ag can be done by no_");
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "fused_ag does not do ag, which can be done by no_");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_NO_OVERLAP);
     spec.atomic_gemm = true;
     assert_refused(&spec, CGM_INVALID_ARGUMENT, "no_overlap needs atomic_gemm false");
@@ -131,7 +131,7 @@ static void test_auto(void **state)
     struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
     assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_AG_P2P,
                   "auto: split_pipelined_ag_p2p, estimated cheapest of no_overlap, "
-                  "split_pipelined_ag_p2p; nothing measured yet");
+                  "split_pipelined_ag_p2p, fused_ag; nothing measured yet");
     spec.m = 64;
     spec.n = 64;
     assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "estimated cheapest");
@@ -203,6 +203,12 @@ static void test_pieces(void **state)
     spec.world = 64;
     spec.num_splits = 64;
     assert_refused(&spec, CGM_INVALID_ARGUMENT, "it may be at most 7");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_FUSED_RS);
+    ask(&spec, CGM_PARAMETER_NUM_SPLITS);
+    assert_chosen(&spec, CGM_ALGO_FUSED_RS, "named");
+    spec.num_splits = 17;
+    assert_refused(&spec, CGM_INVALID_ARGUMENT,
+                   "num_splits is 17; with m 8192 and 4 ranks it may be at most 16");
 }
 
 /* Every algorithm is complete, and every operation that it names can be planned with it. */

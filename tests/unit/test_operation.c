@@ -793,10 +793,12 @@ static void test_methods_and_algorithms_agree(void **state)
         const struct cgm_algorithm *algorithm = cgm_algorithms[i];
         assert_ptr_equal(cgm_algorithm_find(algorithm->number), algorithm);
         assert_string_equal(cgm_type_name(CGM_TABLE_ALGO, algorithm->number), algorithm->name);
+        /* What no method stands for is taken by name or by auto. */
+        int number = algorithm->method == CGM_METHOD_AUTO ? -1 : (int)algorithm->number;
         for (int op = 0; op < 32; op++)
             if (algorithm->ops & 1u << op)
                 assert_int_equal(cgm_operation_algorithm(op, algorithm->method, algorithm->atomic),
-                                 algorithm->number);
+                                 number);
     }
     assert_null(cgm_algorithm_find(9));
     assert_null(cgm_algorithm_find(-1));

@@ -5,7 +5,6 @@
 #include "daemon/executor/algo/pieces.h"
 #include "daemon/executor/algo/product.h"
 #include "daemon/executor/algo/table.h"
-#include "proto/status.h"
 
 /* Splits begin at multiples of the largest of these that leaves something for each. */
 static const uint32_t units[] = {256, 64, 8, 1};
@@ -67,9 +66,7 @@ static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 
 static int check(const struct cgm_spec *spec, char *ret_detail, size_t detail_bytes)
 {
-    int status = cgm_publishing_check(spec, ret_detail, detail_bytes);
-    return status == CGM_OK ? cgm_piece_check(spec, "n", spec->n, ret_detail, detail_bytes)
-                            : status;
+    return cgm_piece_check(spec, "n", spec->n, ret_detail, detail_bytes);
 }
 
 const struct cgm_algorithm cgm_atomic_gemm_rs = {

@@ -7,7 +7,7 @@
 #define MEMORY_BYTES_PER_S 4e12
 #define PIECE_S 20e-6
 #define START_S 8e-6
-#define FLAGGED_RATE 0.9 /* of the library's */
+#define FLAGGED_RATE 0.85 /* of the library's */
 #define PUSH_S 15e-6
 #define STEP_S 4e-6
 

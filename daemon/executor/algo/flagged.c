@@ -1,16 +1,48 @@
 #include "daemon/executor/algo/flagged.h"
 
 #include "daemon/executor/algo/cost.h"
+#include "daemon/executor/backend.h"
 #include "proto/status.h"
+
+#define BAND_ROWS_MIN 256u
+#define BANDS_DEFAULT 4u
+
+static uint32_t most_bands(uint32_t blocks, uint64_t rows)
+{
+    uint32_t parts = CGM_GEMM_PARTS_MAX / blocks;
+    return rows == 0 ? 1 : rows < parts ? (uint32_t)rows : parts;
+}
+
+static bool asks_for_bands(const struct cgm_spec *spec)
+{
+    return spec->asked >> CGM_PARAMETER_NUM_SPLITS & 1;
+}
+
+uint32_t cgm_band_count(const struct cgm_spec *spec, uint32_t blocks, uint64_t rows)
+{
+    uint64_t count = asks_for_bands(spec) ? spec->num_splits : rows / BAND_ROWS_MIN;
+    uint32_t most = most_bands(blocks, rows);
+    if (!asks_for_bands(spec) && most > BANDS_DEFAULT)
+        most = BANDS_DEFAULT;
+    count = count < most ? count : most;
+    return count > 0 ? (uint32_t)count : 1;
+}
+
+int cgm_band_check(const struct cgm_spec *spec, uint32_t blocks, uint64_t rows, char *ret_detail,
+                   size_t detail_bytes)
+{
+    uint32_t most = most_bands(blocks, rows);
+    if (!asks_for_bands(spec) || spec->num_splits <= most)
+        return CGM_OK;
+    return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                      "num_splits is %u; with m %llu and %u ranks it may be at most %u",
+                      spec->num_splits, (unsigned long long)spec->m, spec->world, most);
+}
 
 /* A product that holds its multiprocessors while it waits must not wait for a copy that needs some:
  * two such ranks would wait for each other. */
 int cgm_awaiting_check(const struct cgm_spec *spec, char *ret_detail, size_t detail_bytes)
 {
-    if (spec->aggregate_ag)
-        return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
-                          "aggregate_ag is set, and a GEMM in one piece has no pairs of chunks; "
-                          "use split_pipelined_ag_p2p");
     if (!spec->use_ce)
         return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
                           "use_ce is false, and a GEMM that waits for chunks needs a copy engine "
@@ -23,15 +55,6 @@ double cgm_awaiting_estimate(const struct cgm_spec *spec)
     double gemm = cgm_cost_flagged(spec);
     double transfer = cgm_cost_transfer(spec) + gemm / spec->world;
     return gemm > transfer ? gemm : transfer;
-}
-
-int cgm_publishing_check(const struct cgm_spec *spec, char *ret_detail, size_t detail_bytes)
-{
-    if (spec->rs_overlap_first_gemm)
-        return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
-                          "rs_overlap_first_gemm is set, and a GEMM in one piece has no first one; "
-                          "use method pipeline without atomic_gemm");
-    return CGM_OK;
 }
 
 double cgm_publishing_estimate(const struct cgm_spec *spec)
