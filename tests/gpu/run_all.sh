@@ -50,6 +50,7 @@ check() {
 lane_of_backend() {
     check one-backend 200 "$bin/test_gpu_backend"
     check one-epilogue 120 "$bin/test_gpu_epilogue"
+    check one-flagged 120 "$bin/test_gpu_flagged"
     check one-kernels 60 "$bin/test_gpu_kernels"
     check one-lives 60 "$bin/test_gpu_lives"
     check one-queues 60 "$bin/test_gpu_queues"
@@ -81,6 +82,7 @@ lane_of_sanitizers() {
         sanitize "$tool" epilogue 'test_epilogues*'
     done
     sanitize memcheck copy 'test_every*'
+    sanitize memcheck flagged 'test_repeats'
     sanitize memcheck backend 'test_memory*'
     sanitize memcheck backend 'test_exported*'
 }

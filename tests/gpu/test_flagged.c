@@ -191,8 +191,9 @@ static void test_a_failed_run_lets_go(void **state)
     lane_close(&lane);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    take_filter(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_repeats),

@@ -5,23 +5,30 @@
 #include "daemon/executor/algo/product.h"
 #include "daemon/executor/algo/table.h"
 
+static void multiply(struct cgm_emit *emit)
+{
+    const struct cgm_launch *launch = emit->launch;
+    struct cgm_parts parts = {.count = 0};
+    uint64_t rows = launch->rows / emit->world;
+    cgm_parts_add_band(&parts, emit, cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS),
+                       emit->rank * rows, emit->rank);
+    for (uint32_t distance = 1; distance < emit->world; distance++) {
+        uint32_t source = cgm_emit_source(emit, distance);
+        struct cgm_view chunk = cgm_gathered_chunk(launch, emit->rank, source);
+        cgm_parts_add_band(&parts, emit, &chunk, source * rows, source)->await =
+            cgm_emit_arrival(emit, source, 1);
+    }
+    cgm_parts_multiply_result(emit, &parts);
+}
+
 static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
-    struct cgm_parts parts = {.count = 0};
-    uint64_t rows = launch->rows / emit.world;
-    cgm_gather_push(&emit, rank);
+    cgm_gather_push_first(&emit, rank);
+    multiply(&emit);
+    cgm_gather_push_rest(&emit, rank);
     if (cgm_launch_operand(launch, rank, CGM_OPERAND_AUX_OUT)->mem)
         cgm_gather_own(&emit, CGM_EMIT_COMM);
-    cgm_parts_add_band(&parts, &emit, cgm_launch_operand(launch, rank, CGM_OPERAND_LHS),
-                       rank * rows, rank);
-    for (uint32_t distance = 1; distance < emit.world; distance++) {
-        uint32_t source = cgm_emit_source(&emit, distance);
-        struct cgm_view chunk = cgm_gathered_chunk(launch, rank, source);
-        cgm_parts_add_band(&parts, &emit, &chunk, source * rows, source)->await =
-            cgm_emit_arrival(&emit, source, 1);
-    }
-    cgm_parts_multiply_result(&emit, &parts);
     return cgm_emit_end(&emit);
 }
 
