@@ -23,9 +23,9 @@ struct part {
 static inline void fill_integers(struct cgm_random *rng, int dtype, float *ret_values,
                                  uint64_t count)
 {
-    uint64_t span = dtype == CGM_DTYPE_INT8 ? 256 : 1u << 21;
+    uint64_t span = dtype == CGM_DTYPE_INT8 ? 256 : 1u << 21, half = span / 2;
     for (uint64_t i = 0; i < count; i++)
-        ret_values[i] = (float)cgm_random_below(rng, span) - (float)(span / 2);
+        ret_values[i] = (float)cgm_random_below(rng, span) - (float)half;
 }
 
 static inline struct matrix matrix_new(enum sharing sharing, uint32_t world, uint64_t rows,
