@@ -91,7 +91,7 @@ static bool maps_contain(pid_t pid, const char *text)
 /* Bounded; what happens there is not told to anybody. */
 static void nap_at_most(unsigned *naps)
 {
-    assert_true(++*naps < WAIT_S * 5);
+    assert_true(++*naps < WAIT_S * 100);
     usleep(10000);
 }
 
