@@ -1,5 +1,6 @@
 #include "daemon/broker/connection.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,8 @@
 #include <unistd.h>
 
 #include "proto/status.h"
+
+#define RETRY_MS 20u
 
 /* What a queued fd counts in the limit of queued bytes: fds are scarcer than memory. */
 #define FD_WEIGHT_BYTES 4096u
@@ -67,17 +70,43 @@ static void on_event(uv_poll_t *poll, int status, int events);
 static void update_events(struct cgm_connection *connection)
 {
     int events = connection->paused ? UV_DISCONNECT : UV_READABLE;
-    if (connection->first)
+    if (connection->first && !connection->crowded)
         events |= UV_WRITABLE;
     uv_poll_start(&connection->poll, events, on_event);
+}
+
+static void flush_queue(struct cgm_connection *connection);
+
+static void on_retry(uv_timer_t *timer)
+{
+    struct cgm_connection *connection = timer->data;
+    connection->crowded = false;
+    if (connection->broken)
+        return;
+    flush_queue(connection);
+    update_events(connection);
+}
+
+/* Sends; of what is RING_FULL, errno says what is full. A socket with room for bytes is writable,
+ * so that waiting for that would not be waiting: fds are tried again after a while, also those of
+ * sessions that are not to blame. */
+static int send_now(struct cgm_connection *connection, const uint8_t *bytes, size_t size,
+                    const int *fds, unsigned n_fds)
+{
+    int status = cgm_packet_send_bytes(connection->fd, bytes, size, fds, n_fds);
+    if (status == CGM_RING_FULL && errno == ETOOMANYREFS) {
+        connection->crowded = true;
+        uv_timer_start(&connection->retry, on_retry, RETRY_MS, 0);
+    }
+    return status;
 }
 
 static void flush_queue(struct cgm_connection *connection)
 {
     struct cgm_outgoing *outgoing;
     while ((outgoing = connection->first)) {
-        int status = cgm_packet_send_bytes(connection->fd, outgoing->bytes, outgoing->size,
-                                           outgoing->fds, outgoing->n_fds);
+        int status =
+            send_now(connection, outgoing->bytes, outgoing->size, outgoing->fds, outgoing->n_fds);
         if (status == CGM_RING_FULL)
             return;
         connection->first = outgoing->next;
@@ -145,7 +174,8 @@ int cgm_connection_open(struct cgm_connection *connection, uv_loop_t *loop, stru
     connection->last = &connection->first;
     if (uv_poll_init(loop, &connection->poll, fd) != 0)
         return CGM_NO_MEMORY;
-    connection->poll.data = connection;
+    uv_timer_init(loop, &connection->retry);
+    connection->retry.data = connection->poll.data = connection;
     update_events(connection);
     return CGM_OK;
 }
@@ -179,8 +209,7 @@ void cgm_connection_send(struct cgm_connection *connection, uint16_t type, uint3
         return;
     }
     int status = connection->first ? CGM_RING_FULL
-                                   : cgm_packet_send_bytes(connection->fd, connection->wire->out,
-                                                           size, fds, n_fds);
+                                   : send_now(connection, connection->wire->out, size, fds, n_fds);
     if (status == CGM_RING_FULL)
         enqueue(connection, size, fds, n_fds);
     else if (status != CGM_OK)
@@ -195,10 +224,16 @@ void cgm_connection_pause(struct cgm_connection *connection, bool paused)
     update_events(connection);
 }
 
-static void on_poll_closed(uv_handle_t *handle)
+static void on_retry_closed(uv_handle_t *handle)
 {
     struct cgm_connection *connection = handle->data;
     connection->events->on_closed(connection->owner);
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    struct cgm_connection *connection = handle->data;
+    uv_close((uv_handle_t *)&connection->retry, on_retry_closed);
 }
 
 /* A socket closed with unread packets would reset the peer, which then loses what it has not read.

@@ -43,6 +43,8 @@ struct cgm_connection {
     void *owner;
     int fd;
     bool paused, closing;
+    bool crowded; /* more fds are in flight than this user may have: room will not be announced */
+    uv_timer_t retry;   /* while it is */
     const char *broken; /* why it is cut off; NULL: it is not */
     struct cgm_outgoing *first, **last;
     size_t queued_bytes, queued_bytes_max;

@@ -318,6 +318,87 @@ static void test_fds_run_out(void **state)
     expect_service(scene);
 }
 
+/* Ticks of processor time that the process has used. */
+static unsigned long ticks_of(pid_t pid)
+{
+    char path[64], text[1024];
+    unsigned long user = 0, system = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    size_t n = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    const char *rest = strrchr(text, ')');
+    assert_non_null(rest);
+    assert_int_equal(
+        sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system),
+        2);
+    return user + system;
+}
+
+static void send_opens(struct client *client, int count)
+{
+    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+    int fd;
+    open_it.has_id = 1;
+    open_it.id = buffer_create(client, NULL, PAGE, 0, &fd);
+    close(fd);
+    for (int i = 0; i < count; i++)
+        client_send(client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0);
+}
+
+/* A daemon that is not root may have only so many fds in flight, to all clients together. */
+static void crowd(void)
+{
+    struct rlimit few = {300, 300};
+    struct daemon daemon;
+    struct client deaf[3], honest;
+    int fd;
+    daemon_init(&daemon);
+    setrlimit(RLIMIT_NOFILE, &few);
+    daemon_start(&daemon, NULL);
+    client_open(&honest, &daemon);
+    for (int i = 0; i < 3; i++) {
+        client_open(&deaf[i], &daemon);
+        send_opens(&deaf[i], 120);
+    }
+    wait_for_status(&honest, "buffers", 3);
+    usleep(200000);
+    unsigned long before = ticks_of(daemon.pid);
+    usleep(1000000);
+    unsigned long used = ticks_of(daemon.pid) - before,
+                  second = (unsigned long)sysconf(_SC_CLK_TCK);
+    print_message("waits with %lu %% of a processor\n", used * 100 / second);
+    assert_true(used < second / 4);
+    for (int i = 0; i < 3; i++)
+        client_close(&deaf[i]);
+    buffer_create(&honest, NULL, PAGE, 0, &fd);
+    close(fd);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+static void test_too_many_fds_in_flight(void **state)
+{
+    (void)state;
+    int status;
+    if (geteuid() != 0) {
+        print_message("needs root to become a user of its own\n");
+        skip();
+    }
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) { /* a failure ends the child's tests, and so this one */
+        assert_int_equal(setresgid(21003, 21003, 21003), 0);
+        assert_int_equal(setresuid(21003, 21003, 21003), 0);
+        crowd();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 /* ---- entries -----------------------------------------------------------------------------------
  */
 
@@ -427,6 +508,7 @@ int main(void)
         HOSTILE(test_reader_that_reads_no_fds),
         HOSTILE(test_import_of_a_sparse_giant),
         HOSTILE(test_import_of_huge_pages),
+        cmocka_unit_test(test_too_many_fds_in_flight),
         HOSTILE(test_fds_run_out),
         HOSTILE(test_huge_stride_of_one_row),
         HOSTILE(test_cancel_of_a_ring_that_never_empties),

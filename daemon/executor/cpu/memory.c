@@ -11,6 +11,10 @@
 #include "proto/messages.h"
 #include "proto/status.h"
 
+/* So much of the node's memory is left to others: who asks for too much is refused, not killed with
+ * whoever is in the way. */
+#define RESERVED_PART 16u
+
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static uint64_t page_bytes(void)
@@ -51,7 +55,7 @@ static int memfd_filled(uint64_t bytes, int *ret_fd)
     int status = cgm_system_memory(&total, &available);
     if (status != CGM_OK)
         return status;
-    if (bytes > available)
+    if (available < total / RESERVED_PART || bytes > available - total / RESERVED_PART)
         return CGM_NO_MEMORY;
     int fd = memfd_create("commgemm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
