@@ -94,6 +94,7 @@ static bool runs_here(const struct client *c, const struct chaos_job *job)
 {
     const struct chaos_comm *comm = &c->script->comm[job->comm];
     return c->self->joined[job->comm] && !c->left[job->comm] && comm->shaped[job->plan] &&
+           c->board->usable[job->comm][job->plan] &&
            c->self->plan_status[job->comm][job->plan] == COMMGEMM_OK;
 }
 
@@ -564,8 +565,8 @@ void client_recover(struct client *c)
     for (uint32_t i = 0; i < c->script->n_comms; i++) {
         int result = COMMGEMM_OK;
         for (uint32_t k = 0; k < c->script->comm[i].n_plans; k++) {
-            bool made = c->self->joined[i] && !c->left[i] && c->plan[i][k].id &&
-                        c->self->plan_status[i][k] == COMMGEMM_OK;
+            bool made = c->board->usable[i][k] && c->self->joined[i] && !c->left[i] &&
+                        c->plan[i][k].id && c->self->plan_status[i][k] == COMMGEMM_OK;
             if (!made)
                 continue;
             client_point(c, "awaiting the barrier of comm %u", i);

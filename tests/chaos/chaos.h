@@ -166,6 +166,7 @@ struct chaos_board {
     uint32_t verb, argument;
     _Atomic uint32_t kills; /* of the executor; counted before it is killed */
     uint32_t settled; /* of them, those that were replaced before the order; written with it */
+    bool usable[CHAOS_COMMS][CHAOS_PLANS]; /* every client has the plan; before the first batch */
     _Atomic bool daemon_killed, drained;
     struct chaos_client client[CHAOS_CLIENTS];
     struct chaos_result result[CHAOS_BATCHES][CHAOS_JOBS][CHAOS_WORLD];

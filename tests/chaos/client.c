@@ -10,9 +10,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/bench/barrier.h"
 #include "client/bench/cases.h"
 
 #define EXECUTOR_MS 120000
+#define AWAIT_ORDER_MS 1000
 
 uint64_t chaos_now_ns(void)
 {
@@ -181,6 +183,7 @@ static void make_plan(struct client *c, uint32_t comm, uint32_t at)
     do {
         status = commgemm_plan_create(c->session, &request, &c->plan[comm][at]);
         if (status == COMMGEMM_NOT_SUPPORTED || status == COMMGEMM_INVALID_ARGUMENT ||
+            (status == COMMGEMM_WATCHDOG && c->board->hang) ||
             (status == COMMGEMM_PEER_LOST && client_misses_peer(c, comm)))
             break;
     } while (client_again(c, "commgemm_plan_create", status));
@@ -336,7 +339,7 @@ void chaos_client_main(struct chaos_board *board, uint32_t client)
     for (;;) {
         uint32_t order = atomic_load(&board->order);
         if (order == atomic_load(&c->self->arrived)) {
-            chaos_sleep_us(200);
+            cgm_futex_wait(&board->order, order, AWAIT_ORDER_MS);
             continue;
         }
         obey(c, board->verb, board->argument);

@@ -51,28 +51,40 @@ bool chaos_judge_joins(struct chaos_round *round)
     return true;
 }
 
-bool chaos_judge_plans(struct chaos_round *round)
+/* What the clients got that have the comm. Where first runs may take too long, one may have made
+ * what another could not: such a plan is not used. */
+static bool judge_plan(struct chaos_round *round, uint32_t comm, uint32_t plan, int *ret_status)
 {
     const struct chaos_board *board = round->board;
+    int seen = CHAOS_UNKNOWN;
+    for (uint32_t k = 0; k < board->script.n_clients; k++) {
+        int status = board->client[k].plan_status[comm][plan];
+        if (!chaos_has_rank(&board->script, comm, k) || !is_there(board, k) ||
+            status == COMMGEMM_PEER_LOST)
+            continue;
+        if (seen != CHAOS_UNKNOWN && seen != status && !board->hang) {
+            printf("chaos: plan %u of comm %u: %s for client %u, %s for another\n", plan, comm,
+                   commgemm_status_name(status), k, commgemm_status_name(seen));
+            return false;
+        }
+        seen = seen != CHAOS_UNKNOWN && seen != COMMGEMM_OK ? seen : status;
+    }
+    *ret_status = seen;
+    return true;
+}
+
+bool chaos_judge_plans(struct chaos_round *round)
+{
+    struct chaos_board *board = round->board;
     for (uint32_t i = 0; i < board->script.n_comms; i++)
         for (uint32_t p = 0; round->used[i] && p < board->script.comm[i].n_plans; p++) {
-            int seen = CHAOS_UNKNOWN;
-            for (uint32_t k = 0; k < board->script.n_clients; k++) {
-                const struct chaos_client *client = &board->client[k];
-                int status = client->plan_status[i][p];
-                if (!chaos_has_rank(&board->script, i, k) || !is_there(board, k) ||
-                    status == COMMGEMM_PEER_LOST)
-                    continue;
-                if (seen != CHAOS_UNKNOWN && seen != status) {
-                    printf("chaos: plan %u of comm %u: %s for client %u, %s for another\n", p, i,
-                           commgemm_status_name(status), k, commgemm_status_name(seen));
-                    return false;
-                }
-                seen = status;
-            }
-            round->usable_plan[i][p] = seen == COMMGEMM_OK;
-            round->totals->plans += seen == COMMGEMM_OK;
-            round->totals->refused += seen != COMMGEMM_OK && seen != CHAOS_UNKNOWN;
+            int status;
+            if (!judge_plan(round, i, p, &status))
+                return false;
+            board->usable[i][p] = status == COMMGEMM_OK;
+            round->totals->plans += status == COMMGEMM_OK;
+            round->totals->refused +=
+                status == COMMGEMM_NOT_SUPPORTED || status == COMMGEMM_INVALID_ARGUMENT;
         }
     return true;
 }
@@ -189,7 +201,7 @@ bool chaos_judge_batch(struct chaos_round *round, uint32_t batch, uint32_t kills
     bool executor_died = atomic_load(&round->board->kills) != kills;
     for (uint32_t at = 0; at < script->n_jobs[batch]; at++) {
         const struct chaos_job *job = &script->job[batch][at];
-        bool runs = round->used[job->comm] && round->usable_plan[job->comm][job->plan] &&
+        bool runs = round->used[job->comm] && round->board->usable[job->comm][job->plan] &&
                     script->comm[job->comm].shaped[job->plan];
         if (runs && !judge_job(round, batch, at, executor_died))
             return false;

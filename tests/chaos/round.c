@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/bench/barrier.h"
+
 #define STEP_US 150u
 #define RECOVERIES 20u
 
@@ -130,6 +132,7 @@ static bool order(struct chaos_round *round, enum chaos_verb verb, uint32_t argu
     round->stage = verb < CHAOS_RECOVER ? chaos_stage(verb, argument) : UINT32_MAX;
     round->began_ns = chaos_now_ns();
     uint32_t number = atomic_fetch_add(&board->order, 1) + 1;
+    cgm_futex_wake(&board->order);
     while (!everybody_arrived(board, number)) {
         if (!chaos_faults_step(round) || !nobody_failed(board) || !reap(round) || is_hung(round))
             return false;
@@ -201,6 +204,7 @@ static bool look_after(struct chaos_round *round)
 static void reset_board(struct chaos_board *board)
 {
     memset(board->client, 0, sizeof(board->client));
+    memset(board->usable, 0, sizeof(board->usable));
     atomic_store(&board->order, 0);
     atomic_store(&board->kills, 0);
     atomic_store(&board->daemon_killed, false);

@@ -27,7 +27,6 @@ struct chaos_round {
     bool over;                      /* the daemon was killed */
     bool hung;
     bool used[CHAOS_COMMS]; /* everybody has joined */
-    bool usable_plan[CHAOS_COMMS][CHAOS_PLANS];
 };
 
 /* False: a defect; everything about it was printed. */

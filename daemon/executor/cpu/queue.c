@@ -13,7 +13,7 @@
 #include "proto/status.h"
 
 #define LOOKS_PER_CLOCK 64
-#define QUEUE_NICE 10
+#define QUEUE_NICE 5
 
 _Static_assert(CGM_QUEUE_RECORDS >= CGM_QUEUE_ROOM, "as backend.h says");
 _Static_assert((CGM_QUEUE_RECORDS & (CGM_QUEUE_RECORDS - 1)) == 0, "indices are masked");
