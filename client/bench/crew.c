@@ -18,8 +18,9 @@
 #include "client/common/progress.h"
 #include "proto/status.h"
 
-#define LOOK_MS 20        /* how often a waiting parent looks at workers and signals */
-#define LAST_WORDS_MS 300 /* how long after a first death others may still say why */
+#define LOOK_MS 20          /* how often a waiting parent looks at workers and signals */
+#define STANDSTILL_MS 10000 /* how long a worker may be stopped: the others wait for it */
+#define LAST_WORDS_MS 300   /* how long after a first death others may still say why */
 
 void *cgm_shared_alloc(size_t bytes)
 {
@@ -128,6 +129,19 @@ static void sleep_ms(long ms)
     nanosleep(&wait, NULL);
 }
 
+/* True when the worker has ended. One that is stopped, or goes on, is noted. */
+static bool has_ended(struct cgm_crew *crew, uint32_t worker, int *ret_how)
+{
+    if (waitpid(crew->pids[worker], ret_how, WNOHANG | WUNTRACED | WCONTINUED) !=
+        crew->pids[worker])
+        return false;
+    if (WIFSTOPPED(*ret_how))
+        crew->stopped_ms[worker] = now_ms();
+    if (WIFCONTINUED(*ret_how))
+        crew->stopped_ms[worker] = 0;
+    return WIFEXITED(*ret_how) || WIFSIGNALED(*ret_how);
+}
+
 /* Reaps workers that have ended. Returns how many are left; *ret_killed is set to the first one
  * that a signal ended, with its wait status. */
 static uint32_t reap(struct cgm_crew *crew, uint32_t *ret_killed, int *ret_how)
@@ -137,7 +151,7 @@ static uint32_t reap(struct cgm_crew *crew, uint32_t *ret_killed, int *ret_how)
         int how;
         if (crew->pids[i] == 0)
             continue;
-        if (waitpid(crew->pids[i], &how, WNOHANG) != crew->pids[i]) {
+        if (!has_ended(crew, i, &how)) {
             left++;
             continue;
         }
@@ -167,6 +181,16 @@ static int explain(struct cgm_crew *crew, uint32_t killed, int how)
     return crew->failure.status;
 }
 
+static int look_for_standstill(struct cgm_crew *crew)
+{
+    for (uint32_t i = 0; i < crew->workers; i++)
+        if (crew->stopped_ms[i] && now_ms() - crew->stopped_ms[i] > STANDSTILL_MS)
+            return fail(crew, CGM_PEER_LOST,
+                        "the client of %s %u, process %d, has been stopped by a signal for %d s",
+                        crew->noun, i, (int)crew->pids[i], STANDSTILL_MS / 1000);
+    return CGM_OK;
+}
+
 /* OK, or why the run is over. */
 static int look(struct cgm_crew *crew)
 {
@@ -176,7 +200,7 @@ static int look(struct cgm_crew *crew)
         return fail(crew, CGM_CANCELLED, "ended by signal %d (%s)", cgm_stop_signal(),
                     strsignal(cgm_stop_signal()));
     if (reap(crew, &killed, &how) == crew->workers)
-        return CGM_OK;
+        return look_for_standstill(crew);
     if (crew->leaving && atomic_load(&crew->board->finished) == crew->workers)
         return CGM_OK;
     return explain(crew, killed, how);

@@ -41,10 +41,11 @@ struct cgm_seat {
 struct cgm_crew {
     struct cgm_crew_board *board;
     uint32_t workers, orders, last_verb;
-    bool leaving;               /* the last order was given: workers end by themselves */
-    const char *noun;           /* "rank" or "client", for messages */
-    pid_t pids[CGM_CREW_MAX];   /* 0: reaped */
-    struct cgm_failure failure; /* why the run is over; status 0: it is not */
+    bool leaving;                      /* the last order was given: workers end by themselves */
+    const char *noun;                  /* "rank" or "client", for messages */
+    pid_t pids[CGM_CREW_MAX];          /* 0: reaped */
+    uint64_t stopped_ms[CGM_CREW_MAX]; /* since when a signal has it stand still; 0: it does not */
+    struct cgm_failure failure;        /* why the run is over; status 0: it is not */
     bool abandoned; /* a thread of cgm_crew_compute still runs: free nothing that it uses */
 };
 

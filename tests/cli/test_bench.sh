@@ -199,5 +199,9 @@ if command -v pgrep >/dev/null; then
     ended KILL worker
     grep -q "signal 9" "$work/output" || fail "the killed client is not named: $(cat "$work/output")"
     expect_nothing_left
+    ended STOP worker
+    grep -q "stopped by a signal" "$work/output" ||
+        fail "the stopped client is not named: $(cat "$work/output")"
+    expect_nothing_left
     ended KILL parent
 fi
