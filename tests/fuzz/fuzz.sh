@@ -11,7 +11,7 @@ counts=$build/executions.tsv
 
 # Everything that a run needs beside its corpus: a dictionary when the target has one.
 options_of() {
-    printf '%s ' -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2560 -print_final_stats=1
+    printf '%s ' -max_total_time="$seconds" -timeout=120 -rss_limit_mb=2560 -print_final_stats=1
     [ ! -e "$source/corpus/${1#fuzz_}.dict" ] || printf -- '-dict=%s' "$source/corpus/${1#fuzz_}.dict"
 }
 
