@@ -14,8 +14,6 @@
 
 #include "tests/chaos/server.h"
 
-extern char **environ;
-
 /* The first `lines` lines of a file, on lines of their own. */
 static void print_file(const char *path, int lines)
 {

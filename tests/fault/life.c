@@ -53,7 +53,8 @@ static int count_fds(void)
     int count = 0;
     while (entries && readdir(entries))
         count++;
-    closedir(entries);
+    if (entries)
+        closedir(entries);
     return count;
 }
 

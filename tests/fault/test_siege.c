@@ -30,7 +30,6 @@
 #define WAIT_MS (WAIT_S * 1000)
 #define SAMPLES_MAX 200000
 
-extern char **environ;
 static const char *seconds = "1";
 static const int ops[OPS] = {COMMGEMM_OP_AG_GEMM, COMMGEMM_OP_GEMM_RS};
 

@@ -85,17 +85,24 @@ static void test_errors_name_file_line_key_and_limits(void **state)
     }
 }
 
+/* Without the end that a text has. */
+static void overwrite(char *text, const char *begin)
+{
+    while (*begin)
+        *text++ = *begin++;
+}
+
 static void test_long_lines(void **state)
 {
     struct cgm_config config;
     char detail[512], text[1200];
     (void)state;
     memset(text, 'x', sizeof(text));
-    memcpy(text, "# ", 2);
+    overwrite(text, "# ");
     strcpy(text + 1000, "\ndevices = 5\n");
     assert_int_equal(load(text, &config, detail, sizeof(detail)), CGM_OK);
     assert_int_equal(config.devices, 5);
-    memcpy(text, "socket = ", 9);
+    overwrite(text, "socket = ");
     assert_int_equal(load(text, &config, detail, sizeof(detail)), CGM_INVALID_ARGUMENT);
     assert_non_null(strstr(detail, ":1: "));
     assert_non_null(strstr(detail, "longer"));

@@ -79,13 +79,13 @@ static void test_reduce(void **state)
         static struct cgm_reduce reduce;
         uint64_t rows, cols;
         random_shape(&rows, &cols);
-        reduce = (struct cgm_reduce){.n_src = (uint32_t)(i % 10 ? pick(1, 9) : pick(10, 64)),
-                                     .accumulate = pick(0, 1)};
+        const uint32_t n_src = (uint32_t)(i % 10 ? pick(1, 9) : pick(10, 64));
+        reduce = (struct cgm_reduce){.n_src = n_src, .accumulate = pick(0, 1)};
         tensor_init(&dst, backend, rows, cols, (int)pick(0, 2), CGM_FILL_NORMAL);
         tensor_init(&bias, backend, 1, cols, (int)pick(0, 2), CGM_FILL_WIDE);
         if (!reduce.accumulate)
             tensor_poison(&dst);
-        for (uint32_t j = 0; j < reduce.n_src; j++) {
+        for (uint32_t j = 0; j < n_src; j++) {
             tensor_init(&src[j], backend, rows, cols, (int)pick(0, 2), CGM_FILL_WIDE);
             reduce.src[j] = src[j].view;
         }
@@ -95,8 +95,8 @@ static void test_reduce(void **state)
             reduce.bias = bias.view;
         assert_int_equal(ops->reduce(queue, &reduce), CGM_OK);
         fixture_drain(backend, queue);
-        check_reduce(&dst, src, reduce.n_src, with_bias ? &bias : NULL, reduce.accumulate);
-        for (uint32_t j = 0; j < reduce.n_src; j++)
+        check_reduce(&dst, src, n_src, with_bias ? &bias : NULL, reduce.accumulate);
+        for (uint32_t j = 0; j < n_src; j++)
             tensor_fini(&src[j]);
         tensor_fini(&dst);
         tensor_fini(&bias);
