@@ -76,10 +76,8 @@ static const struct column algorithms[] = {
     LEFT("summary", "SUMMARY", PLAIN), LEFT("parameters", "PARAMETERS", PLAIN),
 };
 static const struct column imports[] = {
-    RIGHT("id", "ID", PLAIN),
-    RIGHT("session", "SESSION", PLAIN),
-    RIGHT("bytes", "SIZE", BYTES),
-    RIGHT("segments", "SEGMENTS", PLAIN),
+    RIGHT("id", "ID", PLAIN),      RIGHT("session", "SESSION", PLAIN),
+    RIGHT("bytes", "SIZE", BYTES), RIGHT("segments", "SEGMENTS", PLAIN),
     LEFT("idle", "CLOSED", YES),
 };
 

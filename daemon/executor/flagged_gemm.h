@@ -30,8 +30,7 @@ static inline bool cgm_flagged_columns_fit(const struct cgm_view *view, bool tra
 static inline bool cgm_flagged_gemm_fits(const struct cgm_flagged_gemm *flagged)
 {
     const struct cgm_gemm *whole = &flagged->gemm;
-    bool fits =
-        flagged->n_parts >= 1 && flagged->n_parts <= CGM_GEMM_PARTS_MAX;
+    bool fits = flagged->n_parts >= 1 && flagged->n_parts <= CGM_GEMM_PARTS_MAX;
     for (uint32_t i = 0; i < flagged->n_parts && fits; i++) {
         const struct cgm_gemm_part *part = &flagged->parts[i];
         fits = cgm_flagged_columns_fit(&whole->b, whole->transb, part->col, part->out.cols) &&

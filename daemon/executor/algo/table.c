@@ -7,10 +7,8 @@ const struct cgm_algorithm *const cgm_algorithms[] = {
     &cgm_atomic_gemm_rs,     &cgm_atomic_gemm_ag_p2p,
     &cgm_atomic_gemm_rs_p2p, &cgm_one_shot_ar,
     &cgm_two_shot_ar,        &cgm_split_as,
-    &cgm_fused_ag,
-    &cgm_fused_rs,
-    &cgm_fused_ar,
-    &cgm_fused_as,
+    &cgm_fused_ag,           &cgm_fused_rs,
+    &cgm_fused_ar,           &cgm_fused_as,
 };
 const size_t cgm_algorithm_count = sizeof(cgm_algorithms) / sizeof(cgm_algorithms[0]);
 
