@@ -89,15 +89,15 @@ class Jobs:
         self.client = commgemm.Client(name="peers")
         self.comm = self.client.join("peers", ranks.world, ranks.rank, device=ranks.device.index)
 
-    def variant(self, shape, op, method, out, **operands):
-        """A function that submits the job and returns what it writes. Whoever calls it first makes
-        the plan, so that a refusal is this variant's alone."""
+    def variant(self, shape, op, how, out, **operands):
+        """A function that submits the job and returns what it writes; how: the plan's method or
+        algorithm. Whoever calls it first makes the plan, so that a refusal is this variant's alone."""
         job = []
 
         def run():
             if not job:
-                plan = self.client.plan(self.comm, op=op, method=method, m=shape.m, n=shape.n,
-                                        k=shape.k, dtype=JOB_NAMES[shape.dtype])
+                plan = self.client.plan(self.comm, op=op, m=shape.m, n=shape.n, k=shape.k,
+                                        dtype=JOB_NAMES[shape.dtype], **how)
                 self.plans.append(plan)
                 job.append(plan.job(self.ranks.rank, detached=True, out=out, **operands))
             stream = self.ranks.torch.cuda.current_stream().cuda_stream
@@ -118,14 +118,21 @@ class Jobs:
             self.plans.pop().close()
 
 
-def add_jobs(ranks, shape, variants, out, methods, **operands):
-    """The same operation by commgemmd, by each of the methods."""
-    for name, method in methods.items() if ranks.jobs else ():
-        variants[name] = ranks.jobs.variant(shape, shape.op, method, out, **operands)
+def add_jobs(ranks, shape, variants, out, ways, **operands):
+    """The same operation by commgemmd, in each of the ways."""
+    for name, how in ways.items() if ranks.jobs else ():
+        variants[name] = ranks.jobs.variant(shape, shape.op, how, out, **operands)
 
 
-OVERLAPPED = {"commgemm": "auto", "commgemm_ring": "ring_exchange", "commgemm_serial": "none"}
-ALONE = {"commgemm": "auto", "commgemm_serial": "none"}
+AUTO = {"commgemm": {"method": "auto"}, "commgemm_serial": {"method": "none"}}
+GATHER = {**AUTO, "commgemm_ring": {"algorithm": "split_pipelined_ag_p2p"},
+          "commgemm_atomic": {"algorithm": "atomic_gemm_ag_p2p"},
+          "commgemm_fused": {"algorithm": "fused_ag"}}
+SCATTER = {**AUTO, "commgemm_ring": {"algorithm": "split_pipelined_rs_p2p"},
+           "commgemm_atomic": {"algorithm": "atomic_gemm_rs_p2p"},
+           "commgemm_fused": {"algorithm": "fused_rs"}}
+REDUCE = {**AUTO, "commgemm_fused": {"algorithm": "fused_ar"}}
+SPREAD = {**AUTO, "commgemm_fused": {"algorithm": "fused_as"}}
 
 
 # ---- variants: name -> a function that does it once and returns the result, or None -------------
@@ -170,11 +177,11 @@ def ag_gemm(ranks, shape):
     variants = {"sequence": sequence, "gemm": lambda: drop(torch.mm(gathered, rhs, out=out))}
     variants["nccl"] = gather
     both(variants, "async_tp", fused)
-    add_jobs(ranks, shape, variants, out, OVERLAPPED, lhs=lhs, rhs=rhs)
+    add_jobs(ranks, shape, variants, out, GATHER, lhs=lhs, rhs=rhs)
     if ranks.jobs:
         alone = shape._replace(n=columns)
         product = ranks.empty(shape.m, columns, shape.dtype)
-        job = ranks.jobs.variant(alone, "gemm", "none", product, lhs=gathered, rhs=rhs)
+        job = ranks.jobs.variant(alone, "gemm", {"method": "none"}, product, lhs=gathered, rhs=rhs)
         variants["commgemm_gemm"] = lambda: drop(job())
     return variants
 
@@ -200,7 +207,7 @@ def gemm_rs(ranks, shape):
     variants = {"sequence": sequence, "gemm": lambda: drop(torch.mm(lhs, rhs, out=partial))}
     variants["nccl"] = scatter
     both(variants, "async_tp", fused)
-    add_jobs(ranks, shape, variants, out, OVERLAPPED, lhs=lhs, rhs=rhs)
+    add_jobs(ranks, shape, variants, out, SCATTER, lhs=lhs, rhs=rhs)
     return variants
 
 
@@ -221,7 +228,7 @@ def gemm_ar(ranks, shape):
         "gemm": lambda: drop(torch.mm(lhs, rhs, out=out)),
         "nccl": lambda: drop(dist.all_reduce(other, op=dist.ReduceOp.AVG)),
     }
-    add_jobs(ranks, shape, variants, ranks.empty(shape.m, shape.n, shape.dtype), ALONE, lhs=lhs,
+    add_jobs(ranks, shape, variants, ranks.empty(shape.m, shape.n, shape.dtype), REDUCE, lhs=lhs,
              rhs=rhs)
     return variants
 
@@ -249,8 +256,8 @@ def gemm_as(ranks, shape):
         "gemm": lambda: drop(torch.mm(lhs, rhs, out=own)),
         "nccl": gather,
     }
-    add_jobs(ranks, shape, variants, whole, ALONE, lhs=lhs, rhs=rhs)
-    for name in ALONE if ranks.jobs else ():
+    add_jobs(ranks, shape, variants, whole, SPREAD, lhs=lhs, rhs=rhs)
+    for name in SPREAD if ranks.jobs else ():
         variants[name] = in_blocks(ranks, shape, variants[name])
     return variants
 
@@ -295,7 +302,7 @@ def all_reduce(ranks, shape):
         ),
     }
     reduced = ranks.empty(shape.m, shape.n, shape.dtype)
-    add_jobs(ranks, shape, variants, reduced, ALONE, lhs=kept)
+    add_jobs(ranks, shape, variants, reduced, AUTO, lhs=kept)
     return variants
 
 
