@@ -169,11 +169,24 @@ static void note(struct batch *batch, const struct task *task, int status, const
 /* Frees a place in the ring: the oldest job that was not awaited. False when there is none. */
 static bool await_oldest(struct batch *batch);
 
-static int submit_job(struct batch *batch, const struct commgemm_job *job, uint64_t *ret_ticket)
+/* In its stream, where the client has any; or with the submission, task NULL. */
+static int submit_one(struct client *c, const struct commgemm_job *job, const struct task *task,
+                      uint64_t *ret_ticket)
+{
+    uint32_t late_us = task && task->job->late_rank == task->rank ? task->job->late_us : 0;
+    if (task && c->part->streams)
+        return client_stream_submit(c, task->job->comm, job, late_us, ret_ticket);
+    if (late_us)
+        chaos_sleep_us(late_us);
+    return commgemm_submit(c->session, job, ret_ticket);
+}
+
+static int submit_job(struct batch *batch, const struct commgemm_job *job, const struct task *task,
+                      uint64_t *ret_ticket)
 {
     struct client *c = batch->c;
     for (;;) {
-        int status = commgemm_submit(c->session, job, ret_ticket);
+        int status = submit_one(c, job, task, ret_ticket);
         if (status == COMMGEMM_OK || client_executor_is_lost(status)) {
             if (status != COMMGEMM_OK && !client_may_lose_executor(c))
                 client_again(c, "commgemm_submit", status);
@@ -181,6 +194,10 @@ static int submit_job(struct batch *batch, const struct commgemm_job *job, uint6
         }
         if (status == COMMGEMM_RING_FULL && await_oldest(batch))
             continue;
+        if (status == COMMGEMM_RING_FULL && c->part->streams) {
+            client_streams_await(c); /* they still look at places of jobs that have ended */
+            continue;
+        }
         client_again(c, "commgemm_submit", status);
     }
 }
@@ -206,7 +223,7 @@ static void copy_in(struct batch *batch, struct task *task)
     int status = commgemm_plan_chunk(c->session, plan, task->rank, task->rank, &chunk);
     if (status == COMMGEMM_PEER_LOST && client_misses_peer(c, task->job->comm))
         return;
-    if (client_again(c, "commgemm_plan_chunk", status) || submit_job(batch, &job, &ticket))
+    if (client_again(c, "commgemm_plan_chunk", status) || submit_job(batch, &job, NULL, &ticket))
         return;
     status = commgemm_wait(c->session, ticket, -1, &done);
     if (!client_again(c, "commgemm_wait", status) && done.status == COMMGEMM_OK)
@@ -225,9 +242,7 @@ static void submit(struct batch *batch, struct task *task)
         task->job->mismatcher == CHAOS_NOBODY)
         copy_in(batch, task);
     describe(batch, task, &job);
-    if (task->job->late_rank == task->rank)
-        chaos_sleep_us(task->job->late_us);
-    int status = submit_job(batch, &job, &task->ticket);
+    int status = submit_job(batch, &job, task, &task->ticket);
     if (status != COMMGEMM_OK) {
         task->ticket = 0;
         task->done.status = status;
@@ -363,9 +378,12 @@ static void await_all(struct batch *batch)
 /* ---- checking ---------------------------------------------------------------------------------
  */
 
-/* Outputs of these are NaN: they failed before their launch, and their rank was ready. */
-static bool is_poisoned(const struct task *task)
+/* Outputs of these are NaN: they failed before their launch, and their rank was ready. With streams
+ * it may not have been. */
+static bool is_poisoned(const struct client *c, const struct task *task)
 {
+    if (c->part->streams)
+        return false;
     switch (task->done.status) {
     case COMMGEMM_CANCELLED:
     case COMMGEMM_JOIN_TIMEOUT:
@@ -390,7 +408,7 @@ static void check_output(struct batch *batch, struct task *task, enum cgm_matrix
     if (task->done.status == COMMGEMM_OK)
         chaos_data_check(task->data, name, task->rank, shard, text, sizeof(text), &c->self->checked,
                          &c->self->worst);
-    else if (is_poisoned(task) && !chaos_data_is_poison(matrix, shard))
+    else if (is_poisoned(c, task) && !chaos_data_is_poison(matrix, shard))
         snprintf(text, sizeof(text), "a failed job's output is not NaN");
     free(shard);
     if (text[0]) {
@@ -461,6 +479,7 @@ void client_batch(struct client *c, uint32_t number)
     for (uint32_t i = 0; i < batch->n_tasks; i++)
         submit(batch, &batch->task[i]);
     await_all(batch);
+    client_streams_await(c);
     client_point(c, "checking batch %u", number);
     check(batch);
     for (uint32_t i = 0; i < batch->n_tasks; i++) {

@@ -84,6 +84,7 @@ enum chaos_arena_kind {
 struct chaos_client_script {
     uint32_t ring_entries, n_arenas;
     bool no_ring;
+    bool streams; /* its jobs are in the order of streams, one for each rank */
     uint64_t spin_ns;
     enum chaos_arena_kind arena[CHAOS_ARENAS];
     uint32_t die_at;   /* kills itself at this point of its life; 0: does not */

@@ -72,6 +72,7 @@ static void client_gone(struct client *c) __attribute__((noreturn));
 static void client_gone(struct client *c)
 {
     atomic_store(&c->self->gone, true);
+    client_streams_await(c);
     commgemm_disconnect(c->session);
     _exit(0);
 }
@@ -291,6 +292,7 @@ static void do_leave(struct client *c)
         while (client_again(c, "commgemm_plan_destroy_all", status));
     }
     client_point(c, "disconnecting");
+    client_streams_await(c);
     commgemm_disconnect(c->session);
     exit(0);
 }
@@ -336,6 +338,7 @@ void chaos_client_main(struct chaos_board *board, uint32_t client)
     c->part = &c->script->client[client];
     c->self = &board->client[client];
     cgm_random_init(&c->random, c->script->seed ^ c->script->round * 977 ^ (client + 1) * 7919u);
+    client_streams_init(c);
     for (;;) {
         uint32_t order = atomic_load(&board->order);
         if (order == atomic_load(&c->self->arrived)) {

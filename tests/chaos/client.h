@@ -18,6 +18,7 @@ struct client {
     bool left[CHAOS_COMMS];
     uint32_t n_arenas;
     struct chaos_arena arena[CHAOS_ARENAS];
+    void *stream[CHAOS_COMMS][CHAOS_WORLD];
 };
 
 /* Something is not as it must be: the run is over. */
@@ -42,6 +43,16 @@ bool client_misses_peer(const struct client *c, uint32_t comm);
 
 /* A job that must be done, sooner or later; returns the status that it ended with, which is not
  * that of a lost executor. */
+/* ---- streams.c: of a driver without a device */
+
+/* Before the session is opened. */
+void client_streams_init(struct client *c);
+/* commgemm_submit_on_stream; the stream comes to the job late_us later. */
+int client_stream_submit(struct client *c, uint32_t comm, const struct commgemm_job *job,
+                         uint32_t late_us, uint64_t *ret_ticket);
+/* Every stream has gone on: nothing waits in it any more. */
+void client_streams_await(struct client *c);
+
 void client_batch(struct client *c, uint32_t batch);
 void client_recover(struct client *c);
 

@@ -10,8 +10,8 @@
 #define EXECUTOR_STATUSES (BIT(EXECUTOR_LOST) | BIT(NO_EXECUTOR) | BIT(STALE) | BIT(TAINTED))
 /* Of a job that was not launched: then no rank's part of it was. */
 #define UNLAUNCHED                                                                                 \
-    (BIT(CANCELLED) | BIT(JOIN_TIMEOUT) | BIT(MISMATCH) | BIT(PEER_LOST) | BIT(INVALID_ARGUMENT) | \
-     BIT(STALE) | BIT(TAINTED) | BIT(NO_EXECUTOR))
+    (BIT(CANCELLED) | BIT(JOIN_TIMEOUT) | BIT(READY_TIMEOUT) | BIT(MISMATCH) | BIT(PEER_LOST) |    \
+     BIT(INVALID_ARGUMENT) | BIT(STALE) | BIT(TAINTED) | BIT(NO_EXECUTOR))
 
 bool chaos_comm_misses_peer(const struct chaos_board *board, uint32_t comm)
 {
@@ -92,6 +92,15 @@ bool chaos_judge_plans(struct chaos_round *round)
 /* ---- jobs -------------------------------------------------------------------------------------
  */
 
+static bool has_stream(const struct chaos_board *board, const struct chaos_job *job)
+{
+    const struct chaos_comm *comm = &board->script.comm[job->comm];
+    for (uint32_t rank = 0; rank < comm->world; rank++)
+        if (board->script.client[comm->client[rank]].streams)
+            return true;
+    return false;
+}
+
 /* What one rank may see. */
 static uint32_t allowed(const struct chaos_round *round, const struct chaos_job *job, uint32_t rank,
                         bool executor_died)
@@ -105,6 +114,7 @@ static uint32_t allowed(const struct chaos_round *round, const struct chaos_job 
     if (job->canceller != CHAOS_NOBODY && (job->collective || job->canceller == rank))
         set |= BIT(CANCELLED);
     set |= job->deadline_ms ? BIT(JOIN_TIMEOUT) : 0;
+    set |= job->deadline_ms && has_stream(board, job) ? BIT(READY_TIMEOUT) : 0;
     set |= chaos_comm_misses_peer(board, job->comm) ? BIT(PEER_LOST) : 0;
     /* Ranks may have given a job up with the old executor that others then cancel on the new one.
      */
@@ -131,6 +141,8 @@ static bool detail_is_right(const struct chaos_board *board, const struct chaos_
     switch (atomic_load(&result->status)) {
     case COMMGEMM_PEER_LOST:
         return names_lost_rank(board, job, result->detail);
+    case COMMGEMM_READY_TIMEOUT:
+        return strstr(result->detail, "the stream of rank ");
     case COMMGEMM_JOIN_TIMEOUT:
         return !job->collective || strstr(result->detail, "rank ");
     case COMMGEMM_MISMATCH:

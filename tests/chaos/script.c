@@ -126,6 +126,7 @@ static void make_client(struct cgm_random *random, const struct chaos_script *sc
         client->ring_entries = 2u << below(random, 8);
     while (client->ring_entries < ranks + 1);
     client->no_ring = one_in(random, 6);
+    client->streams = !client->no_ring && one_in(random, 5);
     client->spin_ns = spins[below(random, 4)];
     client->n_arenas = 1 + (uint32_t)below(random, CHAOS_ARENAS);
     for (uint32_t i = 0; i < client->n_arenas; i++)
