@@ -70,6 +70,8 @@ struct rig {
     uint64_t epoch;
     struct cgm_phase *phases; /* of the launches; NULL: nobody asked */
     uint32_t phases_max;
+    void (*explain)(const void *context); /* prints what is being run, when it does not end */
+    const void *explain_context;
     bool keep; /* arenas stay as they are when a rank is done */
     sem_t wake;
 };
@@ -249,6 +251,13 @@ static inline void rig_await_wake(struct rig *rig, const struct timespec *deadli
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
+    if (rig->explain && now.tv_sec + 50 > deadline->tv_sec) {
+        rig->explain(rig->explain_context);
+        rig->explain = NULL;
+        print_error("a launch takes more than ten seconds\n");
+        if (ops->check) /* ends the process where a device is lost */
+            ops->check(rig->backend);
+    }
     if (ops->host_flags_need_polling && now.tv_sec < deadline->tv_sec)
         sched_yield();
     else if (ops->host_flags_need_polling || sem_timedwait(&rig->wake, deadline) != 0)

@@ -429,6 +429,12 @@ static inline void store_in_place(const struct trial *trial, uint32_t rank)
     host_view_push(&user->view, 0, user->used);
 }
 
+static inline void explain_trial(const void *context)
+{
+    const struct trial *trial = context;
+    describe(trial->config, &trial->spec);
+}
+
 /* Runs all launches on fresh copies of their operands; the arenas afterwards are in job->again. */
 static inline void trial_run(struct trial *trial, const struct cgm_spec *spec,
                              const struct cgm_algorithm *algorithm)
@@ -447,6 +453,8 @@ static inline void trial_run(struct trial *trial, const struct cgm_spec *spec,
         if (trial->config->in_place)
             store_in_place(trial, rank);
     }
+    rig->explain = explain_trial;
+    rig->explain_context = trial;
     int status = rig_run(rig, spec, algorithm, trial->launches, trial->count);
     bool intact = true;
     for (uint32_t rank = 0; rank < spec->world; rank++) {

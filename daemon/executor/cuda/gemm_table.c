@@ -145,13 +145,22 @@ static uint32_t find(const struct cgm_gemm_entry *entry, cublasLtHandle_t handle
     return (uint32_t)found;
 }
 
+/* cuBLASLt names candidates for products of int8 that it then refuses, or that end with a
+ * misaligned access: it gets those that its documentation promises ("IMMA kernels"). */
+static bool is_for_library(const struct cgm_gemm_key *key)
+{
+    return key->dtype != CGM_DTYPE_INT8 ||
+           (!key->transa && key->transb && key->n % 16 == 0 && key->k % 16 == 0 &&
+            key->a_align == 16 && key->b_align == 16 && key->out_align == 16);
+}
+
 void cgm_gemm_entry_init(struct cgm_gemm_entry *entry, cublasLtHandle_t handle,
                          const struct cgm_gemm_key *key, struct cgm_gemm_candidates *ret_candidates)
 {
     cublasLtMatmulHeuristicResult_t results[CGM_GEMM_CANDIDATES];
     *entry = (struct cgm_gemm_entry){.key = *key};
     ret_candidates->count = 0;
-    uint32_t found = describe(entry) ? find(entry, handle, results) : 0;
+    uint32_t found = is_for_library(key) && describe(entry) ? find(entry, handle, results) : 0;
     for (uint32_t i = 0; i < found; i++)
         if (results[i].state == CUBLAS_STATUS_SUCCESS)
             ret_candidates->algorithm[ret_candidates->count++] = results[i].algo;
