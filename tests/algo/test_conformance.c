@@ -239,6 +239,18 @@ static void judge_aux(const struct trial *trial, uint32_t index, uint32_t rank)
     free(expected);
 }
 
+static void explain_operands(const struct rig_launch *launch, uint32_t rank)
+{
+    for (int operand = 0; operand < CGM_OPERAND_COUNT; operand++) {
+        const struct cgm_view *view = &launch->operands[rank][operand];
+        if (view->mem)
+            print_error("operand %d at %llu: %llu rows of %llu, %llu apart, %s; ", operand,
+                        (unsigned long long)view->offset_bytes, (unsigned long long)view->rows,
+                        (unsigned long long)view->cols, (unsigned long long)view->stride,
+                        cgm_type_name(CGM_TABLE_DTYPE, view->dtype));
+    }
+}
+
 /* Outside of what the job writes, the arena is what it was. */
 static void judge_rest(const struct trial *trial, uint32_t index, uint32_t rank)
 {
@@ -256,8 +268,15 @@ static void judge_rest(const struct trial *trial, uint32_t index, uint32_t rank)
         }
     }
     if (memcmp(expected, job->after[rank], job->used[rank] + GUARD_BYTES) != 0) {
+        size_t at = 0;
+        while (expected[at] == job->after[rank][at])
+            at++;
         describe(trial->config, &trial->spec);
-        fail_msg("launch %u, rank %u: written outside of the outputs", index, rank);
+        explain_operands(&trial->launches[index], rank);
+        fail_msg("launch %u of %u, rank %u: byte %zu of %zu, outside of the outputs, was %02x and "
+                 "is %02x",
+                 index, trial->count, rank, at, (size_t)job->used[rank], job->before[rank][at],
+                 job->after[rank][at]);
     }
     free(expected);
 }

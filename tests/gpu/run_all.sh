@@ -169,7 +169,7 @@ products
 check leaks 150 sh tests/gpu/leaks.sh "$bin" 1000
 check recovery 200 sh tests/gpu/recovery.sh "$bin" no-mps
 check recovery-mps 200 sh tests/gpu/recovery.sh "$bin" mps
-check conformance 550 "$bin/test_gpu_conformance"
+check conformance 300 env CGM_TEST_THIN="${CGM_TEST_THIN:-8}" "$bin/test_gpu_conformance"
 
 failed=$(grep -c ' FAILED' "$verdicts")
 echo "$(grep -c ' ok, ' "$verdicts") checks passed, $failed failed; logs are in $out"

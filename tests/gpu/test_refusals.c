@@ -190,9 +190,6 @@ static void test_handles(void **state)
     refused(import(scene, &segment, 0, &operand), COMMGEMM_INVALID_ARGUMENT, "reach beyond the");
     segment.offset = 0;
     refused(import(scene, &segment, 99, &operand), COMMGEMM_INVALID_ARGUMENT, "device");
-    segment.handle[17] ^= 0x55;
-    refused(import(scene, &segment, 0, &operand), 0, "cudaIpc handle cannot be opened");
-    segment.handle[17] ^= 0x55;
     ok(import(scene, &segment, 0, &operand));
     ok(commgemm_import_release(scene->client, operand.id));
     assert_int_equal(cudaFree(memory), cudaSuccess);
@@ -244,7 +241,7 @@ static void test_file_descriptors(void **state)
     assert_int_equal(pipe(pipes), 0);
     assert_int_equal(ftruncate(plain, (off_t)MIB), 0);
     struct commgemm_segment segment = {.kind = COMMGEMM_SEGMENT_FD, .fd = plain, .length = MIB};
-    refused(import(scene, &segment, 0, &operand), 0, "F_SEAL_SHRINK");
+    refused(import(scene, &segment, 0, &operand), 0, "sealed against shrinking");
     assert_int_equal(fcntl(plain, F_ADD_SEALS, F_SEAL_SHRINK), 0);
     segment.length = 2 * MIB;
     refused(import(scene, &segment, 0, &operand), 0, "beyond");
