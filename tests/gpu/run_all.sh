@@ -1,11 +1,14 @@
 #!/bin/sh
 # shellcheck disable=SC2086 # lists of words on purpose
-# run_all.sh BUILD OUT: every check that needs GPUs, from the source folder, with the executables of
-# BUILD. One line a check on standard output, each one's own output in OUT. What needs one GPU runs
-# first, on several of them at a time. Exit status 77 where there is no GPU, 1 when a check failed.
+# run_all.sh BUILD OUT [PART...]: every check that needs GPUs, or some parts (lanes, together, products,
+# leaks, recovery, conformance), from the source folder, with the executables of BUILD. One line a
+# check on standard output, each one's own output in OUT. The lanes have what needs one GPU, on
+# several of them at a time. Exit status 77 where there is no GPU, 1 when a check failed.
 set -u
 build=$1
 out=$2
+shift 2
+parts=${*:-lanes together products leaks recovery conformance}
 bin=$build/bin
 mkdir -p "$out"
 verdicts=$out/verdicts
@@ -50,6 +53,7 @@ check() {
 lane_of_backend() {
     check one-backend 200 "$bin/test_gpu_backend"
     check one-epilogue 120 "$bin/test_gpu_epilogue"
+    check one-int8 120 "$bin/test_gpu_int8"
     check one-flagged 120 "$bin/test_gpu_flagged"
     check one-kernels 60 "$bin/test_gpu_kernels"
     check one-lives 60 "$bin/test_gpu_lives"
@@ -144,11 +148,11 @@ products() {
     stop_daemon
 }
 
-echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort -u)"
-lanes
-if [ "$gpus" -gt 1 ]; then
-    check backend 300 "$bin/test_gpu_backend"
+# What the lanes ran on one GPU each, once more on all of them.
+together() {
     check copy 120 "$bin/test_gpu_copy"
+    [ "$gpus" -gt 1 ] || return 0
+    check backend 300 "$bin/test_gpu_backend"
     check group 120 "$bin/test_gpu_group"
     check executor 120 "$bin/test_gpu_executor"
     check copy_in 120 "$bin/test_gpu_copy_in"
@@ -156,20 +160,28 @@ if [ "$gpus" -gt 1 ]; then
     check lives 120 "$bin/test_gpu_lives"
     check refusals 120 "$bin/test_gpu_refusals"
     check stream 120 "$bin/test_gpu_stream"
-else
-    check copy 120 "$bin/test_gpu_copy"
-fi
-check backend 300 "$bin/test_gpu_backend"
-check epilogue 120 "$bin/test_gpu_epilogue"
-check int8 120 "$bin/test_gpu_int8"
-check executor 120 "$bin/test_gpu_executor"
-check copy_in 120 "$bin/test_gpu_copy_in"
-[ ! -x "$bin/test_gpu_stream" ] || check stream 120 "$bin/test_gpu_stream"
-products
-check leaks 150 sh tests/gpu/leaks.sh "$bin" 1000
-check recovery 200 sh tests/gpu/recovery.sh "$bin" no-mps
-check recovery-mps 200 sh tests/gpu/recovery.sh "$bin" mps
-check conformance 300 env CGM_TEST_THIN="${CGM_TEST_THIN:-8}" "$bin/test_gpu_conformance"
+}
+
+leaks() {
+    check leaks 150 sh tests/gpu/leaks.sh "$bin" 1000
+}
+
+recovery() {
+    check recovery 200 sh tests/gpu/recovery.sh "$bin" no-mps
+    check recovery-mps 200 sh tests/gpu/recovery.sh "$bin" mps
+}
+
+conformance() {
+    check conformance 300 env CGM_TEST_THIN="${CGM_TEST_THIN:-8}" "$bin/test_gpu_conformance"
+}
+
+echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort -u)"
+for part in $parts; do
+    case $part in
+    lanes | together | products | leaks | recovery | conformance) "$part" ;;
+    *) echo "run_all.sh: no such part: $part" >&2 && exit 2 ;;
+    esac
+done
 
 failed=$(grep -c ' FAILED' "$verdicts")
 echo "$(grep -c ' ok, ' "$verdicts") checks passed, $failed failed; logs are in $out"
