@@ -92,6 +92,11 @@ static int check_create(struct cgm_request *request, const Cgm__ImportCreate *cr
     uint32_t n_devices = request->broker->executor.n_devices;
     unsigned n_fds = 0;
     int status = check_lists(request, create);
+    if (status == CGM_OK && create->device_uuid && !cgm_name_is_valid(create->device_uuid))
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT,
+                          "device_uuid must be 1 to %u characters of [A-Za-z0-9._:-], the first "
+                          "none of . - :",
+                          CGM_NAME_BYTES_MAX);
     if (status == CGM_OK && create->has_device && create->device >= n_devices)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT, "device is %u; it must be from 0 to %u",
                           create->device, n_devices - 1);
@@ -122,7 +127,7 @@ static void object_free(struct cgm_import *import)
 }
 
 /* ImportAdd repeats the fields of ImportCreate; a packed copy is what gives it memory of its own.
- */
+ * It may be longer than what the client sent: every list is written with a tag for each value. */
 static Cgm__ImportAdd *message_new(const Cgm__ImportCreate *create, uint64_t session, uint64_t id)
 {
     Cgm__ImportAdd add = CGM__IMPORT_ADD__INIT;
@@ -145,6 +150,10 @@ static Cgm__ImportAdd *message_new(const Cgm__ImportCreate *create, uint64_t ses
     add.has_read_only = create->has_read_only;
     add.read_only = create->read_only;
     add.device_uuid = create->device_uuid;
+    if (protobuf_c_message_get_packed_size(&add.base) > sizeof(packet->body)) {
+        free(packet);
+        return NULL;
+    }
     packet->header.type = CGM_MSG_IMPORT_ADD;
     packet->header.body_bytes = (uint32_t)protobuf_c_message_pack(&add.base, packet->body);
     ProtobufCMessage *copy = cgm_packet_unpack(packet);

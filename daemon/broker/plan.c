@@ -13,7 +13,9 @@
 #include "proto/types.h"
 
 #define REFERENCES_MAX (1u << 20) /* of one session to one plan */
-#define BUFFER_SHAPE_MAX 8u       /* dimensions; what the executor is told must fit into a packet */
+/* What the executor is told must fit into a packet. */
+#define BUFFER_SHAPE_MAX 8u /* dimensions */
+#define COUNTS_MAX (CGM_COMM_SIZE_MAX * CGM_COMM_SIZE_MAX)
 
 /* ---- objects ----------------------------------------------------------------------------------
  */
@@ -336,6 +338,10 @@ int cgm_plan_on_create(struct cgm_request *request)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT,
                           "buffer_shape has %zu dimensions; it must have at most %u",
                           create->n_buffer_shape, BUFFER_SHAPE_MAX);
+    if (create->n_counts > COUNTS_MAX)
+        return cgm_refuse(request, CGM_INVALID_ARGUMENT,
+                          "there are %zu counts; there must be at most %u", create->n_counts,
+                          COUNTS_MAX);
     int status = pack_request(create, &packed, &bytes);
     if (status != CGM_OK)
         return status;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -319,6 +320,46 @@ static void test_wrong_settings(void **state)
     }
 }
 
+/* What fits into a client's packet need not fit into the one that the executor gets for it. */
+static void test_requests_that_grow(void **state)
+{
+    struct client client;
+    char uuid[CGM_PACKET_BYTES_MAX];
+    uint32_t counts[CGM_PACKET_BYTES_MAX], kind = 1;
+    uint64_t offset = 0, length = 4096;
+    Cgm__ImportCreate import = CGM__IMPORT_CREATE__INIT;
+    Cgm__PlanCreate plan = CGM__PLAN_CREATE__INIT;
+    const size_t most = CGM_PACKET_BYTES_MAX - sizeof(struct cgm_packet_header);
+    int fd = memfd_create("import", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, 4096), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    client_open(&client, *state);
+    import.n_kind = import.n_offset = import.n_length = 1;
+    import.kind = &kind, import.offset = &offset, import.length = &length;
+    import.device_uuid = memset(uuid, 'A', sizeof(uuid));
+    uuid[most - 32] = '\0';
+    for (size_t i = strlen(uuid); protobuf_c_message_get_packed_size(&import.base) < most; i++)
+        uuid[i] = 'A', uuid[i + 1] = '\0';
+    assert_int_equal(protobuf_c_message_get_packed_size(&import.base), most);
+    client_error(&client, CGM_MSG_IMPORT_CREATE, &import.base, &fd, 1, CGM_INVALID_ARGUMENT,
+                 "device_uuid");
+    import.device_uuid = (char *)(uintptr_t) "GPU-1\nexecutor: a line of the log";
+    client_error(&client, CGM_MSG_IMPORT_CREATE, &import.base, &fd, 1, CGM_INVALID_ARGUMENT,
+                 "device_uuid");
+    plan.comm = comm_join_all(&client, "grows", 1);
+    plan.op = 11, plan.m = plan.n = plan.k = 64;
+    plan.counts = counts;
+    for (size_t i = 0; i < CGM_PACKET_BYTES_MAX; i++)
+        counts[i] = 1;
+    while (protobuf_c_message_get_packed_size(&plan.base) < most)
+        plan.n_counts += plan.n_counts < most - 64 ? most - 64 : 1;
+    client_error(&client, CGM_MSG_PLAN_CREATE, &plan.base, NULL, 0, CGM_INVALID_ARGUMENT,
+                 "at most 4096");
+    assert_int_equal(status_number(&client, "executor_deaths"), 0);
+    close(fd);
+    client_close(&client);
+}
+
 int main(void)
 {
     unsigned seed = (unsigned)time(NULL);
@@ -332,6 +373,7 @@ int main(void)
         WITH_DAEMON(test_garbage),
         WITH_DAEMON(test_truncated_packets),
         WITH_DAEMON(test_error_before_unread_packets),
+        WITH_DAEMON(test_requests_that_grow),
         WITH_DAEMON(test_malformed_bodies_and_types),
         WITH_DAEMON(test_wrong_fds),
         WITH_DAEMON(test_serial_zero),
