@@ -21,6 +21,19 @@ static float *decode(const struct cgm_bench *bench, enum cgm_matrix_name name)
     return values;
 }
 
+static bool has_partials(int op)
+{
+    return op == CGM_OP_GEMM_RS || op == CGM_OP_GEMM_AR;
+}
+
+/* A device's library may round a product before it adds the bias or what is in out. */
+static bool rounds_before_addends(const struct cgm_bench *bench)
+{
+    const struct cgm_matrix *matrix = bench->cases[CGM_VARIANT_JOB].matrix;
+    return strcmp(bench->results->backend, "cuda") == 0 && matrix[CGM_MATRIX_RHS].present &&
+           (matrix[CGM_MATRIX_BIAS].present || bench->whole[CGM_MATRIX_OUT]);
+}
+
 /* One product for every partial product that the operation rounds: the ranks' slices of K. */
 static int add_products(const struct cgm_bench *bench, const float *a, const float *b,
                         uint32_t slices, struct cgm_reference *reference)
@@ -47,8 +60,9 @@ static int add_products(const struct cgm_bench *bench, const float *a, const flo
 static int add_product(const struct cgm_bench *bench, struct cgm_reference *reference)
 {
     const struct cgm_matrix *matrix = bench->cases[CGM_VARIANT_JOB].matrix;
-    bool divided = matrix[CGM_MATRIX_LHS].split != CGM_SPLIT_NONE &&
-                   matrix[CGM_MATRIX_RHS].split != CGM_SPLIT_NONE && reference->partials;
+    bool divided = has_partials(bench->cases[CGM_VARIANT_JOB].sizes.op) &&
+                   matrix[CGM_MATRIX_LHS].split != CGM_SPLIT_NONE &&
+                   matrix[CGM_MATRIX_RHS].split != CGM_SPLIT_NONE;
     float *a = decode(bench, CGM_MATRIX_LHS), *b = decode(bench, CGM_MATRIX_RHS);
     int status = CGM_NO_MEMORY;
     if (a && b)
@@ -98,11 +112,6 @@ static int activate(const struct cgm_bench *bench, struct cgm_reference *referen
     return failed ? CGM_NO_MEMORY : CGM_OK;
 }
 
-static bool has_partials(int op)
-{
-    return op == CGM_OP_GEMM_RS || op == CGM_OP_GEMM_AR;
-}
-
 static bool is_sum(int op)
 {
     return op == CGM_OP_RS || op == CGM_OP_AR;
@@ -118,7 +127,8 @@ void cgm_expected_allow(const struct cgm_bench *bench, enum cgm_variant variant,
 {
     const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
     bool addends = job->matrix[CGM_MATRIX_BIAS].present || bench->whole[CGM_MATRIX_OUT];
-    reference->partial_rounding = has_partials(job->sizes.op) ? 1 : 0;
+    reference->partial_rounding =
+        has_partials(job->sizes.op) || rounds_before_addends(bench) ? 1 : 0;
     reference->input_rounding =
         strstr(bench->results->plans[variant].reason, "in TF32") ? TF32_UNIT : 0;
     if (job->matrix[CGM_MATRIX_AUX_IN].present)
@@ -150,7 +160,8 @@ int cgm_expected_make(const struct cgm_bench *bench, struct cgm_reference *ret_r
     const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
     struct cgm_reference reference;
     if (cgm_reference_init(&reference, job->sizes.m, job->sizes.n,
-                           has_partials(job->sizes.op) || is_sum(job->sizes.op)))
+                           has_partials(job->sizes.op) || is_sum(job->sizes.op) ||
+                               rounds_before_addends(bench)))
         return CGM_NO_MEMORY;
     int status = job->matrix[CGM_MATRIX_RHS].present
                      ? add_product(bench, &reference)

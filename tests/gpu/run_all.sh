@@ -183,6 +183,6 @@ for part in $parts; do
     esac
 done
 
-failed=$(grep -c ' FAILED' "$verdicts")
-echo "$(grep -c ' ok, ' "$verdicts") checks passed, $failed failed; logs are in $out"
+failed=$(grep -c '^[^ ].* FAILED' "$verdicts")
+echo "$(grep -c '^[^ ].* ok, ' "$verdicts") checks passed, $failed failed; logs are in $out"
 [ "$failed" -eq 0 ]

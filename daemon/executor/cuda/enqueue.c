@@ -12,12 +12,27 @@ static bool same_shape(const struct cgm_kernel_matrix *a, const struct cgm_kerne
     return a->rows == b->rows && a->cols == b->cols;
 }
 
+#define ODD_COPY_SMS 8u
+
+/* Between devices, a copy engine has been seen to write beyond rows that lie an odd number of bytes
+ * apart. */
+static bool is_odd(const struct cgm_kernel_matrix *dst, const struct cgm_kernel_matrix *src,
+                   size_t width)
+{
+    size_t element = cgm_dtype_bytes(dst->format);
+    return ((uintptr_t)dst->data | (uintptr_t)src->data | dst->stride * element |
+            src->stride * element | width) &
+           1;
+}
+
 static cudaError_t copy_matrix(const struct cgm_kernel_matrix *dst,
                                const struct cgm_kernel_matrix *src, cudaStream_t stream)
 {
     size_t element = cgm_dtype_bytes(dst->format), width = dst->cols * element;
     if (dst->rows == 1 || (dst->stride == dst->cols && src->stride == src->cols))
         return cudaMemcpyAsync(dst->data, src->data, width * dst->rows, cudaMemcpyDefault, stream);
+    if (is_odd(dst, src, width))
+        return cgm_kernel_copy_launch(dst, src, ODD_COPY_SMS, stream);
     return cudaMemcpy2DAsync(dst->data, dst->stride * element, src->data, src->stride * element,
                              width, dst->rows, cudaMemcpyDefault, stream);
 }
