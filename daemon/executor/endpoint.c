@@ -443,7 +443,7 @@ void cgm_endpoint_on_remove(struct cgm_request *request)
     const Cgm__SessionRemove *m = (const Cgm__SessionRemove *)request->message;
     struct cgm_poller *poller = &request->executor->poller;
     struct cgm_endpoint *endpoint = cgm_map_get(&poller->endpoints, m->session);
-    if (!endpoint) {
+    if (!endpoint || endpoint->removal) {
         cgm_request_fail(request, CGM_NOT_FOUND, "session: %llu is not here",
                          (unsigned long long)m->session);
         return;

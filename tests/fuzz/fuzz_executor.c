@@ -244,11 +244,10 @@ static void on_session(const struct record *record)
 {
     Cgm__SessionRemove remove = CGM__SESSION_REMOVE__INIT;
     uint64_t session = 1 + record->whom % 6u;
-    const struct cgm_endpoint *endpoint = cgm_map_get(&executor.poller.endpoints, session);
     remove.session = session;
     if (record->extra & 1)
         add_session(session);
-    else if (endpoint && !endpoint->removal)
+    else
         send_request(CGM_MSG_SESSION_REMOVE, &remove.base);
 }
 
