@@ -41,8 +41,6 @@ bool client_may_lose_executor(const struct client *c);
 /* Whether another of the comm's clients is lost, or will be. */
 bool client_misses_peer(const struct client *c, uint32_t comm);
 
-/* A job that must be done, sooner or later; returns the status that it ended with, which is not
- * that of a lost executor. */
 /* ---- streams.c: of a driver without a device */
 
 /* Before the session is opened. */
@@ -53,7 +51,10 @@ int client_stream_submit(struct client *c, uint32_t comm, const struct commgemm_
 /* Every stream has gone on: nothing waits in it any more. */
 void client_streams_await(struct client *c);
 
+/* ---- batch.c: lays a batch of jobs out, submits and awaits them, checks everything */
 void client_batch(struct client *c, uint32_t batch);
+
+/* ---- recover.c: after the executor's death */
 void client_recover(struct client *c);
 
 #endif

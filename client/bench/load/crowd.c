@@ -22,6 +22,7 @@
 #define BYTES (ROWS * COLS * sizeof(float))
 #define WAIT_MS 60000
 #define WARM_UP 10u
+#define SUM 10.0f /* 1 + 2 + 3 + 4 */
 
 /* Shared by all. */
 struct crowd {
@@ -99,12 +100,12 @@ static void await(struct member *m, uint64_t ticket)
     atomic_fetch_add(&m->crowd->jobs, 1);
 }
 
-/* Every rank's summand is its number plus one in every element: the sum is 1 + 2 + 3 + 4. */
+/* Every rank's summand is its number plus one in every element. */
 static void check(struct member *m, uint32_t rank)
 {
     const float *out = m->memory + (2 * rank + 1) * ROWS * COLS;
     for (uint32_t i = 0; i < ROWS * COLS; i++)
-        if (out[i] != RANKS * (RANKS + 1) / 2) {
+        if (out[i] != SUM) {
             atomic_fetch_add(&m->crowd->wrong, 1);
             return;
         }
@@ -112,7 +113,7 @@ static void check(struct member *m, uint32_t rank)
 
 static double run_round(struct member *m)
 {
-    uint64_t tickets[RANKS], noop;
+    uint64_t tickets[RANKS] = {0}, noop;
     for (uint32_t rank = 0; m->crowd->with_jobs && rank < RANKS; rank++) {
         memset(m->memory + (2 * rank + 1) * ROWS * COLS, 0xff, BYTES);
         submit(m, COMMGEMM_JOB_RUN, rank, &tickets[rank]);
