@@ -27,7 +27,8 @@ struct task {
 
 struct batch {
     struct client *c;
-    uint64_t rescue_ns; /* when to cancel what is left; 0: not yet known to be necessary */
+    bool gave_up[CHAOS_COMMS]; /* a job was lost with its executor: nothing more goes to the comm */
+    uint64_t rescue_ns;        /* when to cancel what is left; 0: not yet known to be necessary */
     uint32_t number, n_tasks;
     struct task task[TASKS];
 };
@@ -164,8 +165,11 @@ static void note(struct batch *batch, const struct task *task, int status, const
     atomic_store(&result->status, status);
 }
 
-/* Frees a place in the ring: the oldest job that was not awaited. False when there is none. */
-static bool await_oldest(struct batch *batch);
+static void ended(struct batch *batch, struct task *task);
+static void rescue(struct batch *batch);
+
+/* Takes what has ended, to free places in the ring. */
+static void reap_some(struct batch *batch);
 
 /* In its stream, where the client has any; or with the submission, task NULL. */
 static int submit_one(struct client *c, const struct commgemm_job *job, const struct task *task,
@@ -190,13 +194,10 @@ static int submit_job(struct batch *batch, const struct commgemm_job *job, const
                 client_again(c, "commgemm_submit", status);
             return status;
         }
-        if (status == COMMGEMM_RING_FULL && await_oldest(batch))
-            continue;
-        if (status == COMMGEMM_RING_FULL && c->part->streams) {
-            client_streams_await(c); /* they still look at places of jobs that have ended */
-            continue;
-        }
-        client_again(c, "commgemm_submit", status);
+        if (status == COMMGEMM_RING_FULL)
+            reap_some(batch); /* a stream may still look at the place of a job that has ended */
+        else
+            client_again(c, "commgemm_submit", status);
     }
 }
 
@@ -230,10 +231,34 @@ static void copy_in(struct batch *batch, struct task *task)
     commgemm_completion_fini(&done);
 }
 
+/* A rank that lost a job submits the same one again before any other, or it would be out of step
+ * with those that did not: here they all agree first, when the batch is over. */
+static bool gave_up(struct batch *batch, uint32_t comm)
+{
+    struct client *c = batch->c;
+    if (atomic_load(&c->board->kills) == c->board->settled && !c->board->hang)
+        return false;
+    for (uint32_t i = 0; i < batch->n_tasks && !batch->gave_up[comm]; i++) {
+        struct task *task = &batch->task[i];
+        if (task->job->comm != comm)
+            continue;
+        if (task->ticket && !task->ended &&
+            commgemm_wait(c->session, task->ticket, 0, &task->done) == COMMGEMM_OK)
+            ended(batch, task);
+        batch->gave_up[comm] = client_executor_is_lost(task->done.status);
+    }
+    return batch->gave_up[comm];
+}
+
 static void submit(struct batch *batch, struct task *task)
 {
     struct client *c = batch->c;
     struct commgemm_job job;
+    if (gave_up(batch, task->job->comm)) {
+        task->done.status = COMMGEMM_EXECUTOR_LOST;
+        note(batch, task, COMMGEMM_EXECUTOR_LOST, "not submitted after a job that was lost");
+        return;
+    }
     client_point(c, "submitting job %u.%u, rank %u of comm %u", batch->number, task->at, task->rank,
                  task->job->comm);
     if (task->job->in_place && task->job->offender == CHAOS_NOBODY &&
@@ -306,14 +331,21 @@ static void await(struct batch *batch, struct task *task, int timeout_ms)
     ended(batch, task);
 }
 
-static bool await_oldest(struct batch *batch)
+static void reap_some(struct batch *batch)
 {
+    struct client *c = batch->c;
     for (uint32_t i = 0; i < batch->n_tasks; i++) {
         struct task *task = &batch->task[i];
-        if (task->ticket && !task->ended)
-            return await(batch, task, PATIENCE_MS), true;
+        if (!task->ticket || task->ended)
+            continue;
+        int status = commgemm_wait(c->session, task->ticket, 1, &task->done);
+        if (status == COMMGEMM_TIMEOUT)
+            continue;
+        client_again(c, "commgemm_wait", status);
+        ended(batch, task);
     }
-    return false;
+    chaos_sleep_us(100);
+    rescue(batch);
 }
 
 static uint32_t tasks_left(const struct batch *batch)
