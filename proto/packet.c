@@ -15,7 +15,7 @@
 
 union fd_control {
     struct cmsghdr header;
-    char space[CMSG_SPACE(sizeof(int) * CGM_PACKET_FDS_MAX)];
+    char space[CMSG_SPACE(sizeof(int) * CGM_PACKET_FDS_ROOM)];
 };
 
 int cgm_packet_pack(uint16_t type, uint32_t serial, const ProtobufCMessage *message, unsigned n_fds,
@@ -89,7 +89,7 @@ static void collect_fds(struct msghdr *msg, struct cgm_packet *packet)
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
         size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count && packet->n_fds < CGM_PACKET_FDS_MAX; i++)
+        for (size_t i = 0; i < count && packet->n_fds < CGM_PACKET_FDS_ROOM; i++)
             memcpy(&packet->fds[packet->n_fds++], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
     }
 }
@@ -98,6 +98,7 @@ static int packet_is_right(int flags, const struct cgm_packet *packet, unsigned 
 {
     return !(flags & (MSG_TRUNC | MSG_CTRUNC)) && size >= sizeof(packet->header) &&
            packet->header.magic == CGM_PACKET_MAGIC && packet->header.n_fds == n_fds &&
+           n_fds <= CGM_PACKET_FDS_MAX &&
            packet->header.body_bytes == size - sizeof(packet->header);
 }
 
@@ -109,7 +110,7 @@ static int fds_were_cut(int flags, const struct cgm_packet *packet, size_t size)
            packet_is_right(flags & ~MSG_CTRUNC, packet, sent, size);
 }
 
-int cgm_packet_recv(int socket, int flags, struct cgm_packet *ret_packet)
+int cgm_packet_recv_all(int socket, int flags, struct cgm_packet *ret_packet)
 {
     union fd_control control;
     struct iovec iov[2] = {
@@ -132,9 +133,15 @@ int cgm_packet_recv(int socket, int flags, struct cgm_packet *ret_packet)
         return CGM_DAEMON_LOST;
     if (packet_is_right(msg.msg_flags, ret_packet, ret_packet->n_fds, (size_t)n))
         return CGM_OK;
-    int cut = fds_were_cut(msg.msg_flags, ret_packet, (size_t)n);
-    cgm_packet_close_fds(ret_packet);
-    return cut ? CGM_NO_MEMORY : CGM_BAD_MESSAGE;
+    return fds_were_cut(msg.msg_flags, ret_packet, (size_t)n) ? CGM_NO_MEMORY : CGM_BAD_MESSAGE;
+}
+
+int cgm_packet_recv(int socket, int flags, struct cgm_packet *ret_packet)
+{
+    int status = cgm_packet_recv_all(socket, flags, ret_packet);
+    if (status != CGM_OK)
+        cgm_packet_close_fds(ret_packet);
+    return status;
 }
 
 void cgm_packet_close_fds(struct cgm_packet *packet)

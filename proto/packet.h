@@ -13,6 +13,7 @@
 #define CGM_PACKET_MAGIC 0x314d4743u /* "CGM1" */
 #define CGM_PACKET_BYTES_MAX 65536u
 #define CGM_PACKET_FDS_MAX 64u
+#define CGM_PACKET_FDS_ROOM 253u /* SCM_MAX_FD: what the kernel lets anybody send */
 /* Most memory that one unpacked message may take; protobuf-c itself has no limit. */
 #define CGM_UNPACK_BYTES_MAX (1u << 20)
 
@@ -29,8 +30,8 @@ _Static_assert(sizeof(struct cgm_packet_header) == 16, "layout is protocol");
  */
 struct cgm_packet {
     struct cgm_packet_header header;
-    unsigned n_fds;
-    int fds[CGM_PACKET_FDS_MAX];
+    unsigned n_fds; /* at most CGM_PACKET_FDS_MAX in one that is right */
+    int fds[CGM_PACKET_FDS_ROOM];
     uint8_t body[CGM_PACKET_BYTES_MAX - sizeof(struct cgm_packet_header)];
 };
 
@@ -53,6 +54,9 @@ int cgm_packet_send_bytes(int socket, const uint8_t *bytes, size_t size, const i
  * has other fds than it says (all of its fds are closed then); NO_MEMORY, with a right header and
  * without fds, when this process had no room for all of them. Every fd is close-on-exec. */
 int cgm_packet_recv(int socket, int flags, struct cgm_packet *ret_packet);
+
+/* The same, but the fds of a packet that is not right are left to the caller too. */
+int cgm_packet_recv_all(int socket, int flags, struct cgm_packet *ret_packet);
 
 /* Closes the fds that nobody has taken. */
 void cgm_packet_close_fds(struct cgm_packet *packet);

@@ -57,8 +57,7 @@ void cgm_admission_refuse(struct cgm_broker *broker, int fd, const struct ucred 
     error.status = status;
     error.detail = (char *)(uintptr_t)detail;
     cgm_packet_send(fd, CGM_MSG_ERROR, 0, &error.base, NULL, 0);
-    cgm_connection_discard_input(fd);
-    close(fd);
+    cgm_closer_hang_up(broker, peer->uid, fd);
 }
 
 /* ---- those who say nothing --------------------------------------------------------------------

@@ -162,6 +162,7 @@ static void close_handle(uv_handle_t *handle, void *unused)
 /* Sessions and executor have ended; what is left of the loop are timers and signals. */
 static void broker_fini(struct cgm_broker *broker)
 {
+    cgm_closer_fini(broker);
     uv_walk(&broker->loop, close_handle, NULL);
     uv_run(&broker->loop, UV_RUN_DEFAULT);
     uv_loop_close(&broker->loop);
@@ -202,7 +203,7 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
                           uv_strerror(error));
     }
     broker->wire = malloc(sizeof(*broker->wire));
-    status = broker->wire ? CGM_OK : CGM_NO_MEMORY;
+    status = broker->wire ? cgm_closer_init(broker) : CGM_NO_MEMORY;
     if (status == CGM_OK && getrandom(broker->plan_key, sizeof(broker->plan_key), 0) < 0)
         status = CGM_NO_MEMORY;
     if (status == CGM_OK)

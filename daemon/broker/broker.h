@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "daemon/broker/closer.h"
 #include "daemon/broker/config.h"
 #include "daemon/broker/connection.h"
 #include "daemon/broker/executor.h"
@@ -26,6 +27,7 @@ struct cgm_broker {
     struct cgm_listener listener;
     struct cgm_wire *wire;
     struct cgm_executor executor;
+    struct cgm_closer closer;
 
     struct cgm_registry sessions, comms, buffers, imports, plans;
     struct cgm_registry users; /* quota.h; by uid + 1 */

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/broker/closer.h"
 #include "proto/status.h"
 
 #define RETRY_MS 20u
@@ -124,12 +125,30 @@ static bool has_turn(const struct cgm_connection *connection)
     return !connection->events->has_turn || connection->events->has_turn(connection->owner);
 }
 
+/* Those that nobody has taken. A peer that sends what may keep its closer waiting is not heard
+ * again.
+ */
+static void close_fds(struct cgm_connection *connection, struct cgm_packet *packet)
+{
+    unsigned slow = 0;
+    if (connection->events->on_slow_fds)
+        slow = cgm_closer_close_quick(packet->fds, packet->n_fds);
+    else
+        cgm_packet_close_fds(packet);
+    packet->n_fds = 0;
+    if (slow == 0)
+        return;
+    connection->events->on_slow_fds(connection->owner, packet->fds, slow);
+    if (!connection->closing)
+        cut_off(connection, "sent file descriptors that are no memory");
+}
+
 static void receive(struct cgm_connection *connection)
 {
     struct cgm_packet *packet = &connection->wire->in;
     for (unsigned i = 0; i < connection->events->packets_per_turn && has_turn(connection); i++) {
         memset(&packet->header, 0, sizeof(packet->header));
-        int status = cgm_packet_recv(connection->fd, MSG_DONTWAIT, packet);
+        int status = cgm_packet_recv_all(connection->fd, MSG_DONTWAIT, packet);
         if (status == CGM_TIMEOUT)
             return;
         if (status == CGM_OK)
@@ -140,7 +159,7 @@ static void receive(struct cgm_connection *connection)
                 packet->header.magic == CGM_PACKET_MAGIC ? packet->header.serial : 0);
         else
             connection->events->on_end(connection->owner, "hung up");
-        cgm_packet_close_fds(packet);
+        close_fds(connection, packet);
         if (connection->closing || connection->broken || connection->paused)
             return;
     }
@@ -236,16 +255,6 @@ static void on_poll_closed(uv_handle_t *handle)
     uv_close((uv_handle_t *)&connection->retry, on_retry_closed);
 }
 
-/* A socket closed with unread packets would reset the peer, which then loses what it has not read.
- * After SHUT_RD no more packets can come in, so discarding those that are there is enough. */
-void cgm_connection_discard_input(int fd)
-{
-    char byte;
-    shutdown(fd, SHUT_RD);
-    while (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) > 0)
-        ;
-}
-
 void cgm_connection_close(struct cgm_connection *connection)
 {
     struct cgm_outgoing *outgoing;
@@ -258,7 +267,9 @@ void cgm_connection_close(struct cgm_connection *connection)
         outgoing_free(outgoing);
     }
     uv_poll_stop(&connection->poll);
-    cgm_connection_discard_input(connection->fd);
     uv_close((uv_handle_t *)&connection->poll, on_poll_closed);
-    close(connection->fd);
+    if (connection->events->hang_up)
+        connection->events->hang_up(connection->owner, connection->fd);
+    else
+        close(connection->fd);
 }

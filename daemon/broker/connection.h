@@ -24,10 +24,15 @@ struct cgm_connection_events {
     /* Whether its owner may have a packet handled now; else it is asked again in the loop's next
      * turn. NULL: always. */
     bool (*has_turn)(void *owner);
-    /* A packet with a right header. Its fds are closed afterwards unless they were taken. */
+    /* A packet with a right header. Fds that are not taken are closed afterwards. */
     void (*on_packet)(void *owner, struct cgm_packet *packet);
     /* Bytes that are no packet. serial 0: the header was not readable either. */
     void (*on_garbage)(void *owner, uint32_t serial);
+    /* Closes the socket, from cgm_connection_close. NULL: it is closed at once. */
+    void (*hang_up)(void *owner, int fd);
+    /* Fds that may not be quick to close (closer.h) came, and nobody has taken them: they are the
+     * owner's now. Its connection may be closing. NULL: whatever came is closed at once. */
+    void (*on_slow_fds)(void *owner, const int *fds, unsigned n_fds);
     /* The peer hung up or was cut off; `why` is static. Close the connection here or later. */
     void (*on_end)(void *owner, const char *why);
     /* After cgm_connection_close: the loop does not know the connection any more. */
@@ -61,9 +66,6 @@ void cgm_connection_send(struct cgm_connection *connection, uint16_t type, uint3
 
 /* Stops or goes on reading; a hang-up is noticed all the same. */
 void cgm_connection_pause(struct cgm_connection *connection, bool paused);
-
-/* Before a socket is closed: what was sent to the peer stays readable for it. */
-void cgm_connection_discard_input(int fd);
 
 /* Ends it in such a way that the peer can still read what was sent. on_closed follows. */
 void cgm_connection_close(struct cgm_connection *connection);

@@ -134,6 +134,14 @@ int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge
     return status;
 }
 
+bool cgm_quota_owe(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge)
+{
+    struct user *user = user_of(broker, uid);
+    for (size_t i = 0; user && i < CGM_QUOTA_COUNT; i++)
+        user->used.amount[i] += charge->amount[i];
+    return user != NULL;
+}
+
 /* `to` NULL: nowhere. */
 static void move(const struct cgm_charge *charge, struct cgm_charge *from, struct cgm_charge *to)
 {

@@ -40,6 +40,9 @@ int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge
                    char *ret_detail, size_t size);
 void cgm_quota_give(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
 
+/* Counts what is there already, allowed or not; false without memory. */
+bool cgm_quota_owe(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
+
 /* An object ends, but the executor is not through with it. Its owner may take as much again at
  * once; but what he has and what is ending are together at most twice what he is allowed. */
 void cgm_quota_end(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);

@@ -38,6 +38,18 @@ static void on_end(void *owner, const char *why)
     cgm_session_end(owner, why);
 }
 
+static void hang_up(void *owner, int fd)
+{
+    const struct cgm_session *session = owner;
+    cgm_closer_hang_up(session->broker, session->uid, fd);
+}
+
+static void on_slow_fds(void *owner, const int *fds, unsigned n_fds)
+{
+    const struct cgm_session *session = owner;
+    cgm_closer_close(session->broker, session->uid, fds, n_fds);
+}
+
 static void on_closed(void *owner)
 {
     struct cgm_session *session = owner;
@@ -56,6 +68,8 @@ static const struct cgm_connection_events events = {
     .has_turn = has_turn,
     .on_packet = on_packet,
     .on_garbage = on_garbage,
+    .hang_up = hang_up,
+    .on_slow_fds = on_slow_fds,
     .on_end = on_end,
     .on_closed = on_closed,
 };
@@ -92,7 +106,7 @@ void cgm_session_accept(void *owner, int fd)
     struct cgm_broker *broker = owner;
     struct cgm_session *session;
     struct cgm_charge charge;
-    struct ucred peer;
+    struct ucred peer = {0};
     char detail[256];
     cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_ACCEPT);
     int status = cgm_admission_check(broker, fd, &peer, &charge, detail, sizeof(detail));

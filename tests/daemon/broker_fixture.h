@@ -59,7 +59,7 @@ struct message {
     uint16_t type;
     uint32_t serial;
     ProtobufCMessage *body;
-    int fds[CGM_PACKET_FDS_MAX];
+    int fds[CGM_PACKET_FDS_ROOM];
     unsigned n_fds;
 };
 

@@ -2,6 +2,7 @@
 #include "tests/daemon/broker_fixture.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -360,6 +361,90 @@ static void test_requests_that_grow(void **state)
     client_close(&client);
 }
 
+/* A socket whose last close() waits for a peer that reads nothing. */
+static int lingering_socket(int listener, int *ret_peer)
+{
+    static const char bytes[65536];
+    struct linger linger = {.l_onoff = 1, .l_linger = 10 * WAIT_S};
+    struct sockaddr_in address;
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, length), 0);
+    *ret_peer = accept(listener, NULL, NULL);
+    assert_true(*ret_peer >= 0);
+    while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+        ;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+    return fd;
+}
+
+enum lingering { IN_A_QUERY, IN_AN_IMPORT, IN_TOO_LARGE_A_LIST, IN_AN_UNREAD_PACKET, LINGERINGS };
+
+/* Closes the fd. */
+static void send_lingering(const struct daemon *daemon, struct client *client, enum lingering where,
+                           int fd)
+{
+    uint32_t kind = 1;
+    uint64_t offset = 0, length = 4096;
+    int fds[CGM_PACKET_FDS_ROOM];
+    uint8_t bytes[CGM_PACKET_BYTES_MAX];
+    size_t size;
+    Cgm__Query query = CGM__QUERY__INIT;
+    Cgm__ImportCreate import = CGM__IMPORT_CREATE__INIT;
+    import.n_kind = import.n_offset = import.n_length = 1;
+    import.kind = &kind, import.offset = &offset, import.length = &length;
+    for (size_t i = 0; i < CGM_PACKET_FDS_ROOM; i++)
+        fds[i] = fd;
+    assert_int_equal(kill(daemon->pid, SIGSTOP), 0);
+    assert_int_equal(cgm_packet_pack(CGM_MSG_QUERY, 9, &query.base, 1, bytes, &size), CGM_OK);
+    if (where == IN_AN_UNREAD_PACKET) /* two that end the session; the second is never read */
+        send_raw(client, bytes, size);
+    if (where == IN_AN_IMPORT)
+        client_send(client, CGM_MSG_IMPORT_CREATE, &import.base, &fd, 1);
+    else
+        assert_int_equal(
+            cgm_packet_send_bytes(client->fd, bytes, size, fds,
+                                  where == IN_TOO_LARGE_A_LIST ? CGM_PACKET_FDS_ROOM : 1),
+            CGM_OK);
+    close(fd); /* not the last one */
+    assert_int_equal(kill(daemon->pid, SIGCONT), 0);
+}
+
+/* Whoever passes what takes long to close keeps nobody waiting, and pays for it until it is closed.
+ */
+static void test_fds_that_are_slow_to_close(void **state)
+{
+    struct client client, other;
+    int peer[LINGERINGS], listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char used[32];
+    assert_int_equal(listen(listener, LINGERINGS), 0);
+    for (int where = 0; where < LINGERINGS; where++) {
+        client_open(&client, *state);
+        int fd = lingering_socket(listener, &peer[where]);
+        send_lingering(*state, &client, where, fd);
+        assert_true(client_is_closed(&client));
+        client_close(&client);
+        expect_alive(*state);
+    }
+    client_open(&other, *state);
+    query_value(&other, CGM_QUERY_QUOTAS, "quota", "\"quota_sessions\"", "used", used,
+                sizeof(used));
+    assert_true(atoi(used) > 1);
+    for (int where = 0; where < LINGERINGS; where++) {
+        shutdown(peer[where], SHUT_RDWR);
+        close(peer[where]);
+    }
+    for (int i = 0; i < 100 * WAIT_S && strcmp(used, "1") != 0; i++) {
+        usleep(10000);
+        query_value(&other, CGM_QUERY_QUOTAS, "quota", "\"quota_sessions\"", "used", used,
+                    sizeof(used));
+    }
+    assert_string_equal(used, "1");
+    close(listener);
+    client_close(&other);
+}
+
 int main(void)
 {
     unsigned seed = (unsigned)time(NULL);
@@ -374,6 +459,7 @@ int main(void)
         WITH_DAEMON(test_truncated_packets),
         WITH_DAEMON(test_error_before_unread_packets),
         WITH_DAEMON(test_requests_that_grow),
+        WITH_DAEMON(test_fds_that_are_slow_to_close),
         WITH_DAEMON(test_malformed_bodies_and_types),
         WITH_DAEMON(test_wrong_fds),
         WITH_DAEMON(test_serial_zero),

@@ -1,0 +1,183 @@
+#include "daemon/broker/closer.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/log.h"
+#include "daemon/broker/quota.h"
+#include "proto/status.h"
+
+#define STACK_BYTES (256u * 1024)
+
+struct cgm_closing {
+    struct cgm_closing *next;
+    struct cgm_closer *closer;
+    uid_t uid;
+    struct cgm_charge charge;
+    bool discard; /* unread packets first */
+    unsigned n_fds;
+    int fds[CGM_PACKET_FDS_ROOM];
+};
+
+/* The seals are the kernel's own, and statx without synchronising asks no server of a file system.
+ */
+bool cgm_closer_is_quick(int fd)
+{
+    struct statx info;
+    if (fcntl(fd, F_GET_SEALS) >= 0)
+        return true;
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &info) != 0)
+        return false;
+    unsigned type = info.stx_mode & S_IFMT;
+    return type == 0 || type == S_IFCHR || type == S_IFIFO;
+}
+
+unsigned cgm_closer_close_quick(int *fds, unsigned n_fds)
+{
+    unsigned left = 0;
+    for (unsigned i = 0; i < n_fds; i++) {
+        if (fds[i] < 0)
+            continue;
+        if (cgm_closer_is_quick(fds[i]))
+            close(fds[i]);
+        else
+            fds[left++] = fds[i];
+    }
+    return left;
+}
+
+/* A socket closed with unread packets would reset the peer, which then loses what it has not read.
+ * After SHUT_RD no more packets can come in, so discarding those that are there is enough. Their
+ * fds are closed by that. */
+static void discard_input(int fd)
+{
+    char byte;
+    while (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) > 0)
+        ;
+}
+
+static void close_all(const int *fds, unsigned n_fds, bool discard)
+{
+    for (unsigned i = 0; i < n_fds; i++) {
+        if (discard)
+            discard_input(fds[i]);
+        close(fds[i]);
+    }
+}
+
+static void *close_run(void *argument)
+{
+    struct cgm_closing *closing = argument;
+    struct cgm_closer *closer = closing->closer;
+    close_all(closing->fds, closing->n_fds, closing->discard);
+    pthread_mutex_lock(&closer->lock);
+    if (closer->over) {
+        free(closing);
+    } else {
+        closing->next = closer->done;
+        closer->done = closing;
+        uv_async_send(&closer->ended);
+    }
+    pthread_mutex_unlock(&closer->lock);
+    return NULL;
+}
+
+static int start(struct cgm_closing *closing)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    if (pthread_attr_init(&attributes) != 0)
+        return CGM_NO_MEMORY;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    int error = pthread_create(&thread, &attributes, close_run, closing);
+    pthread_attr_destroy(&attributes);
+    return error ? CGM_NO_MEMORY : CGM_OK;
+}
+
+static void close_in_thread(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds,
+                            bool discard)
+{
+    const struct cgm_charge charge = {{[CGM_QUOTA_SESSIONS] = 1, [CGM_QUOTA_FDS] = n_fds}};
+    struct cgm_closing *closing = malloc(sizeof(*closing));
+    if (n_fds == 0 || !closing || !cgm_quota_owe(broker, uid, &charge)) {
+        free(closing);
+        close_all(fds, n_fds, discard);
+        return;
+    }
+    *closing = (struct cgm_closing){.closer = &broker->closer,
+                                    .uid = uid,
+                                    .charge = charge,
+                                    .discard = discard,
+                                    .n_fds = n_fds};
+    memcpy(closing->fds, fds, n_fds * sizeof(*fds));
+    if (start(closing) == CGM_OK)
+        return;
+    cgm_log_warning("no thread to close what uid %u has sent", (unsigned)uid);
+    cgm_quota_give(broker, uid, &charge);
+    close_all(fds, n_fds, discard);
+    free(closing);
+}
+
+void cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
+{
+    close_in_thread(broker, uid, fds, n_fds, false);
+}
+
+void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd)
+{
+    char byte;
+    shutdown(fd, SHUT_RDWR);
+    if (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_PEEK) > 0)
+        close_in_thread(broker, uid, &fd, 1, true);
+    else
+        close(fd);
+}
+
+static struct cgm_closing *take_done(struct cgm_closer *closer)
+{
+    pthread_mutex_lock(&closer->lock);
+    struct cgm_closing *done = closer->done;
+    closer->done = NULL;
+    pthread_mutex_unlock(&closer->lock);
+    return done;
+}
+
+static void on_ended(uv_async_t *async)
+{
+    struct cgm_broker *broker = async->data;
+    struct cgm_closing *closing = take_done(&broker->closer), *next;
+    for (; closing; closing = next) {
+        next = closing->next;
+        cgm_quota_give(broker, closing->uid, &closing->charge);
+        free(closing);
+    }
+}
+
+int cgm_closer_init(struct cgm_broker *broker)
+{
+    struct cgm_closer *closer = &broker->closer;
+    if (uv_async_init(&broker->loop, &closer->ended, on_ended) != 0)
+        return CGM_NO_MEMORY;
+    closer->ended.data = broker;
+    pthread_mutex_init(&closer->lock, NULL);
+    return CGM_OK;
+}
+
+void cgm_closer_fini(struct cgm_broker *broker)
+{
+    struct cgm_closer *closer = &broker->closer;
+    pthread_mutex_lock(&closer->lock);
+    closer->over = true;
+    for (struct cgm_closing *done; (done = closer->done);) {
+        closer->done = done->next;
+        free(done);
+    }
+    pthread_mutex_unlock(&closer->lock);
+}

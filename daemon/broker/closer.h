@@ -1,0 +1,39 @@
+/* Closes file descriptors that came from a client. close() may take as long as whoever made the
+ * file likes: a socket lingers until its peer has read all, a FUSE file until its server has
+ * answered. So what is not known to close at once is closed by a thread of its own, at the uid's
+ * cost. */
+#ifndef CGM_CLOSER_H
+#define CGM_CLOSER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <uv.h>
+
+struct cgm_broker;
+struct cgm_closing;
+
+struct cgm_closer {
+    uv_async_t ended;
+    pthread_mutex_t lock;
+    struct cgm_closing *done; /* under lock: closed, and not yet given back */
+    bool over;                /* under lock: nobody waits for them any more */
+};
+
+int cgm_closer_init(struct cgm_broker *broker);
+/* Threads that still close are left alone: they end with the process. Before the loop's end. */
+void cgm_closer_fini(struct cgm_broker *broker);
+
+/* True for memory, character devices and what has no file behind it. Never blocks. */
+bool cgm_closer_is_quick(int fd);
+
+/* Closes what is quick, and moves the rest to the front of the list; how many these are. */
+unsigned cgm_closer_close_quick(int *fds, unsigned n_fds);
+
+/* Takes the fds, at most CGM_PACKET_FDS_ROOM. Until all are closed they are in the uid's quota, as
+ * fds and as one session, whether or not it allows them. */
+void cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
+
+/* A session's socket, or one that is refused: what was sent to the peer stays readable for it. */
+void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd);
+
+#endif
