@@ -18,6 +18,7 @@
 #include "proto/messages.h"
 #include "proto/packet.h"
 
+struct cgm_copier;
 struct cgm_transfer;
 
 struct cgm_limits {
@@ -37,6 +38,7 @@ struct cgm_executor {
     struct cgm_worker *devices;   /* [n_devices] */
     struct cgm_worker mapper;
     struct cgm_transfer *transfer; /* the mapper's */
+    struct cgm_copier *copiers;    /* the poller's; transfer.c */
     struct cgm_poller poller;
 };
 

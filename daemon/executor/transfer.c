@@ -14,6 +14,8 @@ typedef unsigned long long ull;
 #define COPY_DTYPE CGM_DTYPE_FP32
 #define COPY_ALIGN 4u
 #define LOOK_US 20
+/* Copied without a break: who else needs the mapper waits for one of these. */
+#define SLICE_BYTES (64ull << 20)
 
 /* One queue for each device, made when first needed, and where its copies stand. */
 struct cgm_transfer {
@@ -22,9 +24,19 @@ struct cgm_transfer {
     uint64_t last;
 };
 
-/* A copy between its steps. */
+/* A copy between its slices. */
 struct copy {
+    struct copy *next; /* of the same user */
+    struct cgm_request *request;
     struct cgm_memory *dst, *src;
+    uint64_t done_bytes;
+};
+
+/* Who has copies that are not done, each of them one slice in turn. */
+struct cgm_copier {
+    struct cgm_copier *next;
+    uint32_t uid;
+    struct copy *first, **end;
 };
 
 /* ---- on the mapper -------------------------------------------------------------------------- */
@@ -57,13 +69,16 @@ static struct cgm_view bytes_view(const struct cgm_memory *memory, uint64_t offs
                              .dtype = COPY_DTYPE};
 }
 
-static int transfer_run(struct cgm_executor *executor, const struct copy *copy,
-                        const Cgm__CopyForward *m)
+static int transfer_run(struct cgm_executor *executor, struct copy *copy, const Cgm__CopyForward *m)
 {
     const struct cgm_backend_ops *ops = executor->ops;
     struct cgm_run run = {.begin_ns = cgm_now_ns()};
-    struct cgm_copy views = {.dst = bytes_view(copy->dst, m->dst_offset, m->bytes),
-                             .src = bytes_view(copy->src, m->src_offset, m->bytes)};
+    uint64_t at = copy->done_bytes, bytes = m->bytes - at;
+    if (bytes > SLICE_BYTES)
+        bytes = SLICE_BYTES;
+    struct cgm_copy views = {.dst = bytes_view(copy->dst, m->dst_offset + at, bytes),
+                             .src = bytes_view(copy->src, m->src_offset + at, bytes)};
+    copy->done_bytes += bytes;
     struct cgm_transfer *transfer;
     int status = transfer_open(executor, copy->src->device, &transfer);
     if (status != CGM_OK)
@@ -89,9 +104,9 @@ static void transfer_run_step(struct cgm_request *request)
 
 /* ---- on the poller -------------------------------------------------------------------------- */
 
-static void transfer_end_step(struct cgm_request *request)
+static void copy_finish(struct copy *copy)
 {
-    struct copy *copy = request->object;
+    struct cgm_request *request = copy->request;
     cgm_memory_end_write(request->executor, copy->dst);
     cgm_memory_unref(copy->dst);
     cgm_memory_unref(copy->src);
@@ -101,6 +116,79 @@ static void transfer_end_step(struct cgm_request *request)
     else
         cgm_request_fail(request, request->status, "the copy failed: %s",
                          cgm_status_text(request->status));
+}
+
+static bool is_over(const struct copy *copy)
+{
+    struct cgm_request *request = copy->request;
+    const Cgm__CopyForward *m = (const Cgm__CopyForward *)request->message;
+    const struct cgm_endpoint *endpoint =
+        cgm_map_get(&request->executor->poller.endpoints, m->session);
+    if (request->status == CGM_OK && copy->done_bytes < m->bytes && (!endpoint || endpoint->removal))
+        request->status = CGM_CANCELLED;
+    return request->status != CGM_OK || copy->done_bytes == m->bytes;
+}
+
+/* The users take turns; each one's copies are made one after the other. */
+static void copy_next(struct cgm_executor *executor)
+{
+    struct cgm_copier *user;
+    while ((user = executor->copiers)) {
+        struct copy *copy = user->first;
+        if (copy && !is_over(copy)) {
+            cgm_request_to_mapper(copy->request, transfer_run_step);
+            return;
+        }
+        if (copy) {
+            user->first = copy->next;
+            if (!user->first)
+                user->end = &user->first;
+            copy_finish(copy);
+        } else {
+            executor->copiers = user->next;
+            free(user);
+        }
+    }
+}
+
+static void transfer_end_step(struct cgm_request *request)
+{
+    struct cgm_executor *executor = request->executor;
+    struct cgm_copier *user = executor->copiers, **end = &executor->copiers;
+    struct copy *copy = user->first;
+    if (is_over(copy)) {
+        user->first = copy->next;
+        if (!user->first)
+            user->end = &user->first;
+        copy_finish(copy);
+    }
+    executor->copiers = user->next;
+    user->next = NULL;
+    while (*end)
+        end = &(*end)->next;
+    *end = user;
+    copy_next(executor);
+}
+
+static int copy_enqueue(struct cgm_executor *executor, uint32_t uid, struct copy *copy)
+{
+    bool idle = !executor->copiers;
+    struct cgm_copier **link = &executor->copiers;
+    while (*link && (*link)->uid != uid)
+        link = &(*link)->next;
+    if (!*link) {
+        struct cgm_copier *user = calloc(1, sizeof(*user));
+        if (!user)
+            return CGM_NO_MEMORY;
+        user->uid = uid;
+        user->end = &user->first;
+        *link = user;
+    }
+    *(*link)->end = copy;
+    (*link)->end = &copy->next;
+    if (idle)
+        copy_next(executor);
+    return CGM_OK;
 }
 
 static int check_range(const char *name, uint64_t offset, uint64_t bytes,
@@ -141,7 +229,8 @@ static int check_copy(const struct cgm_endpoint *endpoint, const Cgm__CopyForwar
     if (m->dst == m->src && m->dst_offset < m->src_offset + m->bytes &&
         m->src_offset < m->dst_offset + m->bytes)
         return cgm_detail(detail, size, CGM_INVALID_ARGUMENT, "dst: it overlaps src");
-    *ret_copy = (struct copy){dst->memory, src->memory};
+    ret_copy->dst = dst->memory;
+    ret_copy->src = src->memory;
     return CGM_OK;
 }
 
@@ -153,14 +242,18 @@ void cgm_transfer_on_copy(struct cgm_request *request)
     char detail[256] = "copy: out of host memory";
     struct copy *copy = calloc(1, sizeof(*copy));
     int status = copy ? check_copy(endpoint, m, copy, detail, sizeof(detail)) : CGM_NO_MEMORY;
-    if (status != CGM_OK) {
-        free(copy);
-        cgm_request_fail(request, status, "%s", detail);
+    if (status == CGM_OK) {
+        copy->request = request;
+        request->object = copy;
+        cgm_memory_ref(copy->dst);
+        cgm_memory_ref(copy->src);
+        cgm_memory_begin_write(request->executor, copy->dst);
+        if (copy_enqueue(request->executor, endpoint->uid, copy) == CGM_OK)
+            return;
+        request->status = CGM_NO_MEMORY;
+        copy_finish(copy);
         return;
     }
-    cgm_memory_ref(copy->dst);
-    cgm_memory_ref(copy->src);
-    cgm_memory_begin_write(request->executor, copy->dst);
-    request->object = copy;
-    cgm_request_to_mapper(request, transfer_run_step);
+    free(copy);
+    cgm_request_fail(request, status, "%s", detail);
 }

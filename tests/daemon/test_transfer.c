@@ -133,6 +133,39 @@ static void test_refusals(void **state)
     assert_int_equal(commgemm_buffer_read(scene->client, &scene->buffer, 0, &byte, 0), COMMGEMM_OK);
 }
 
+/* Copies of others, and of those who are gone, keep nobody waiting for memory of his own. */
+static void test_copies_take_turns(void **state)
+{
+    enum { CLIENTS = 4, COPIES = 60 }; /* two minutes of them, one after the other */
+    struct daemon daemon;
+    struct client client[CLIENTS], other;
+    Cgm__MemoryCopy copy = CGM__MEMORY_COPY__INIT;
+    int fd;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, "test_delay_us=1000000", NULL);
+    client_open(&other, &daemon);
+    wait_for_executor(&other);
+    for (size_t i = 0; i < CLIENTS; i++) {
+        client_open(&client[i], &daemon);
+        copy.dst = copy.src = buffer_create(&client[i], NULL, 8192, 0, &fd);
+        copy.src_offset = copy.bytes = 4096;
+        for (size_t k = 0; k < COPIES; k++)
+            client_send(&client[i], CGM_MSG_MEMORY_COPY, &copy.base, NULL, 0);
+        close(fd);
+    }
+    buffer_create(&other, NULL, 4096, 0, &fd);
+    close(fd);
+    for (size_t i = 0; i < CLIENTS; i++)
+        client_close(&client[i]);
+    copy.dst = copy.src = buffer_create(&other, NULL, 8192, 0, &fd);
+    client_ok(&other, CGM_MSG_MEMORY_COPY, &copy.base);
+    wait_for_status(&other, "buffers", 2);
+    close(fd);
+    client_close(&other);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     unsigned seed = (unsigned)getpid();
@@ -142,6 +175,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_ways_agree, scene_open, scene_close),
         cmocka_unit_test_setup_teardown(test_unaligned_pieces, scene_open, scene_close),
         cmocka_unit_test_setup_teardown(test_refusals, scene_open, scene_close),
+        cmocka_unit_test(test_copies_take_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
