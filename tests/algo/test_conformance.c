@@ -10,8 +10,8 @@
 #include "daemon/executor/operation_table.h"
 
 /* One in so many configurations is tried, others each time; CGM_TEST_THIN=1 tries them all.
- * ThreadSanitizer makes a switch of threads slow. */
-#ifdef __SANITIZE_THREAD__
+ * ThreadSanitizer makes a switch of threads slow, AddressSanitizer an allocation. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define THINNING 24u
 #else
 #define THINNING 2u
