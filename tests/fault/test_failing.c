@@ -267,11 +267,16 @@ static struct state state_of(const struct run *run)
     };
 }
 
+/* What the C library keeps of the first thread that has ended, for the next one. The broker has one
+ * when it hangs up on a socket with something unread. */
+#define BLOCKS_OF_A_THREAD 1
+
 /* The counter of blocks goes on over the lives of executors: it says something about one alone. */
 static bool is_same(const struct run *run, const struct state *now, const struct state *expected)
 {
     return now->broker_fds <= expected->broker_fds && now->executor_fds <= expected->executor_fds &&
-           (run->who != FAILING_BROKER || now->broker_blocks <= expected->broker_blocks);
+           (run->who != FAILING_BROKER ||
+            now->broker_blocks <= expected->broker_blocks + BLOCKS_OF_A_THREAD);
 }
 
 static bool check_state(struct run *run, const struct state *expected)
