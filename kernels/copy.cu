@@ -59,7 +59,7 @@ struct area {
 
 area area_of(const cgm_kernel_matrix *dst, const cgm_kernel_matrix *src)
 {
-    const uint64_t element = dst->format == CGM_FORMAT_FP32 ? 4 : 2;
+    const uint64_t element = cgm_format_info(dst->format)->bytes;
     const uint64_t row_bytes = dst->cols * element;
     if (dst->rows == 1 || (dst->stride == dst->cols && src->stride == src->cols))
         return {1, row_bytes * dst->rows, 0, 0};
@@ -93,8 +93,10 @@ extern "C" cudaError_t cgm_kernel_copy_launch(const cgm_kernel_matrix *dst,
         launch<uint2>(dst, src, area, blocks, stream);
     else if (bits % 4 == 0)
         launch<uint32_t>(dst, src, area, blocks, stream);
-    else
+    else if (bits % 2 == 0)
         launch<uint16_t>(dst, src, area, blocks, stream);
+    else
+        launch<uint8_t>(dst, src, area, blocks, stream);
     return cudaGetLastError();
 }
 

@@ -14,6 +14,7 @@ extern "C" {
 
 #define CGM_KERNEL_SOURCES_MAX 64
 #define CGM_KERNEL_RAISES_MAX 64
+#define CGM_KERNEL_ALSO_MAX 7
 
 struct cgm_kernel_matrix {
     void *data;                  /* NULL: absent; else aligned to its elements */
@@ -21,9 +22,11 @@ struct cgm_kernel_matrix {
     int format;                  /* enum cgm_format */
 };
 
-/* dst = src[0] + src[1] + ... in this order [+ dst] [+ bias]; bias is one row. */
+/* dst = src[0] + src[1] + ... in this order [+ dst] [+ bias], and the same into each of `also`;
+ * bias is one row. */
 struct cgm_kernel_reduce {
-    struct cgm_kernel_matrix dst, bias;
+    struct cgm_kernel_matrix dst, bias, also[CGM_KERNEL_ALSO_MAX];
+    uint32_t n_also;
     struct cgm_kernel_matrix src[CGM_KERNEL_SOURCES_MAX];
     uint32_t n_src;
     bool accumulate;

@@ -11,11 +11,12 @@ extern "C" {
 
 #define CGM_KERNEL_PARTS_MAX 64
 
-/* out = op(a) * columns [col, col + out.cols) of op(b). A block waits for *await >= await_value
- * before it reads a or writes out; *publish becomes its value when all of out is written. NULL:
- * none. Both may be memory of another device. */
+/* out = op(a) * columns [col, col + out.cols) of op(b), and the same into each of `also`. A block
+ * waits for *await >= await_value before it reads a or writes out; *publish becomes its value when
+ * everything is written. NULL: none. All may be memory of another device. */
 struct cgm_kernel_part {
-    struct cgm_kernel_matrix a, out;
+    struct cgm_kernel_matrix a, out, also[CGM_KERNEL_ALSO_MAX];
+    uint32_t n_also;
     uint64_t col;
     const uint64_t *await;
     uint64_t *publish;
@@ -25,7 +26,8 @@ struct cgm_kernel_part {
 struct cgm_kernel_flagged_gemm {
     struct cgm_kernel_matrix b, bias; /* bias: one row of b's columns, or absent */
     bool transa, transb, accumulate;
-    const struct cgm_kernel_part *parts; /* worked on in this order */
+    bool woven;                          /* a tile of each part in turn; none may await */
+    const struct cgm_kernel_part *parts; /* else worked on in this order */
     uint32_t n_parts;
     /* [CGM_KERNEL_PARTS_MAX] in device memory: finished tiles of each part, of every launch that
      * uses them; never reset, one launch at a time. expected: what they will be when everything

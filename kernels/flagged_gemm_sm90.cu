@@ -1,6 +1,8 @@
 // A persistent product of 128 x 256 tiles. One warp brings tiles of 64 steps of the depth into a
-// ring of stages in shared memory; two warpgroups multiply half a tile each and store it. Built for
-// sm_90a alone; code for other devices is empty and never started.
+// ring of stages in shared memory; two warpgroups multiply half a tile each and put it, piece by
+// piece, into shared memory again, from where a warp for each of them sends it off by bulk copies:
+// stores of single threads reach other devices slowly, and the warpgroups would wait for them.
+// Built for sm_90a alone; code for other devices is empty and never started.
 #include "kernels/device_numbers.cuh"
 #include "kernels/flagged_gemm.h"
 #include "kernels/sm90.cuh"
@@ -21,10 +23,23 @@ constexpr unsigned atom_bytes = 1024;  // eight such rows: what is swizzled
 constexpr unsigned group = 128;        // threads of a warpgroup
 constexpr unsigned consumers = 2;
 constexpr unsigned threads = (1 + consumers) * group;
-constexpr unsigned shared_bytes = stages * stage_bytes + atom_bytes; // to begin at an atom
+constexpr unsigned piece_rows = tile_rows / consumers, piece_cols = 64; // what is sent off at once
+constexpr unsigned places = 2;                                          // for pieces
+constexpr unsigned piece_bytes = piece_rows * piece_cols * 2;
+constexpr unsigned shared_bytes =
+    stages * stage_bytes + consumers * places * piece_bytes + atom_bytes; // to begin at an atom
+
+// Arguments of few parts are quicker to hand over.
+constexpr unsigned few = 8, many = CGM_KERNEL_PARTS_MAX;
+
+constexpr unsigned outs_of(unsigned parts)
+{
+    return parts == few ? 2 * few : CGM_KERNEL_PARTS_MAX;
+}
 
 struct part {
     uint32_t first_tile, row_tiles, col_tiles, a_map;
+    uint32_t out_map, n_outs; // by bulk copies; n_outs 0: by single threads, to out
     uint32_t rows, cols, col;
     uint64_t stride;
     void *out;
@@ -36,13 +51,14 @@ struct part {
 template <unsigned parts> struct arguments {
     CUtensorMap b;
     CUtensorMap a[parts];
+    CUtensorMap out[outs_of(parts)];
     part part[parts];
     uint32_t n_parts, tiles, steps; // steps: of tile_depth
     uint64_t *counters;
     const uint64_t *give_up;
     cgm_kernel_matrix bias;
     int format;
-    bool accumulate;
+    bool accumulate, woven; // woven: tile i is of part i % n_parts, where that has so many
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -52,22 +68,37 @@ template <unsigned parts> struct arguments {
 constexpr unsigned rows_of_tiles = 16;
 constexpr unsigned looks_per_give_up = 64;
 constexpr unsigned consumer_warps = consumers * group / 32;
+constexpr unsigned pieces = tile_cols / piece_cols;
 
 struct place {
     uint32_t part, row, col; // of the part, in elements
+    bool exists;
 };
 
-template <unsigned parts>
-__device__ place place_of(const arguments<parts> &gemm, uint32_t tile, uint32_t part)
+// In a part, its tile `rest`.
+__device__ place place_in(const part &of, uint32_t part, uint32_t rest)
 {
-    while (part + 1 < gemm.n_parts && tile >= gemm.part[part + 1].first_tile)
-        part++;
-    const uint32_t row_tiles = gemm.part[part].row_tiles, col_tiles = gemm.part[part].col_tiles;
-    const uint32_t rest = tile - gemm.part[part].first_tile;
+    const uint32_t row_tiles = of.row_tiles, col_tiles = of.col_tiles;
     const uint32_t band = rest / (rows_of_tiles * col_tiles) * rows_of_tiles;
     const uint32_t height = min(rows_of_tiles, row_tiles - band);
     const uint32_t in_band = rest - band * col_tiles;
-    return {part, (band + in_band % height) * tile_rows, in_band / height * tile_cols};
+    return {part, (band + in_band % height) * tile_rows, in_band / height * tile_cols, true};
+}
+
+// `part`: where to look from on.
+template <unsigned parts>
+__device__ place place_of(const arguments<parts> &gemm, uint32_t tile, uint32_t part)
+{
+    if (gemm.woven) {
+        part = tile % gemm.n_parts;
+        const uint32_t rest = tile / gemm.n_parts;
+        if (rest >= gemm.part[part].row_tiles * gemm.part[part].col_tiles)
+            return {0, 0, 0, false};
+        return place_in(gemm.part[part], part, rest);
+    }
+    while (part + 1 < gemm.n_parts && tile >= gemm.part[part + 1].first_tile)
+        part++;
+    return place_in(gemm.part[part], part, tile - gemm.part[part].first_tile);
 }
 
 // ---- counters ----------------------------------------------------------------------------------
@@ -97,7 +128,7 @@ __device__ bool await(const uint64_t *counter, uint64_t value, const uint64_t *g
     return true;
 }
 
-// One thread, after everything that its warpgroup stored.
+// After everything that is counted was stored.
 __device__ void count(uint64_t *counter, uint64_t counted, uint64_t *publish, uint64_t value)
 {
     __threadfence_system();
@@ -125,18 +156,21 @@ __device__ void load_operand(uint32_t to, const CUtensorMap *map, int32_t line, 
     }
 }
 
-struct ring {
+template <unsigned length> struct ring_of {
     uint32_t data, full, empty; // addresses in shared memory
     uint32_t stage, parity;
 
     __device__ void advance()
     {
-        if (++stage == stages) {
+        if (++stage == length) {
             stage = 0;
             parity ^= 1;
         }
     }
 };
+
+using ring = ring_of<stages>;
+using outgoing = ring_of<places>; // of one warpgroup
 
 template <unsigned parts, bool transa, bool transb>
 __device__ void bring(const arguments<parts> &gemm, ring ring, volatile int *aborted)
@@ -144,6 +178,8 @@ __device__ void bring(const arguments<parts> &gemm, ring ring, volatile int *abo
     uint32_t awaited = 0, at_part = 0; // the parts before `awaited` are there
     for (uint32_t tile = blockIdx.x; tile < gemm.tiles; tile += gridDim.x) {
         const place at = place_of(gemm, tile, at_part);
+        if (!at.exists)
+            continue;
         const part &part = gemm.part[at.part];
         at_part = at.part;
         if (at.part >= awaited) {
@@ -263,39 +299,48 @@ struct target {
     uint32_t rows, cols; // that there are from the tile's first on
 };
 
-template <typename T>
-__device__ void store_half(const target &to, uint32_t row, uint32_t col, uint4 words)
-{
-    if (row >= to.rows || col >= to.cols)
-        return;
-    T *at = static_cast<T *>(to.out) + row * to.stride + col;
-    if (col + 8 <= to.cols) {
-        *reinterpret_cast<uint4 *>(at) = words;
-        return;
-    }
-    const uint32_t packed[] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-    for (unsigned i = 0; i < 8; i++)
-        if (col + i < to.cols) {
-            const uint16_t bits = static_cast<uint16_t>(packed[i / 2] >> 16 * (i % 2));
-            reinterpret_cast<uint16_t *>(at)[i] = bits;
-        }
-}
-
-template <typename T>
-__device__ void store_halves(const target &to, const float (&sums)[128], uint32_t row,
-                             unsigned quad)
+// 64 columns of the warpgroup's half of the tile, swizzled by 128 bytes.
+template <typename T, unsigned first_block>
+__device__ void put_piece(uint32_t to, const float (&sums)[128], uint32_t row, unsigned quad)
 {
 #pragma unroll
     for (unsigned below = 0; below < 2; below++)
 #pragma unroll
-        for (unsigned block = 0; block < 32; block += 4) {
-            const float *at = &sums[block * 4 + below * 2];
+        for (unsigned block = 0; block < 8; block += 4) {
+            const float *at = &sums[(first_block + block) * 4 + below * 2];
             const uint4 words = gather_block({pack<T>(at[0], at[1]), pack<T>(at[4], at[5]),
                                               pack<T>(at[8], at[9]), pack<T>(at[12], at[13])},
                                              quad);
-            store_half<T>(to, row + below * 8, (block + quad) * 8, words);
+            const uint32_t line = row + below * 8, word = (block + quad) ^ line % 8;
+            cgm::shared_store(to + line * piece_cols * 2 + word * 16, words);
         }
+}
+
+// All of the warpgroup's threads have put theirs.
+__device__ void hand_over(outgoing &to, bool arrives)
+{
+    __syncwarp();
+    if (arrives)
+        cgm::barrier_arrive(to.full + to.stage * 8);
+    to.advance();
+}
+
+// Nothing is stored any more, but everything is counted.
+__device__ void hand_over_nothing(outgoing &to, bool arrives)
+{
+    cgm::barrier_wait(to.empty + to.stage * 8, to.parity ^ 1);
+    hand_over(to, arrives);
+}
+
+template <typename T, unsigned piece>
+__device__ void put_pieces(outgoing &to, const float (&sums)[128], uint32_t row, unsigned lane)
+{
+    cgm::barrier_wait(to.empty + to.stage * 8, to.parity ^ 1);
+    put_piece<T, piece * piece_cols / 8>(to.data + to.stage * piece_bytes, sums, row, lane % 4);
+    cgm::copies_follow_shared();
+    hand_over(to, lane == 0);
+    if constexpr (piece + 1 < pieces)
+        put_pieces<T, piece + 1>(to, sums, row, lane);
 }
 
 __device__ void store_floats(const target &to, const float (&sums)[128], uint32_t row,
@@ -336,42 +381,83 @@ __device__ void add(const target &to, const cgm_kernel_matrix &bias, uint64_t bi
 
 template <unsigned parts>
 __device__ void store_tile(const arguments<parts> &gemm, const place &at, float (&sums)[128],
-                           uint32_t row, unsigned quad)
+                           outgoing &to, uint32_t row, unsigned lane)
 {
     const part &part = gemm.part[at.part];
     const uint64_t element = gemm.format == CGM_FORMAT_FP32 ? 4 : 2;
-    const target to = {static_cast<char *>(part.out) + (at.row * part.stride + at.col) * element,
-                       part.stride, part.rows - at.row, part.cols - at.col};
+    const target out = {static_cast<char *>(part.out) + (at.row * part.stride + at.col) * element,
+                        part.stride, part.rows - at.row, part.cols - at.col};
     if (gemm.accumulate || gemm.bias.data)
-        add(to, gemm.bias, part.col + at.col, gemm.accumulate, gemm.format, sums, row, quad);
-    if (gemm.format == CGM_FORMAT_FP32)
-        store_floats(to, sums, row, quad);
-    else if (gemm.format == CGM_FORMAT_BF16)
-        store_halves<__nv_bfloat16>(to, sums, row, quad);
-    else
-        store_halves<__half>(to, sums, row, quad);
+        add(out, gemm.bias, part.col + at.col, gemm.accumulate, gemm.format, sums, row, lane % 4);
+    if (gemm.format == CGM_FORMAT_BF16) {
+        put_pieces<__nv_bfloat16, 0>(to, sums, row % piece_rows, lane);
+    } else if (gemm.format == CGM_FORMAT_FP16) {
+        put_pieces<__half, 0>(to, sums, row % piece_rows, lane);
+    } else {
+        cgm::barrier_wait(to.empty + to.stage * 8, to.parity ^ 1);
+        store_floats(out, sums, row, lane % 4);
+        hand_over(to, lane == 0);
+    }
 }
 
 template <unsigned parts, bool bf16, bool transa, bool transb>
-__device__ void consume(const arguments<parts> &gemm, ring ring, unsigned consumer,
+__device__ void consume(const arguments<parts> &gemm, ring ring, outgoing to, unsigned consumer,
                         const volatile int *aborted)
 {
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x % group / 32;
-    const uint32_t row = consumer * 64 + warp * 16 + lane / 4;
+    const uint32_t row = consumer * piece_rows + warp * 16 + lane / 4;
     float sums[128];
     uint32_t at_part = 0;
     for (uint32_t tile = blockIdx.x; tile < gemm.tiles; tile += gridDim.x) {
         const place at = place_of(gemm, tile, at_part);
+        if (!at.exists)
+            continue;
         at_part = at.part;
         multiply_tile<bf16, transa, transb>(sums, ring, gemm.steps, consumer, lane == 0);
-        if (!*aborted)
-            store_tile(gemm, at, sums, row, lane % 4);
-        if (!gemm.part[at.part].publish)
+        if (*aborted && gemm.format == CGM_FORMAT_FP32)
+            hand_over_nothing(to, lane == 0);
+        else
+            store_tile(gemm, at, sums, to, row, lane);
+    }
+}
+
+// ---- sending off -------------------------------------------------------------------------------
+
+template <unsigned parts>
+__device__ void send_piece(const arguments<parts> &gemm, const part &part, uint32_t from,
+                           uint32_t row, uint32_t col)
+{
+    for (uint32_t i = 0; i < part.n_outs; i++)
+        cgm::tensor_store(&gemm.out[part.out_map + i], static_cast<int32_t>(col),
+                          static_cast<int32_t>(row), from);
+    cgm::stores_commit();
+    cgm::stores_wait_read();
+}
+
+// One thread for each warpgroup: sends its pieces, and counts a tile when all of it is stored.
+template <unsigned parts>
+__device__ void send(const arguments<parts> &gemm, outgoing from, unsigned consumer,
+                     const volatile int *aborted)
+{
+    uint32_t at_part = 0;
+    for (uint32_t tile = blockIdx.x; tile < gemm.tiles; tile += gridDim.x) {
+        const place at = place_of(gemm, tile, at_part);
+        if (!at.exists)
             continue;
-        cgm::named_barrier(1 + consumer, group);
-        if (threadIdx.x % group == 0)
-            count(gemm.counters + at.part, gemm.part[at.part].counted, gemm.part[at.part].publish,
-                  gemm.part[at.part].publish_value);
+        const part &part = gemm.part[at.part];
+        const uint32_t count_of_pieces = part.n_outs > 0 ? pieces : 1;
+        at_part = at.part;
+        for (uint32_t i = 0; i < count_of_pieces; i++) {
+            cgm::barrier_wait(from.full + from.stage * 8, from.parity);
+            if (part.n_outs > 0 && !*aborted)
+                send_piece(gemm, part, from.data + from.stage * piece_bytes,
+                           at.row + consumer * piece_rows, at.col + i * piece_cols);
+            cgm::barrier_arrive(from.empty + from.stage * 8);
+            from.advance();
+        }
+        cgm::stores_wait();
+        if (part.publish)
+            count(gemm.counters + at.part, part.counted, part.publish, part.publish_value);
     }
 }
 
@@ -379,8 +465,31 @@ __device__ void consume(const arguments<parts> &gemm, ring ring, unsigned consum
 
 struct barriers {
     uint64_t full[stages], empty[stages];
+    uint64_t put[consumers][places], sent[consumers][places];
     int aborted; // written by the thread that brings, before it brings
 };
+
+__device__ void barriers_init(barriers &shared)
+{
+    for (unsigned i = 0; i < stages; i++) {
+        cgm::barrier_init(cgm::shared_address(&shared.full[i]), 1);
+        cgm::barrier_init(cgm::shared_address(&shared.empty[i]), consumer_warps);
+    }
+    for (unsigned i = 0; i < consumers * places; i++) {
+        cgm::barrier_init(cgm::shared_address(&shared.put[i / places][i % places]),
+                          consumer_warps / consumers);
+        cgm::barrier_init(cgm::shared_address(&shared.sent[i / places][i % places]), 1);
+    }
+    shared.aborted = 0;
+    cgm::barriers_publish();
+}
+
+__device__ outgoing outgoing_of(const barriers &shared, uint32_t begin, unsigned consumer)
+{
+    return {begin + stages * stage_bytes + consumer * places * piece_bytes,
+            cgm::shared_address(shared.put[consumer]), cgm::shared_address(shared.sent[consumer]),
+            0, 0};
+}
 
 #endif
 
@@ -391,27 +500,27 @@ __global__ void __launch_bounds__(threads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ char memory[];
     __shared__ alignas(8) barriers shared;
-    const uint32_t begin = cgm::shared_address(memory);
-    const ring ring = {(begin + atom_bytes - 1) / atom_bytes * atom_bytes,
-                       cgm::shared_address(shared.full), cgm::shared_address(shared.empty), 0, 0};
+    const uint32_t begin = (cgm::shared_address(memory) + atom_bytes - 1) / atom_bytes * atom_bytes;
+    const ring ring = {begin, cgm::shared_address(shared.full), cgm::shared_address(shared.empty),
+                       0, 0};
+    const unsigned warp = threadIdx.x / 32;
     if (threadIdx.x == 0) {
-        for (unsigned i = 0; i < stages; i++) {
-            cgm::barrier_init(ring.full + i * 8, 1);
-            cgm::barrier_init(ring.empty + i * 8, consumer_warps);
-        }
-        shared.aborted = 0;
-        cgm::barriers_publish();
+        barriers_init(shared);
         cgm::tensor_prefetch(&gemm.b);
     }
     __syncthreads();
-    if (threadIdx.x < group) {
-        cgm::registers_give<40>();
-        if (threadIdx.x == 0)
-            bring<parts, transa, transb>(gemm, ring, &shared.aborted);
-    } else {
+    if (threadIdx.x >= group) {
+        const unsigned consumer = threadIdx.x / group - 1;
         cgm::registers_take<232>();
-        consume<parts, bf16, transa, transb>(gemm, ring, threadIdx.x / group - 1, &shared.aborted);
+        consume<parts, bf16, transa, transb>(gemm, ring, outgoing_of(shared, begin, consumer),
+                                             consumer, &shared.aborted);
+        return;
     }
+    cgm::registers_give<40>();
+    if (threadIdx.x == 0)
+        bring<parts, transa, transb>(gemm, ring, &shared.aborted);
+    else if (threadIdx.x % 32 == 0 && warp <= consumers)
+        send(gemm, outgoing_of(shared, begin, warp - 1), warp - 1, &shared.aborted);
 #endif
 }
 
@@ -470,6 +579,27 @@ bool map_a(arguments<parts> &gemm, const cgm_kernel_flagged_gemm *asked, uint32_
     return map_matrix(&gemm.a[index], a, asked->transa ? tile_depth : tile_rows);
 }
 
+bool by_bulk_copies(const cgm_kernel_part *part)
+{
+    return part->out.format != CGM_FORMAT_FP32;
+}
+
+// `first`: the first one that is free; goes on to the next one.
+template <unsigned parts>
+bool map_outs(arguments<parts> &gemm, const cgm_kernel_flagged_gemm *asked, uint32_t index,
+              uint32_t *first)
+{
+    const cgm_kernel_part *from = &asked->parts[index];
+    part *to = &gemm.part[index];
+    to->out_map = *first;
+    to->n_outs = by_bulk_copies(from) ? 1 + from->n_also : 0;
+    bool mapped = to->n_outs == 0 || map_matrix(&gemm.out[*first], &from->out, piece_rows);
+    for (uint32_t i = 1; i < to->n_outs && mapped; i++)
+        mapped = map_matrix(&gemm.out[*first + i], &from->also[i - 1], piece_rows);
+    *first += to->n_outs;
+    return mapped;
+}
+
 template <unsigned parts>
 void add_part(arguments<parts> &gemm, const cgm_kernel_flagged_gemm *asked, uint32_t index)
 {
@@ -487,7 +617,11 @@ void add_part(arguments<parts> &gemm, const cgm_kernel_flagged_gemm *asked, uint
     to->await_value = from->await_value;
     to->publish = from->publish;
     to->publish_value = from->publish_value;
-    gemm.tiles += to->row_tiles * to->col_tiles;
+    const uint32_t tiles = to->row_tiles * to->col_tiles;
+    if (!asked->woven)
+        gemm.tiles += tiles;
+    else if (gemm.tiles < tiles * asked->n_parts)
+        gemm.tiles = tiles * asked->n_parts;
     if (from->publish) // each warpgroup counts its half of a tile
         asked->expected[index] += static_cast<uint64_t>(to->row_tiles) * to->col_tiles * consumers;
     to->counted = asked->expected[index];
@@ -506,9 +640,11 @@ cudaError_t launch(const cgm_kernel_flagged_gemm *asked, cudaStream_t stream)
     gemm.bias = asked->bias;
     gemm.format = asked->parts[0].out.format;
     gemm.accumulate = asked->accumulate;
+    gemm.woven = asked->woven;
     bool mapped = map_matrix(&gemm.b, &asked->b, transb ? tile_cols : tile_depth);
+    uint32_t outs = 0;
     for (uint32_t i = 0; i < asked->n_parts && mapped; i++)
-        mapped = map_a(gemm, asked, i);
+        mapped = map_a(gemm, asked, i) && map_outs(gemm, asked, i, &outs);
     if (!mapped)
         return cudaErrorInvalidValue;
     for (uint32_t i = 0; i < asked->n_parts; i++)
@@ -523,9 +659,6 @@ template <unsigned parts, bool bf16, bool transa, bool transb> cudaError_t load(
     return cudaFuncSetAttribute(flagged_gemm<parts, bf16, transa, transb>,
                                 cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
 }
-
-// Arguments of few parts are quicker to hand over.
-constexpr unsigned few = 8, many = CGM_KERNEL_PARTS_MAX;
 
 struct variant {
     cudaError_t (*launch)(const cgm_kernel_flagged_gemm *asked, cudaStream_t stream);
@@ -579,15 +712,38 @@ extern "C" cudaError_t cgm_kernel_flagged_gemm_load(bool *ret_can)
     return error;
 }
 
+namespace
+{
+
+uint32_t count_outs(const cgm_kernel_flagged_gemm *gemm)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < gemm->n_parts; i++)
+        count += 1 + gemm->parts[i].n_also;
+    return count;
+}
+
+bool can_also(const cgm_kernel_part *part)
+{
+    bool can = part->n_also == 0 || by_bulk_copies(part);
+    for (uint32_t i = 0; i < part->n_also && can; i++)
+        can = part->also[i].format == part->out.format && is_aligned(&part->also[i]);
+    return can;
+}
+
+} // namespace
+
 extern "C" bool cgm_kernel_flagged_gemm_can(const cgm_kernel_flagged_gemm *gemm)
 {
     const int format = gemm->b.format, out = gemm->parts[0].out.format;
     bool can = (format == CGM_FORMAT_FP16 || format == CGM_FORMAT_BF16) &&
-               (out == format || out == CGM_FORMAT_FP32) && is_aligned(&gemm->b);
+               (out == format || out == CGM_FORMAT_FP32) && is_aligned(&gemm->b) &&
+               count_outs(gemm) <= outs_of(many);
     for (uint32_t i = 0; i < gemm->n_parts && can; i++) {
         const cgm_kernel_part *part = &gemm->parts[i];
         can = part->a.format == format && part->out.format == out && is_aligned(&part->a) &&
-              is_aligned(&part->out) && (gemm->transb || part->col % box_unit == 0);
+              is_aligned(&part->out) && can_also(part) &&
+              (gemm->transb || part->col % box_unit == 0);
     }
     return can;
 }
@@ -596,7 +752,8 @@ extern "C" cudaError_t cgm_kernel_flagged_gemm_launch(const cgm_kernel_flagged_g
                                                       cudaStream_t stream)
 {
     const bool bf16 = gemm->b.format == CGM_FORMAT_BF16;
-    return variants[gemm->n_parts > few][bf16][gemm->transa][gemm->transb].launch(gemm, stream);
+    const bool is_many = gemm->n_parts > few || count_outs(gemm) > outs_of(few);
+    return variants[is_many][bf16][gemm->transa][gemm->transb].launch(gemm, stream);
 }
 
 CGM_KERNEL_ANCHOR(flagged_gemm_sm90, flagged_gemm<few, true, false, false>)

@@ -9,6 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The numbers are those of enum cgm_dtype in proto/types.h. */
 enum cgm_format {
     CGM_FORMAT_FP32 = 0,
@@ -45,5 +49,9 @@ double cgm_format_element(int format, const void *data, size_t index);
 
 /* Replaces every value by the nearest number of the format. */
 void cgm_format_round(int format, float *values, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

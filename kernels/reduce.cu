@@ -39,14 +39,28 @@ __device__ vector sum_sources(const cgm_kernel_reduce &reduce, uint64_t row, uin
     return sum;
 }
 
+// This thread's sums, which it has stored, to another place. One place after the other: with all
+// ranks sending to different ones, each link has one sender.
+template <typename D>
+__device__ void spread(const cgm_kernel_matrix &from, const cgm_kernel_matrix &to, uint64_t first,
+                       uint64_t step)
+{
+    const uint64_t per_row = from.cols / wide, items = per_row * from.rows;
+    for (uint64_t item = first; item < items; item += step) {
+        const uint64_t row = item / per_row, col = item % per_row * wide;
+        store_wide<D>(to.data, row * to.stride + col,
+                      load_wide<D>(from.data, row * from.stride + col));
+    }
+}
+
 template <typename S, typename D>
 __global__ void __launch_bounds__(threads)
     reduce_wide(const __grid_constant__ cgm_kernel_reduce reduce)
 {
     const uint64_t per_row = reduce.dst.cols / wide, items = per_row * reduce.dst.rows;
     const uint64_t step = static_cast<uint64_t>(gridDim.x) * threads;
-    for (uint64_t item = static_cast<uint64_t>(blockIdx.x) * threads + threadIdx.x; item < items;
-         item += step) {
+    const uint64_t first = static_cast<uint64_t>(blockIdx.x) * threads + threadIdx.x;
+    for (uint64_t item = first; item < items; item += step) {
         const uint64_t row = item / per_row, col = item % per_row * wide;
         vector sum = sum_sources<S>(reduce, row, col);
         if (reduce.accumulate)
@@ -55,6 +69,8 @@ __global__ void __launch_bounds__(threads)
             add(sum, load_wide<D>(reduce.bias.data, col));
         store_wide<D>(reduce.dst.data, row * reduce.dst.stride + col, sum);
     }
+    for (uint32_t i = 0; i < reduce.n_also; i++)
+        spread<D>(reduce.dst, reduce.also[i], first, step);
 }
 
 __global__ void __launch_bounds__(threads)
@@ -76,6 +92,9 @@ __global__ void __launch_bounds__(threads)
         if (reduce.bias.data)
             sum += cgm::load_element(reduce.bias.data, col, reduce.bias.format);
         cgm::store_element(reduce.dst.data, at, reduce.dst.format, sum);
+        for (uint32_t i = 0; i < reduce.n_also; i++)
+            cgm::store_element(reduce.also[i].data, row * reduce.also[i].stride + col,
+                               reduce.dst.format, sum);
     }
 }
 
@@ -97,6 +116,8 @@ __global__ void __launch_bounds__(threads)
             sum +=
                 static_cast<const uint32_t *>(reduce.src[i].data)[row * reduce.src[i].stride + col];
         dst[at] = sum;
+        for (uint32_t i = 0; i < reduce.n_also; i++)
+            static_cast<uint32_t *>(reduce.also[i].data)[row * reduce.also[i].stride + col] = sum;
     }
 }
 
@@ -104,6 +125,9 @@ bool all_wide(const cgm_kernel_reduce &reduce)
 {
     for (uint32_t i = 0; i < reduce.n_src; i++)
         if (!is_wide(reduce.src[i], reduce.src[0].format))
+            return false;
+    for (uint32_t i = 0; i < reduce.n_also; i++)
+        if (!is_wide(reduce.also[i], reduce.dst.format))
             return false;
     return is_wide(reduce.dst, reduce.dst.format) &&
            (!reduce.bias.data || is_wide(reduce.bias, reduce.dst.format));

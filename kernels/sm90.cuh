@@ -71,6 +71,47 @@ __device__ inline void tensor_load(uint32_t to, const CUtensorMap *map, int32_t 
                  : "memory");
 }
 
+// The box in shared memory to (inner, outer) on; what lies outside of the matrix is left out.
+__device__ inline void tensor_store(const CUtensorMap *map, int32_t inner, int32_t outer,
+                                    uint32_t from)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+        "r"(inner), "r"(outer), "r"(from)
+        : "memory");
+}
+
+__device__ inline void stores_commit()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Until this thread's stores need their shared memory no more.
+__device__ inline void stores_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+// Until they are done, and seen by what follows in this thread.
+__device__ inline void stores_wait()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+__device__ inline void shared_store(uint32_t to, uint4 words)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.x), "r"(words.y),
+                 "r"(words.z), "r"(words.w)
+                 : "memory");
+}
+
+// What was written to shared memory is seen by the copy engine's stores that follow.
+__device__ inline void copies_follow_shared()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // What was read by ordinary loads is seen by the copy engine's loads that follow.
 __device__ inline void copies_follow()
 {

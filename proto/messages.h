@@ -43,6 +43,8 @@
     X(35, SESSION_KILL, session_kill, SessionKill)                                                 \
     X(36, SESSION_KILL_REPLY, session_kill_reply, SessionKillReply)                                \
     X(37, IMPORT_IDLE, import_idle, ImportIdle)                                                    \
+    X(38, TUNE, tune, Tune)                                                                        \
+    X(39, TUNE_REPLY, tune_reply, TuneReply)                                                       \
     X(64, EXECUTOR_SETUP, executor_setup, ExecutorSetup)                                           \
     X(65, EXECUTOR_HELLO, executor_hello, ExecutorHello)                                           \
     X(66, SESSION_ADD, session_add, SessionAdd)                                                    \
@@ -69,7 +71,9 @@
     X(87, COMM_RANK_LEFT, comm_rank_left, CommRankLeft)                                            \
     X(88, COPY_FORWARD, copy_forward, CopyForward)                                                 \
     X(89, PING, ping, Ping)                                                                        \
-    X(90, EXECUTOR_TROUBLE, executor_trouble, ExecutorTrouble)
+    X(90, EXECUTOR_TROUBLE, executor_trouble, ExecutorTrouble)                                     \
+    X(91, PLAN_MEASURE, plan_measure, PlanMeasure)                                                 \
+    X(92, PLAN_MEASURED, plan_measured, PlanMeasured)
 
 enum cgm_message_type {
 #define X(number, SYMBOL, name, Type) CGM_MSG_##SYMBOL = (number),
@@ -88,7 +92,8 @@ enum cgm_message_type {
     X(6, ALGORITHMS, "algorithms")                                                                 \
     X(7, DOCTOR, "doctor")                                                                         \
     X(8, IMPORTS, "imports")                                                                       \
-    X(9, QUOTAS, "quotas")
+    X(9, QUOTAS, "quotas")                                                                         \
+    X(10, TUNE, "tune")
 
 enum cgm_query {
 #define X(number, SYMBOL, spelling) CGM_QUERY_##SYMBOL = (number),

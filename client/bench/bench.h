@@ -35,14 +35,23 @@ struct cgm_plan_answer {
     char reason[160];
 };
 
+/* Why an algorithm takes no part in a comparison. */
+struct cgm_refusal {
+    _Atomic uint32_t teller; /* worker + 1 of the one that writes the rest; 0: it takes part */
+    char why[256];
+};
+
 /* Shared; written by the workers, read by the parent after the order, unless it says otherwise. */
 struct cgm_bench_results {
     char backend[16];
     uint32_t devices;
     struct cgm_plan_answer plans[CGM_VARIANT_COUNT];
-    bool wanted[CGM_VARIANT_COUNT]; /* take part in the run; the parent changes it between orders */
-    _Atomic uint64_t stop_at;       /* iterations, warm-up included, after which the time is up */
-    uint64_t warmups, iterations;   /* done by the last measurement */
+    struct cgm_refusal refusals[CGM_VARIANT_COUNT];
+    /* Take part in the run. The parent changes it between orders, worker 0 during the set-up,
+     * before a barrier. */
+    bool wanted[CGM_VARIANT_COUNT];
+    _Atomic uint64_t stop_at;     /* iterations, warm-up included, after which the time is up */
+    uint64_t warmups, iterations; /* done by the last measurement */
     struct cgm_sample last[CGM_CREW_MAX]; /* of CGM_DO_RUN and _TRACE, by worker */
 };
 
@@ -76,8 +85,15 @@ static inline char *cgm_bench_shard(const struct cgm_bench *bench, enum cgm_matr
     return bench->shards[name] + rank * cgm_matrix_shard_bytes(matrix);
 }
 
-/* The whole run of an operation: clients, files, checks, times. Prints its report. Returns the
- * status; ret_detail (CGM_BENCH_DETAIL_BYTES) says why it is not OK. */
-int cgm_bench_run(const struct cgm_bench_options *options, const char *socket, char *ret_detail);
+struct cgm_report;
+
+/* Gets a run's report while what it is of is still there. Returns a status. */
+typedef int cgm_bench_done(void *context, const struct cgm_report *report, char *ret_detail);
+
+/* The whole run of an operation: clients, files, checks, times, and then `done`. Returns the
+ * status; ret_detail (CGM_BENCH_DETAIL_BYTES) says why it is not OK: a result was wrong, and `done`
+ * saw it, or something failed before. One at a time. */
+int cgm_bench_run(const struct cgm_bench_options *options, const char *socket, cgm_bench_done *done,
+                  void *context, char *ret_detail);
 
 #endif

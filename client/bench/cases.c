@@ -33,9 +33,25 @@ static const struct parts *parts_of(int op)
 
 const char *cgm_variant_name(enum cgm_variant variant)
 {
-    static const char *const names[CGM_VARIANT_COUNT] = {"job", "no_overlap", "gemm alone",
-                                                         "collective alone", "OpenBLAS alone"};
-    return names[variant];
+    static const char *const names[CGM_VARIANT_ALGORITHM] = {"job", "no_overlap", "gemm alone",
+                                                             "collective alone", "OpenBLAS alone"};
+    return variant < CGM_VARIANT_ALGORITHM
+               ? names[variant]
+               : cgm_type_name(CGM_TABLE_ALGO, cgm_variant_algorithm(variant));
+}
+
+int cgm_variant_algorithm(enum cgm_variant variant)
+{
+#define X(number, SYMBOL, spelling) (number),
+    static const int numbers[] = {CGM_ALGORITHMS(X)};
+#undef X
+    return numbers[variant - CGM_VARIANT_ALGORITHM];
+}
+
+bool cgm_variant_shares(enum cgm_variant variant)
+{
+    return variant == CGM_VARIANT_SERIAL || variant == CGM_VARIANT_BLAS ||
+           variant >= CGM_VARIANT_ALGORITHM;
 }
 
 /* What bulk_ag and bulk_rs move where the options do not say: as much as lhs, or as out. */
@@ -119,6 +135,10 @@ static struct cgm_case comm_case(const struct cgm_case *job, const struct parts 
     c.sizes.op = parts->collective;
     c.sizes.n = parts->moved == MOVES_LHS ? job->sizes.k : job->sizes.n;
     c.sizes.dtype = parts->moved == MOVES_LHS ? job->sizes.dtype : job->sizes.out_dtype;
+    if (parts->op == CGM_OP_GEMM_AS) { /* columns are divided, not rows: as many bytes, as rows */
+        c.sizes.m = c.capacity = job->sizes.n;
+        c.sizes.n = job->sizes.m;
+    }
     if (parts->moved == MOVES_BUFFER) {
         c.sizes.m = c.capacity = job->sizes.buffer_rows;
         c.sizes.n = job->sizes.buffer_cols;
@@ -128,6 +148,54 @@ static struct cgm_case comm_case(const struct cgm_case *job, const struct parts 
     c.sizes.transa = c.sizes.transb = c.sizes.bias = c.sizes.aux = c.accumulate = false;
     c.sizes.gelu = c.sizes.grad = false;
     return c;
+}
+
+/* no_overlap is there already, and auto is no algorithm. */
+static void add_algorithms(const struct cgm_case *job, struct cgm_case *cases)
+{
+    for (int v = CGM_VARIANT_ALGORITHM; v < CGM_VARIANT_COUNT; v++) {
+        int algorithm = cgm_variant_algorithm((enum cgm_variant)v);
+        if (algorithm == CGM_ALGO_NO_OVERLAP || algorithm == CGM_ALGO_AUTO)
+            continue;
+        cases[v] = *job;
+        cases[v].method = CGM_METHOD_AUTO;
+        cases[v].algorithm = algorithm;
+    }
+}
+
+/* a2av: what a rank sends to others. */
+static uint64_t exchanged_rows(const struct cgm_case *c)
+{
+    uint64_t most = 0;
+    uint32_t w = c->sizes.world;
+    for (uint32_t from = 0; from < w; from++) {
+        uint64_t rows = 0;
+        for (uint32_t to = 0; to < w; to++)
+            rows += to == from ? 0 : c->counts[from * w + to];
+        if (rows > most)
+            most = rows;
+    }
+    return most;
+}
+
+uint64_t cgm_case_sent_bytes(const struct cgm_case *c)
+{
+    const struct cgm_sizes *s = &c->sizes;
+    const struct parts *parts = parts_of(s->op);
+    enum moved moved = parts ? parts->moved : MOVES_OUT;
+    int collective = parts ? parts->collective : s->op;
+    if (s->op == CGM_OP_A2AV)
+        return exchanged_rows(c) * s->n * cgm_dtype_bytes(s->dtype);
+    if (!cgm_op_is_collective(collective))
+        return 0;
+    uint64_t elements = moved == MOVES_LHS      ? s->m * s->k
+                        : moved == MOVES_BUFFER ? s->buffer_rows * s->buffer_cols
+                                                : s->m * s->n;
+    int dtype = moved == MOVES_LHS      ? s->dtype
+                : moved == MOVES_BUFFER ? s->buffer_dtype
+                                        : s->out_dtype;
+    uint64_t times = collective == CGM_OP_AR ? 2 : 1;
+    return times * elements / s->world * (s->world - 1) * cgm_dtype_bytes(dtype);
 }
 
 static bool runs_blas(const struct cgm_case *job)
@@ -152,6 +220,8 @@ void cgm_cases_derive(const struct cgm_bench_options *options,
     }
     if (runs_blas(job))
         cases[CGM_VARIANT_BLAS] = *job;
+    if (options->compare)
+        add_algorithms(job, cases);
     for (int v = 0; v < CGM_VARIANT_COUNT; v++)
         if (cases[v].exists)
             cases[v].shaped = cgm_shards_describe(&cases[v].sizes, cases[v].matrix);

@@ -7,6 +7,7 @@
 
 #include "client/bench/options.h"
 #include "client/bench/shards.h"
+#include "proto/types.h"
 
 enum cgm_variant {
     CGM_VARIANT_JOB,
@@ -14,7 +15,12 @@ enum cgm_variant {
     CGM_VARIANT_GEMM,   /* the GEMM of one rank, without communication */
     CGM_VARIANT_COMM,   /* the collective alone */
     CGM_VARIANT_BLAS,   /* OpenBLAS in the client, without the daemon */
-    CGM_VARIANT_COUNT,
+    /* From here on, with --compare: the same by one algorithm each, on the same buffers; in the
+     * order of proto/types.h. */
+    CGM_VARIANT_ALGORITHM,
+#define X(number, SYMBOL, spelling) +1
+    CGM_VARIANT_COUNT = CGM_VARIANT_ALGORITHM CGM_ALGORITHMS(X),
+#undef X
 };
 
 #define CGM_COUNTS_MAX (64u * 64u)
@@ -35,8 +41,17 @@ struct cgm_case {
 void cgm_cases_derive(const struct cgm_bench_options *options,
                       struct cgm_case ret_cases[CGM_VARIANT_COUNT]);
 
-/* "job", "serial", ... Static. */
+/* "job", "no_overlap", ... Static. */
 const char *cgm_variant_name(enum cgm_variant variant);
+
+/* The algorithm of a variant from CGM_VARIANT_ALGORITHM on. */
+int cgm_variant_algorithm(enum cgm_variant variant);
+
+/* Whether it works on the job's operands. */
+bool cgm_variant_shares(enum cgm_variant variant);
+
+/* Bytes that the rank which sends most has to send. */
+uint64_t cgm_case_sent_bytes(const struct cgm_case *c);
 
 /* The request for a case's plan; it points into the case. */
 void cgm_case_plan(const struct cgm_bench_options *options, const struct cgm_case *c, uint64_t comm,

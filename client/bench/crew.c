@@ -29,6 +29,12 @@ void *cgm_shared_alloc(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+void cgm_shared_free(void *memory, size_t bytes)
+{
+    if (memory)
+        munmap(memory, bytes ? bytes : 1);
+}
+
 /* ---- the worker's side ---- */
 
 void cgm_seat_fail(struct cgm_seat *seat, int status, const char *format, ...)
@@ -287,8 +293,7 @@ void cgm_crew_stop(struct cgm_crew *crew, bool in_peace)
     for (uint32_t i = 0; i < crew->workers; i++)
         while (crew->pids[i] && waitpid(crew->pids[i], NULL, 0) < 0 && errno == EINTR)
             ;
-    if (crew->board)
-        munmap(crew->board, sizeof(*crew->board));
+    cgm_shared_free(crew->board, sizeof(*crew->board));
     crew->board = NULL;
     crew->workers = 0;
 }

@@ -50,8 +50,9 @@ struct cgm_crew {
 };
 
 /* Zeroed memory that processes forked later share; NULL when there is none. Pages that are never
- * touched cost nothing. Freed with munmap, or at exit. */
+ * touched cost nothing. Freed with cgm_shared_free, which takes NULL too, or at exit. */
 void *cgm_shared_alloc(size_t bytes);
+void cgm_shared_free(void *memory, size_t bytes);
 
 /* Carries out one order; returns only on success, fails with cgm_seat_fail. */
 typedef void cgm_crew_obey(void *state, struct cgm_seat *seat, uint32_t verb, uint32_t argument);

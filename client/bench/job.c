@@ -8,8 +8,7 @@
 const struct cgm_tensor *cgm_worker_tensors(const struct cgm_worker_rank *rank,
                                             enum cgm_variant variant)
 {
-    bool shares = variant == CGM_VARIANT_SERIAL || variant == CGM_VARIANT_BLAS;
-    return rank->tensors[shares ? CGM_VARIANT_JOB : variant];
+    return rank->tensors[cgm_variant_shares(variant) ? CGM_VARIANT_JOB : variant];
 }
 
 static struct commgemm_operand operand_of(const struct cgm_tensor *tensor)

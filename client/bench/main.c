@@ -6,7 +6,9 @@
 #include "client/bench/noop.h"
 #include "client/bench/options.h"
 #include "client/bench/private_daemon.h"
+#include "client/bench/report.h"
 #include "client/bench/stop.h"
+#include "client/bench/sweep.h"
 #include "proto/status.h"
 #include "proto/types.h"
 
@@ -38,8 +40,12 @@ static int run(const struct cgm_bench_options *options, char *ret_detail)
     if (status)
         return status;
     const char *socket = daemon.pid ? daemon.socket : options->socket;
-    status = options->op == CGM_OP_NOOP ? cgm_noop_run(options, socket, ret_detail)
-                                        : cgm_bench_run(options, socket, ret_detail);
+    if (options->op == CGM_OP_NOOP)
+        status = cgm_noop_run(options, socket, ret_detail);
+    else if (options->compare || options->shapes_file)
+        status = cgm_sweep_run(options, socket, ret_detail);
+    else
+        status = cgm_bench_run(options, socket, cgm_report_finish, NULL, ret_detail);
     bool its_fault = status == CGM_DAEMON_LOST || status == CGM_EXECUTOR_LOST ||
                      status == CGM_NO_EXECUTOR || status == CGM_NOT_RUNNING ||
                      status == CGM_TIMEOUT;

@@ -264,6 +264,15 @@ static const char *const series_names[SERIES_COUNT] = {
 static const char *const series_keys[SERIES_COUNT] = {
     "roundtrip_us", "sleeping_roundtrip_us", "socket_us", "socket_sleeping_us", "raw_poll_us"};
 
+/* Three digits, and never an exponent. */
+static void add_us(struct cgm_text_table *table, double us)
+{
+    if (us < 100)
+        cgm_text_table_addf(table, "%.3g", us);
+    else
+        cgm_text_table_addf(table, "%.0f", us);
+}
+
 static void print(const struct noop *noop, const struct cgm_stats *rate, FILE *out)
 {
     static const struct cgm_text_column columns[] = {
@@ -277,9 +286,9 @@ static void print(const struct noop *noop, const struct cgm_stats *rate, FILE *o
         cgm_text_table_new(columns, sizeof(columns) / sizeof(columns[0]));
     for (int i = 0; table && i < SERIES_COUNT; i++) {
         cgm_text_table_add(table, series_names[i]);
-        cgm_text_table_addf(table, "%.3g", noop->stats[i].median);
-        cgm_text_table_addf(table, "%.3g", noop->stats[i].p99);
-        cgm_text_table_addf(table, "%.3g", noop->stats[i].min);
+        add_us(table, noop->stats[i].median);
+        add_us(table, noop->stats[i].p99);
+        add_us(table, noop->stats[i].min);
         cgm_text_table_addf(table, "%llu", (unsigned long long)noop->stats[i].count);
     }
     if (table)

@@ -25,7 +25,7 @@
 #define SIZE(option, character, field, text)                                                       \
     {                                                                                              \
         .name = (option), .letter = (character), .kind = CGM_ARG_UINT, FIELD(field), .value = "N", \
-        .min = 1, .max = SIZE_LIMIT, .summary = (text)                                             \
+        .min = 1, .max = CGM_BENCH_SIZE_LIMIT, .summary = (text)                                   \
     }
 #define TYPE(option, field, which, placeholder, text)                                              \
     {                                                                                              \
@@ -36,8 +36,6 @@
     {                                                                                              \
         .name = (option), .kind = CGM_ARG_PATH, FIELD(field), .value = "FILE", .summary = (text)   \
     }
-
-#define SIZE_LIMIT (1 << 24)
 
 static const struct cgm_option job_options[] = {
     TYPE("op", op, CGM_TABLE_OP, "OP",
@@ -54,9 +52,10 @@ static const struct cgm_option job_options[] = {
     SIZE("m", 'm', m, "rows of lhs and out; default 4864"),
     SIZE("n", 'n', n, "columns of rhs and out; default 4096"),
     SIZE("k", 'k', k, "columns of lhs, rows of rhs; default 8256"),
-    COUNT("rows", rows, 1, SIZE_LIMIT, "active rows, at most m; default m"),
+    COUNT("rows", rows, 1, CGM_BENCH_SIZE_LIMIT, "active rows, at most m; default m"),
     TYPE("datatype", dtype, CGM_TABLE_DTYPE, "TYPE", "of lhs and rhs, default fp32"),
-    TYPE("out-datatype", out_dtype, CGM_TABLE_DTYPE, "TYPE", "of out; default as --datatype"),
+    TYPE("out-datatype", out_dtype, CGM_TABLE_DTYPE, "TYPE",
+         "of out; default as --datatype, with int8 int32"),
     FLAG("transa", transa, "lhs is stored transposed, K x M"),
     FLAG("transb", transb, "rhs is stored transposed, N x K"),
     FLAG("bias", bias, "add a bias of N elements"),
@@ -122,7 +121,13 @@ static const struct cgm_option run_options[] = {
      .max = 1000000,
      .summary = "end the timed runs early unless --iters is given; 0: never; default 60"},
     FLAG("debug", debug, "print every phase of one job"),
+    FLAG("compare", compare,
+         "time each algorithm of the operation too, in turn with the rest, beside the floor"),
+    FILE_NAME("shapes", shapes_file, "one run for each shape of a file; see FILES OF SHAPES"),
+    FILE_NAME("csv", csv, "write a comparison or a sweep as CSV, a line for each variant"),
+    FILE_NAME("plot", plot, "draw the floor fractions of a comparison or a sweep as an SVG file"),
     FILE_NAME("output-file", output_file, "write the results as JSON; - for standard output"),
+    FLAG("json", json, "the same as --output-file -"),
     FILE_NAME("timeline", timeline, "draw one job's phases as an SVG file"),
 };
 
@@ -332,6 +337,51 @@ static int check_files(struct cgm_bench_options *options, char *ret_detail)
     return CGM_OK;
 }
 
+static bool compares(const struct cgm_bench_options *o)
+{
+    return o->compare || o->shapes_file;
+}
+
+/* What is asked for once cannot be had of many runs, and what a file of shapes says nobody else
+ * may say. */
+static int check_comparison(const struct cgm_bench_options *o, const struct cgm_args *args,
+                            char *ret_detail)
+{
+    static const char *const said[] = {"op", "m", "n", "k", "rows", "buffer-shape"};
+    const struct {
+        const char *name;
+        bool there;
+    } single[] = {{"timeline", o->timeline}, {"debug", o->debug}, {"lhs", o->lhs_file}};
+    const char *which = o->shapes_file ? "does not go with --shapes" : "does not go with --compare";
+    if (!compares(o) && (o->csv || o->plot))
+        return refuse(ret_detail, o->csv ? "csv" : "plot", o->csv ? o->csv : o->plot,
+                      "needs --compare or --shapes");
+    if (!compares(o))
+        return CGM_OK;
+    for (size_t i = 0; i < sizeof(single) / sizeof(single[0]); i++)
+        if (single[i].there)
+            return refuse(ret_detail, single[i].name, "", which);
+    if (o->op == CGM_OP_NOOP)
+        return refuse(ret_detail, "op", "noop", "has nothing to be compared with");
+    for (size_t i = 0; o->shapes_file && i < sizeof(said) / sizeof(said[0]); i++)
+        if (cgm_args_given(&cgm_bench_program, args, said[i]))
+            return refuse(ret_detail, said[i], "", "does not go with --shapes: the file says it");
+    return CGM_OK;
+}
+
+/* Of what is written only the report goes to standard output as well. */
+static int check_pictures(const struct cgm_bench_options *o, char *ret_detail)
+{
+    const struct {
+        const char *name, *path;
+    } files[] = {{"csv", o->csv}, {"plot", o->plot}, {"timeline", o->timeline}};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        if (files[i].path && !strcmp(files[i].path, "-"))
+            return refuse(ret_detail, files[i].name, "-",
+                          "must be the name of a file; --output-file alone takes -");
+    return CGM_OK;
+}
+
 static int check_rest(const struct cgm_bench_options *options, char *ret_detail)
 {
     if (options->set && !options->private_daemon)
@@ -368,8 +418,30 @@ static void take_given(const struct cgm_args *args, struct cgm_bench_options *op
     if (!options->threads)
         options->threads = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
     bool else_asked = options->validate || options->lhs_file || options->timeline || options->debug;
-    if (options->iters_given || !else_asked)
+    if (options->iters_given || !else_asked || compares(options))
         options->benchmark = true;
+    if (options->json && !options->output_file)
+        options->output_file = "-";
+}
+
+/* What Iris' benchmark takes and this program does not: better words than "unknown option". */
+static int refuse_foreign(int argc, char **argv, char *ret_detail)
+{
+    static const struct {
+        const char *name, *why;
+    } foreign[] = {
+#define X(name, label, why) {(name), (why)},
+        CGM_BENCH_FOREIGN_OPTIONS(X)
+#undef X
+    };
+    for (int i = 1; i < argc; i++)
+        for (size_t f = 0; f < sizeof(foreign) / sizeof(foreign[0]); f++) {
+            size_t length = strlen(foreign[f].name);
+            if (!strncmp(argv[i], "--", 2) && !strncmp(argv[i] + 2, foreign[f].name, length) &&
+                (!argv[i][2 + length] || argv[i][2 + length] == '='))
+                return refuse(ret_detail, foreign[f].name, "", foreign[f].why);
+        }
+    return CGM_OK;
 }
 
 int cgm_bench_options_parse(int argc, char **argv, char *ret_detail,
@@ -377,7 +449,10 @@ int cgm_bench_options_parse(int argc, char **argv, char *ret_detail,
 {
     struct cgm_args args = {0};
     *ret_options = defaults;
-    int status = cgm_args_parse(&cgm_bench_program, argc, argv, ret_options, &args);
+    int status = refuse_foreign(argc, argv, ret_detail);
+    if (status)
+        return status;
+    status = cgm_args_parse(&cgm_bench_program, argc, argv, ret_options, &args);
     if (status) {
         snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "%s", args.detail);
         return status;
@@ -389,9 +464,11 @@ int cgm_bench_options_parse(int argc, char **argv, char *ret_detail,
         return CGM_INVALID_ARGUMENT;
     }
     take_given(&args, ret_options);
-    if (!(status = resolve_algorithm(ret_options, given(&args, "op"), ret_detail)) &&
+    if (!(status = check_comparison(ret_options, &args, ret_detail)) &&
+        !(status = resolve_algorithm(ret_options, given(&args, "op"), ret_detail)) &&
         !(status = resolve_buffer_shape(ret_options, ret_detail)) &&
         !(status = check_files(ret_options, ret_detail)) &&
+        !(status = check_pictures(ret_options, ret_detail)) &&
         !(status = ret_options->lhs_file ? CGM_OK : check_sizes(ret_options, ret_detail)))
         status = check_rest(ret_options, ret_detail);
     return status;
@@ -423,6 +500,8 @@ int cgm_bench_options_probe_outputs(const struct cgm_bench_options *options, cha
     } outputs[] = {
         {"output-file", options->output_file},
         {"timeline", options->timeline},
+        {"csv", options->csv},
+        {"plot", options->plot},
         {"save-out", options->save_out},
         {"save-aux", options->save_aux},
     };

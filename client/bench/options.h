@@ -10,6 +10,7 @@
 #include "client/common/args.h"
 
 #define CGM_BENCH_DETAIL_BYTES 1280u
+#define CGM_BENCH_SIZE_LIMIT (1 << 24) /* of m, n and k */
 
 struct cgm_bench_options {
     /* The job. After cgm_bench_options_parse: algorithm is a number of proto/types.h. */
@@ -37,6 +38,8 @@ struct cgm_bench_options {
     const char *lhs_file, *rhs_file, *bias_file, *save_out, *save_aux;
     uint64_t lhs_axis, rhs_axis; /* axis boundaries of the files; 0: the last axis */
     const char *output_file, *timeline;
+    bool compare, json;
+    const char *shapes_file, *csv, *plot;
 
     /* How. */
     const char *socket;

@@ -9,40 +9,28 @@ turns, because a GPU's clock drifts; the data is random, because products of zer
 result that differs from the sequential one is reported as wrong instead of timed."""
 
 import argparse
-import collections
 import datetime
 import json
 import os
 import statistics
 import sys
 
+import shape_file
+
 # Multicast is off on the machines that this is compared on.
-SETTINGS = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+SETTINGS = {
+    "NCCL_NVLS_ENABLE": "0",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+}
 NATIVE = "TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP"  # read by PyTorch at every call
 FLUSH_BYTES = 256 << 20
 HEAD_START_CYCLES = 2000000  # the CPU enqueues while the GPU sleeps, a millisecond or so
-JOB_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+TORCH_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
-# Of the whole product; a rank has N / world for ag and as, K / world for rs and ar.
-Shape = collections.namedtuple("Shape", "name op m n k dtype what")
-SHAPES = [
-    Shape("ag-qkv", "ag_gemm", 8192, 10240, 8192, "bfloat16", "Llama-70B qkv"),
-    Shape("ag-up", "ag_gemm", 8192, 57344, 8192, "bfloat16", "Llama-70B gate and up"),
-    Shape("ag-up-2048", "ag_gemm", 2048, 57344, 8192, "bfloat16", "the same, 2048 rows"),
-    Shape("ag-up-512", "ag_gemm", 512, 57344, 8192, "bfloat16", "the same, 512 rows"),
-    Shape("ag-fc1", "ag_gemm", 4096, 49152, 12288, "bfloat16", "GPT-3 fc1"),
-    Shape("rs-down", "gemm_rs", 8192, 8192, 28672, "bfloat16", "Llama-70B down"),
-    Shape("rs-out", "gemm_rs", 8192, 8192, 8192, "bfloat16", "Llama-70B attention out"),
-    Shape("rs-down-2048", "gemm_rs", 2048, 8192, 28672, "bfloat16", "Llama-70B down, 2048 rows"),
-    Shape("rs-down-512", "gemm_rs", 512, 8192, 28672, "bfloat16", "the same, 512 rows"),
-    Shape("rs-fc2", "gemm_rs", 4096, 12288, 49152, "bfloat16", "GPT-3 fc2"),
-    Shape("ar-4864", "gemm_ar", 4864, 4096, 8256, "float16", "the benchmark's default"),
-    Shape("as-4864", "gemm_as", 4864, 4096, 8256, "float16", "the benchmark's default"),
-    Shape("ar-16K", "ar", 1, 8192, 0, "bfloat16", "16 KiB"),
-    Shape("ar-128K", "ar", 8, 8192, 0, "bfloat16", "128 KiB"),
-    Shape("ar-1M", "ar", 64, 8192, 0, "bfloat16", "1 MiB"),
-    Shape("ar-8M", "ar", 512, 8192, 0, "bfloat16", "8 MiB"),
-]
+# A rank has N / world of the whole product for ag and as, K / world for rs and ar.
+OPERATIONS = ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "ag", "ar")
+SHAPES = shape_file.read(os.path.join(shape_file.FOLDER, "peers.shapes"), OPERATIONS)
 
 
 class Ranks:
@@ -64,11 +52,14 @@ class Ranks:
         torch.manual_seed(int.from_bytes(os.urandom(4), "little"))
         self.jobs = Jobs(self) if with_commgemm else None
 
+    def type(self, name):
+        return getattr(self.torch, TORCH_TYPES[name])
+
     def random(self, rows, columns, dtype):
-        return self.torch.randn(rows, columns, device=self.device, dtype=getattr(self.torch, dtype))
+        return self.torch.randn(rows, columns, device=self.device, dtype=self.type(dtype))
 
     def empty(self, rows, columns, dtype):
-        return self.torch.empty(rows, columns, device=self.device, dtype=getattr(self.torch, dtype))
+        return self.torch.empty(rows, columns, device=self.device, dtype=self.type(dtype))
 
     def largest(self, value):
         """The largest of all ranks' values."""
@@ -85,11 +76,11 @@ class Jobs:
         sys.path.insert(0, os.path.join(here, "..", "bindings", "python"))
         import commgemm
 
-        self.ranks, self.plans = ranks, []
+        self.ranks, self.plans = ranks, {}
         self.client = commgemm.Client(name="peers")
         self.comm = self.client.join("peers", ranks.world, ranks.rank, device=ranks.device.index)
 
-    def variant(self, shape, op, how, out, **operands):
+    def variant(self, name, shape, op, how, out, **operands):
         """A function that submits the job and returns what it writes; how: the plan's method or
         algorithm. Whoever calls it first makes the plan, so that a refusal is this variant's alone."""
         job = []
@@ -97,8 +88,8 @@ class Jobs:
         def run():
             if not job:
                 plan = self.client.plan(self.comm, op=op, m=shape.m, n=shape.n, k=shape.k,
-                                        dtype=JOB_NAMES[shape.dtype], **how)
-                self.plans.append(plan)
+                                        dtype=shape.dtype, **how)
+                self.plans[name] = plan
                 job.append(plan.job(self.ranks.rank, detached=True, out=out, **operands))
             stream = self.ranks.torch.cuda.current_stream().cuda_stream
             self.client.submit(job[0], stream=stream)
@@ -107,7 +98,7 @@ class Jobs:
         return run
 
     def reasons(self):
-        return [f"{plan.algorithm}: {plan.reason}" for plan in self.plans]
+        return {name: f"{plan.algorithm}: {plan.reason}" for name, plan in self.plans.items()}
 
     def check(self):
         """Raises when a job since the last call failed."""
@@ -115,24 +106,34 @@ class Jobs:
 
     def close_plans(self):
         while self.plans:
-            self.plans.pop().close()
+            self.plans.popitem()[1].close()
 
 
-def add_jobs(ranks, shape, variants, out, ways, **operands):
+def add_jobs(ranks, shape, variants, out, **operands):
     """The same operation by commgemmd, in each of the ways."""
-    for name, how in ways.items() if ranks.jobs else ():
-        variants[name] = ranks.jobs.variant(shape, shape.op, how, out, **operands)
+    for name, how in WAYS[shape.op].items() if ranks.jobs else ():
+        variants[name] = ranks.jobs.variant(name, shape, shape.op, how, out, **operands)
 
 
 AUTO = {"commgemm": {"method": "auto"}, "commgemm_serial": {"method": "none"}}
-GATHER = {**AUTO, "commgemm_ring": {"algorithm": "split_pipelined_ag_p2p"},
-          "commgemm_atomic": {"algorithm": "atomic_gemm_ag_p2p"},
-          "commgemm_fused": {"algorithm": "fused_ag"}}
-SCATTER = {**AUTO, "commgemm_ring": {"algorithm": "split_pipelined_rs_p2p"},
-           "commgemm_atomic": {"algorithm": "atomic_gemm_rs_p2p"},
-           "commgemm_fused": {"algorithm": "fused_rs"}}
-REDUCE = {**AUTO, "commgemm_fused": {"algorithm": "fused_ar"}}
-SPREAD = {**AUTO, "commgemm_fused": {"algorithm": "fused_as"}}
+
+
+def with_algorithms(**names):
+    """auto, serial, and these algorithms under commgemm_ and their key."""
+    return {**AUTO, **{"commgemm_" + key: {"algorithm": name} for key, name in names.items()}}
+
+
+WAYS = {
+    "ag_gemm": with_algorithms(ring="split_pipelined_ag_p2p", atomic="atomic_gemm_ag_p2p",
+                               fused="fused_ag"),
+    "gemm_rs": with_algorithms(ring="split_pipelined_rs_p2p", split="split_pipelined_rs",
+                               atomic="atomic_gemm_rs_p2p", atomic_split="atomic_gemm_rs",
+                               fused="fused_rs"),
+    "gemm_ar": with_algorithms(ring="two_shot_ar", split="one_shot_ar", fused="fused_ar"),
+    "gemm_as": with_algorithms(split="split_as", fused="fused_as"),
+    "ag": AUTO,
+    "ar": with_algorithms(ring="two_shot_ar", split="one_shot_ar"),
+}
 
 
 # ---- variants: name -> a function that does it once and returns the result, or None -------------
@@ -177,11 +178,12 @@ def ag_gemm(ranks, shape):
     variants = {"sequence": sequence, "gemm": lambda: drop(torch.mm(gathered, rhs, out=out))}
     variants["nccl"] = gather
     both(variants, "async_tp", fused)
-    add_jobs(ranks, shape, variants, out, GATHER, lhs=lhs, rhs=rhs)
+    add_jobs(ranks, shape, variants, out, lhs=lhs, rhs=rhs)
     if ranks.jobs:
         alone = shape._replace(n=columns)
         product = ranks.empty(shape.m, columns, shape.dtype)
-        job = ranks.jobs.variant(alone, "gemm", {"method": "none"}, product, lhs=gathered, rhs=rhs)
+        job = ranks.jobs.variant("commgemm_gemm", alone, "gemm", {"method": "none"}, product,
+                                 lhs=gathered, rhs=rhs)
         variants["commgemm_gemm"] = lambda: drop(job())
     return variants
 
@@ -207,7 +209,7 @@ def gemm_rs(ranks, shape):
     variants = {"sequence": sequence, "gemm": lambda: drop(torch.mm(lhs, rhs, out=partial))}
     variants["nccl"] = scatter
     both(variants, "async_tp", fused)
-    add_jobs(ranks, shape, variants, out, SCATTER, lhs=lhs, rhs=rhs)
+    add_jobs(ranks, shape, variants, out, lhs=lhs, rhs=rhs)
     return variants
 
 
@@ -228,7 +230,7 @@ def gemm_ar(ranks, shape):
         "gemm": lambda: drop(torch.mm(lhs, rhs, out=out)),
         "nccl": lambda: drop(dist.all_reduce(other, op=dist.ReduceOp.AVG)),
     }
-    add_jobs(ranks, shape, variants, ranks.empty(shape.m, shape.n, shape.dtype), REDUCE, lhs=lhs,
+    add_jobs(ranks, shape, variants, ranks.empty(shape.m, shape.n, shape.dtype), lhs=lhs,
              rhs=rhs)
     return variants
 
@@ -256,8 +258,8 @@ def gemm_as(ranks, shape):
         "gemm": lambda: drop(torch.mm(lhs, rhs, out=own)),
         "nccl": gather,
     }
-    add_jobs(ranks, shape, variants, whole, SPREAD, lhs=lhs, rhs=rhs)
-    for name in SPREAD if ranks.jobs else ():
+    add_jobs(ranks, shape, variants, whole, lhs=lhs, rhs=rhs)
+    for name in WAYS[shape.op] if ranks.jobs else ():
         variants[name] = in_blocks(ranks, shape, variants[name])
     return variants
 
@@ -272,6 +274,31 @@ def in_blocks(ranks, shape, function):
     columns = shape.n // ranks.world
     run.arrange = lambda product: ranks.torch.cat(product.split(columns, dim=1))
     return run
+
+
+def all_gather(ranks, shape):
+    dist = ranks.dist
+    rows = shape.m // ranks.world
+    own = ranks.random(rows, shape.n, shape.dtype)
+    out = ranks.empty(shape.m, shape.n, shape.dtype)
+    shared = ranks.symmetric.empty(shape.m, shape.n, device=ranks.device,
+                                   dtype=ranks.type(shape.dtype))
+    handle = ranks.symmetric.rendezvous(shared, ranks.group)
+
+    def nccl():
+        dist.all_gather_into_tensor(out, own)
+        return out
+
+    def push():
+        """By copy engines, staggered: what the links carry at best. The result is not looked at,
+        because this rank's stream does not know when the others' copies are there."""
+        for distance in range(1, ranks.world):
+            peer = (ranks.rank + distance) % ranks.world
+            handle.get_buffer(peer, own.shape, own.dtype, ranks.rank * own.numel()).copy_(own)
+
+    variants = {"sequence": nccl, "push": push}
+    add_jobs(ranks, shape, variants, ranks.empty(shape.m, shape.n, shape.dtype), lhs=own)
+    return variants
 
 
 def all_reduce(ranks, shape):
@@ -302,15 +329,16 @@ def all_reduce(ranks, shape):
         ),
     }
     reduced = ranks.empty(shape.m, shape.n, shape.dtype)
-    add_jobs(ranks, shape, variants, reduced, AUTO, lhs=kept)
+    add_jobs(ranks, shape, variants, reduced, lhs=kept)
     return variants
 
 
-OPERATIONS = {
+BUILDERS = {
     "ag_gemm": ag_gemm,
     "gemm_rs": gemm_rs,
     "gemm_ar": gemm_ar,
     "gemm_as": gemm_as,
+    "ag": all_gather,
     "ar": all_reduce,
 }
 
@@ -397,7 +425,7 @@ def run_shape(ranks, shape, options):
     row = {**shape._asdict(), "us": {}, "refused": {}}
     ranks.torch.cuda.empty_cache()
     try:
-        variants = OPERATIONS[shape.op](ranks, shape)
+        variants = BUILDERS[shape.op](ranks, shape)
     except Exception as error:
         row["refused"]["all"] = repr(error)[:300]
         return row
@@ -407,7 +435,7 @@ def run_shape(ranks, shape, options):
         ranks.jobs.check()
         row["commgemm"] = ranks.jobs.reasons()
         ranks.jobs.close_plans()
-    parts = {"gemm", "nccl", "commgemm_gemm"} if shape.op != "ar" else set()
+    parts = {"gemm", "nccl", "commgemm_gemm"} if "gemm" in shape.op else {"push"}
     whole = {name: us for name, us in row["us"].items() if name not in parts}
     row["best"] = min(whole, key=whole.get) if whole else None
     return row
@@ -452,15 +480,17 @@ def write(path, report):
     if path == "-":
         sys.stdout.write(text)
         return
-    with open(path, "w", encoding="utf-8") as file:
+    with open(path + ".new", "w", encoding="utf-8") as file:
         file.write(text)
+    os.replace(path + ".new", path)
 
 
 def run(options):
     import torch
 
     ranks = Ranks(torch, options.commgemm)
-    report = {**describe(torch, ranks.world), "iters": options.iters, "rows": []}
+    report = {**describe(torch, ranks.world), "note": options.note, "iters": options.iters,
+              "warmup": options.warmup, "rows": []}
     table = sys.stderr if options.output_file == "-" else sys.stdout
     if ranks.rank == 0:
         print("  ".join(f"{key} {report[key]}" for key in
@@ -472,8 +502,10 @@ def run(options):
         report["rows"].append(row)
         if ranks.rank == 0:
             print_row(row, table)
-    if ranks.rank == 0 and options.output_file:
-        write(options.output_file, report)
+            if options.output_file not in (None, "-"):
+                write(options.output_file, report)  # what is there stays there
+    if ranks.rank == 0 and options.output_file == "-":
+        write("-", report)
     if ranks.jobs:
         ranks.jobs.client.close()
     ranks.dist.destroy_process_group()
@@ -513,6 +545,7 @@ def parse(arguments):
                         "$COMMGEMM_LIBRARY, else libcommgemm-client.so.0")
     parser.add_argument("--world", type=positive, help="processes to start; default: the GPUs")
     parser.add_argument("--output-file", metavar="FILE", help="write JSON; - for standard output")
+    parser.add_argument("--note", default="", help="a line for the report: how it was run")
     parser.add_argument("--list", action="store_true", help="print the table of shapes and end")
     return parser.parse_args(arguments)
 
@@ -536,7 +569,7 @@ def main(arguments):
     if options.list:
         for shape in SHAPES:
             print(f"{shape.name:13} {shape.op:8} M {shape.m:5} N {shape.n:6} K {shape.k:6} "
-                  f"{shape.dtype:9} {shape.what}")
+                  f"{shape.dtype:4} {shape.what}")
         return
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)

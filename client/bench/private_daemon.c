@@ -20,11 +20,11 @@
 #include "proto/packet.h"
 #include "proto/status.h"
 
-#define START_MS 20000
+#define START_MS 60000
 #define STOP_MS 5000
 #define STEP_MS 10
 #define ARGUMENTS_MAX 64
-#define LOG_BYTES 400
+#define LOG_BYTES 900
 
 static bool find_program(char *ret_path, size_t size, char *ret_detail)
 {
@@ -144,10 +144,12 @@ int cgm_private_daemon_start(const char *backend, uint32_t devices, const char *
         return CGM_NOT_FOUND;
     snprintf(backend_set, sizeof(backend_set), "backend=%s", backend);
     snprintf(devices_set, sizeof(devices_set), "devices=%u", devices);
-    char *arguments[ARGUMENTS_MAX] = {program, "--config",  "/dev/null", "--socket", NULL,
-                                      "--set", backend_set, "--set",     devices_set};
+    char *arguments[ARGUMENTS_MAX] = {program, "--config", "/dev/null", "--socket", NULL, "--set",
+                                      backend_set, "--set", devices_set,
+                                      /* What an earlier one measured would be no figure of now. */
+                                      "--set", "state_dir=none"};
     bool fits = snprintf(settings, sizeof(settings), "%s", set ? set : "") < (int)sizeof(settings);
-    if (!fits || split_settings(settings, arguments, 9, ARGUMENTS_MAX) < 0) {
+    if (!fits || split_settings(settings, arguments, 11, ARGUMENTS_MAX) < 0) {
         snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--set %.200s...: too many settings", set);
         return CGM_INVALID_ARGUMENT;
     }
@@ -184,10 +186,14 @@ void cgm_private_daemon_quote_log(const struct cgm_private_daemon *daemon, char 
     close(fd);
     if (got <= 0)
         return;
+    while (got > 0 && tail[got - 1] == '\n')
+        got--;
     tail[got] = '\0';
+    const char *cut = size > LOG_BYTES ? strchr(tail, '\n') : NULL; /* the rest of a line */
     size_t used = strlen(detail);
     if (used < CGM_BENCH_DETAIL_BYTES)
-        snprintf(detail + used, CGM_BENCH_DETAIL_BYTES - used, "; its log ends with:\n%s", tail);
+        snprintf(detail + used, CGM_BENCH_DETAIL_BYTES - used, "; its log ends with:\n%s",
+                 cut ? cut + 1 : tail);
 }
 
 static void remove_folder(const char *folder)

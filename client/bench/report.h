@@ -22,6 +22,15 @@ void cgm_report_make(const struct cgm_bench *bench, const struct cgm_validation 
                      struct cgm_report *ret_report);
 
 void cgm_report_print(const struct cgm_report *report, FILE *out);
+/* Its parts, for who has other times to print. */
+void cgm_report_print_header(const struct cgm_report *report, FILE *out);
+void cgm_report_print_validation(const struct cgm_report *report, bool only_wrong, FILE *out);
+
+/* Prints the report and writes --output-file; a cgm_bench_done. */
+int cgm_report_finish(void *context, const struct cgm_report *report, char *ret_detail);
+
+/* Where tables go: standard output, unless JSON does. */
+FILE *cgm_report_stream(const struct cgm_bench_options *options);
 
 /* A new object, the caller's; NULL when there is no memory. */
 json_t *cgm_report_json(const struct cgm_report *report);

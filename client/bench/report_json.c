@@ -48,13 +48,13 @@ static int set_identity(json_t *object, const struct cgm_report *report)
 
 static int set_validation(json_t *object, const struct cgm_report *report)
 {
-    static const char *const keys[CGM_COMPARE_COUNT] = {"max_error_ratio", "serial_error_ratio",
-                                                        "serial_difference_ratio"};
+    static const char *const keys[CGM_COMPARE_ALGORITHM] = {"max_error_ratio", "serial_error_ratio",
+                                                            "serial_difference_ratio"};
     const struct cgm_validation *validation = report->validation;
     char line[256];
     int bad = set(object, "success", json_boolean(report->success)) |
               set(object, "validated", json_boolean(validation->done));
-    for (int i = 0; i < CGM_COMPARE_COUNT; i++)
+    for (int i = 0; i < CGM_COMPARE_ALGORITHM; i++)
         bad |= set(object, keys[i],
                    number_or_null(validation->worst[i].ratio, validation->worst[i].made));
     if (validation->worst[CGM_COMPARE_JOB].made) {
@@ -78,6 +78,28 @@ static int set_fractions(json_t *object, const struct cgm_report *report)
            set(object, "overlap_efficiency", number_or_null(efficiency, there));
 }
 
+/* The product's, and what one rank multiplies; null without a product. */
+static int set_sizes(json_t *object, const struct cgm_report *report)
+{
+    const struct cgm_case *cases = report->bench->cases;
+    const struct cgm_sizes *whole = &cases[CGM_VARIANT_JOB].sizes;
+    const struct cgm_sizes *own =
+        cases[CGM_VARIANT_GEMM].exists ? &cases[CGM_VARIANT_GEMM].sizes : whole;
+    const struct {
+        const char *global, *local;
+        uint64_t whole, own;
+    } sizes[] = {{"global_m", "local_m", whole->m, own->m},
+                 {"global_n", "local_n", whole->n, own->n},
+                 {"global_k", "local_k", whole->k, own->k}};
+    bool product = cases[CGM_VARIANT_JOB].matrix[CGM_MATRIX_RHS].present;
+    int bad = 0;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        bad |= set(object, sizes[i].global, json_integer((json_int_t)sizes[i].whole)) |
+               set(object, sizes[i].local,
+                   product ? json_integer((json_int_t)sizes[i].own) : json_null());
+    return bad;
+}
+
 static int set_times(json_t *object, const struct cgm_report *report)
 {
     const struct cgm_stats *ms = report->ms, *job = &ms[CGM_VARIANT_JOB];
@@ -90,6 +112,7 @@ static int set_times(json_t *object, const struct cgm_report *report)
            set(object, "ms_p99", number_or_null(job->p99, there)) |
            set_stats(object, "gemm_ms", &ms[CGM_VARIANT_GEMM]) |
            set_stats(object, "comm_ms", &ms[CGM_VARIANT_COMM]) |
+           set_stats(object, "communication_ms", &ms[CGM_VARIANT_COMM]) |
            set_stats(object, "serial_ms", &ms[CGM_VARIANT_SERIAL]) |
            set_stats(object, "openblas_ms", &ms[CGM_VARIANT_BLAS]) |
            set_stats(object, "running_ms", &report->running_ms) | set_fractions(object, report) |
@@ -101,8 +124,9 @@ static int set_times(json_t *object, const struct cgm_report *report)
 json_t *cgm_report_json(const struct cgm_report *report)
 {
     json_t *object = json_object();
-    if (object && !set_identity(object, report) && !set_validation(object, report) &&
-        !set_times(object, report) && !cgm_report_add_arguments(report->bench->options, object))
+    if (object && !set_identity(object, report) && !set_sizes(object, report) &&
+        !set_validation(object, report) && !set_times(object, report) &&
+        !cgm_report_add_arguments(report->bench->options, object))
         return object;
     json_decref(object);
     return NULL;

@@ -43,14 +43,32 @@ static bool share_matrices(struct cgm_bench *bench)
     return there;
 }
 
+static size_t samples_bytes(const struct cgm_bench *bench)
+{
+    return (size_t)CGM_VARIANT_COUNT * bench->workers * bench->options->iters *
+           sizeof(*bench->samples);
+}
+
 static bool share(struct cgm_bench *bench)
 {
     const struct cgm_bench_options *o = bench->options;
-    size_t samples = (size_t)CGM_VARIANT_COUNT * bench->workers * o->iters;
     bench->results = cgm_shared_alloc(sizeof(*bench->results));
-    bench->samples = cgm_shared_alloc(samples * sizeof(*bench->samples));
+    bench->samples = cgm_shared_alloc(samples_bytes(bench));
     bench->traces = cgm_shared_alloc(o->world * sizeof(*bench->traces));
     return bench->results && bench->samples && bench->traces && share_matrices(bench);
+}
+
+static void unshare(struct cgm_bench *bench)
+{
+    const struct cgm_matrix *matrix = bench->cases[CGM_VARIANT_JOB].matrix;
+    uint64_t world = bench->options->world;
+    cgm_shared_free(bench->results, sizeof(*bench->results));
+    cgm_shared_free(bench->samples, samples_bytes(bench));
+    cgm_shared_free(bench->traces, world * sizeof(*bench->traces));
+    for (int i = 0; i < CGM_MATRIX_COUNT; i++) {
+        cgm_shared_free(bench->whole[i], cgm_matrix_bytes(&matrix[i]));
+        cgm_shared_free(bench->shards[i], world * cgm_matrix_shard_bytes(&matrix[i]));
+    }
 }
 
 static void choose_variants(struct cgm_bench *bench)
@@ -58,7 +76,7 @@ static void choose_variants(struct cgm_bench *bench)
     const struct cgm_bench_options *o = bench->options;
     bool *wanted = bench->results->wanted;
     for (int v = 0; v < CGM_VARIANT_COUNT; v++)
-        wanted[v] = bench->cases[v].exists && o->benchmark;
+        wanted[v] = v < CGM_VARIANT_ALGORITHM && bench->cases[v].exists && o->benchmark;
     wanted[CGM_VARIANT_JOB] = true;
     wanted[CGM_VARIANT_SERIAL] =
         bench->cases[CGM_VARIANT_SERIAL].exists && (o->benchmark || o->validate);
@@ -88,7 +106,8 @@ static int set_up(struct run *run)
     int status = cgm_crew_order(&run->crew, CGM_DO_SETUP, 0, "setting up", 0);
     if (status)
         return status;
-    if (bench->results->plans[CGM_VARIANT_JOB].algorithm == CGM_ALGO_NO_OVERLAP)
+    if (bench->results->plans[CGM_VARIANT_JOB].algorithm == CGM_ALGO_NO_OVERLAP &&
+        !bench->options->compare)
         bench->results->wanted[CGM_VARIANT_SERIAL] = false;
     if (run->files.open[CGM_MATRIX_LHS])
         status = cgm_input_files_load(&run->files, bench, run->detail);
@@ -159,22 +178,6 @@ static int trace(struct run *run)
     return status;
 }
 
-static int report(struct run *run)
-{
-    const struct cgm_bench_options *o = run->bench.options;
-    bool to_stdout = o->output_file && !strcmp(o->output_file, "-");
-    cgm_report_make(&run->bench, &run->validation, &run->report);
-    cgm_report_print(&run->report, to_stdout ? stderr : stdout);
-    json_t *object = cgm_report_json(&run->report);
-    if (!object) {
-        snprintf(run->detail, CGM_BENCH_DETAIL_BYTES, "no memory for the report");
-        return CGM_NO_MEMORY;
-    }
-    int status = cgm_report_write(o, object, run->detail);
-    json_decref(object);
-    return status;
-}
-
 static int give_orders(struct run *run)
 {
     static int (*const parts[])(struct run *) = {set_up, check, save, measure, trace};
@@ -204,6 +207,7 @@ static int start(struct run *run)
                           cgm_worker_obey, &run->worker);
 }
 
+/* A wrong result is what the run comes to, unless something else is. */
 static void judge(struct run *run, int *status)
 {
     if (*status || run->report.success)
@@ -218,11 +222,21 @@ static void judge(struct run *run, int *status)
     *status = CGM_INTERNAL;
 }
 
-int cgm_bench_run(const struct cgm_bench_options *options, const char *socket, char *ret_detail)
+static int finish(struct run *run, cgm_bench_done *done, void *context)
+{
+    cgm_report_make(&run->bench, &run->validation, &run->report);
+    int status = done(context, &run->report, run->detail);
+    judge(run, &status);
+    return status;
+}
+
+int cgm_bench_run(const struct cgm_bench_options *options, const char *socket, cgm_bench_done *done,
+                  void *context, char *ret_detail)
 {
     /* Not on the stack: a thread that is left behind may still use it. */
     static struct run run;
     static struct cgm_bench_options own;
+    memset(&run, 0, sizeof(run));
     own = *options;
     run.detail = ret_detail;
     run.bench.options = &own;
@@ -238,7 +252,8 @@ int cgm_bench_run(const struct cgm_bench_options *options, const char *socket, c
     cgm_crew_stop(&run.crew, status == CGM_OK);
     cgm_input_files_close(&run.files);
     if (!status)
-        status = report(&run);
-    judge(&run, &status);
+        status = finish(&run, done, context);
+    if (!run.crew.abandoned)
+        unshare(&run.bench);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "client/bench/svg.h"
 #include "client/bench/timeline.h"
 #include "proto/status.h"
 #include "proto/types.h"
@@ -50,24 +51,6 @@ struct picture {
     const char *unit;
 };
 
-static void put_text(FILE *out, const char *text)
-{
-    for (; *text; text++)
-        switch (*text) {
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '&':
-            fputs("&amp;", out);
-            break;
-        default:
-            fputc((unsigned char)*text < ' ' ? ' ' : *text, out);
-        }
-}
-
 static bool same_row(const struct commgemm_phase *a, const struct commgemm_phase *b)
 {
     return a->device == b->device && a->queue == b->queue;
@@ -95,23 +78,19 @@ static void put_head(const struct picture *picture, const struct cgm_bench *benc
     const struct cgm_sizes *s = &bench->cases[CGM_VARIANT_JOB].sizes;
     FILE *out = picture->out;
     double height = TOP + ROW * picture->rows + 48;
+    cgm_svg_begin(out, WIDTH, height);
     fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-            "viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n"
-            "<text x=\"16\" y=\"24\" font-size=\"16\" fill=\"#1a202c\">",
-            WIDTH, height, WIDTH, height);
-    fprintf(out, "%s by %s: %.4g %s</text>\n", cgm_type_name(CGM_TABLE_OP, s->op),
-            cgm_type_name(CGM_TABLE_ALGO, plan->algorithm),
+            "<text x=\"16\" y=\"24\" font-size=\"16\" fill=\"#1a202c\">%s by %s: %.4g %s</text>\n",
+            cgm_type_name(CGM_TABLE_OP, s->op), cgm_type_name(CGM_TABLE_ALGO, plan->algorithm),
             (double)picture->timeline->end_ns / picture->unit_ns, picture->unit);
-    fprintf(
-        out,
-        "<text x=\"16\" y=\"42\" fill=\"#4a5568\">%u ranks, m %llu, n %llu, k %llu, %s, backend ",
-        s->world, (unsigned long long)s->m, (unsigned long long)s->n, (unsigned long long)s->k,
-        cgm_type_name(CGM_TABLE_DTYPE, s->dtype));
-    put_text(out, bench->results->backend);
+    fprintf(out, "<text x=\"16\" y=\"42\" fill=\"#4a5568\">%u ranks, m %llu, n %llu", s->world,
+            (unsigned long long)s->m, (unsigned long long)s->n);
+    if (bench->cases[CGM_VARIANT_JOB].matrix[CGM_MATRIX_RHS].present)
+        fprintf(out, ", k %llu", (unsigned long long)s->k);
+    fprintf(out, ", %s, backend ", cgm_type_name(CGM_TABLE_DTYPE, s->dtype));
+    cgm_svg_escape(out, bench->results->backend);
     fputs(". ", out);
-    put_text(out, plan->reason);
+    cgm_svg_escape(out, plan->reason);
     fputs("</text>\n", out);
 }
 
@@ -217,7 +196,7 @@ int cgm_timeline_draw(const struct cgm_timeline *timeline, const struct cgm_benc
         if (timeline->count)
             put_axis(&picture);
         put_rows(&picture, true);
-        fputs("</svg>\n", picture.out);
+        cgm_svg_end(picture.out);
         bad = ferror(picture.out) != 0;
         bad = fclose(picture.out) != 0 || bad;
     }

@@ -53,6 +53,19 @@ void cgm_finding_text(const struct cgm_finding *finding, char *ret_text, size_t 
                  (unsigned long long)finding->no_number);
 }
 
+const char *cgm_comparison_text(enum cgm_comparison comparison, char *ret_text, size_t size)
+{
+    static const char *const names[CGM_COMPARE_ALGORITHM] = {
+        "job and float64 reference", "no_overlap and float64 reference", "job and no_overlap"};
+    int variant = CGM_VARIANT_ALGORITHM + (int)comparison - CGM_COMPARE_ALGORITHM;
+    if (comparison < CGM_COMPARE_ALGORITHM)
+        snprintf(ret_text, size, "%s", names[comparison]);
+    else
+        snprintf(ret_text, size, "%s and float64 reference",
+                 cgm_variant_name((enum cgm_variant)variant));
+    return ret_text;
+}
+
 static void keep_worst(struct cgm_finding *worst, const struct cgm_finding *finding)
 {
     uint64_t no_number = worst->no_number + finding->no_number;
@@ -148,6 +161,10 @@ static void check_copy(struct checking *checking, uint32_t rank, enum cgm_matrix
     struct cgm_finding finding = {.made = true, .rank = rank, .matrix = name};
     for (uint64_t row = 0; row < matrix->shard_rows && finding.ratio == 0; row++) {
         const char *expected = whole + cgm_shards_source_row(&job->sizes, rank, row) * row_bytes;
+        if (row == 0) { /* the example of what is right */
+            finding.found = cgm_format_element(matrix->dtype, found, 0);
+            finding.expected = cgm_format_element(matrix->dtype, expected, 0);
+        }
         if (memcmp(found + row * row_bytes, expected, row_bytes) != 0)
             find_difference(found + row * row_bytes, expected, matrix, row, &finding);
     }
@@ -275,14 +292,15 @@ static int run(struct cgm_crew *crew, const struct cgm_bench *bench, enum cgm_va
     return status;
 }
 
-static int check_job(struct cgm_crew *crew, struct checking *checking,
-                     struct cgm_validation *validation)
+/* Runs a variant and compares its results with the reference. */
+static int check_variant(struct cgm_crew *crew, struct checking *checking, enum cgm_variant variant,
+                         const char *label, struct cgm_validation *validation)
 {
-    int status = run(crew, checking->bench, CGM_VARIANT_JOB, validation);
-    checking->comparison = CGM_COMPARE_JOB;
-    cgm_expected_allow(checking->bench, CGM_VARIANT_JOB, &checking->reference);
-    cgm_expected_allow_moved(checking->bench, CGM_VARIANT_JOB, &checking->moved);
-    return status ? status : cgm_crew_compute(crew, "checking", check_reference, checking);
+    int status = run(crew, checking->bench, variant, validation);
+    checking->comparison = cgm_comparison_of(variant);
+    cgm_expected_allow(checking->bench, variant, &checking->reference);
+    cgm_expected_allow_moved(checking->bench, variant, &checking->moved);
+    return status ? status : cgm_crew_compute(crew, label, check_reference, checking);
 }
 
 static int check_serial(struct cgm_crew *crew, struct checking *checking,
@@ -290,14 +308,21 @@ static int check_serial(struct cgm_crew *crew, struct checking *checking,
 {
     const struct cgm_bench *bench = checking->bench;
     memcpy(checking->job_out, bench->shards[CGM_MATRIX_OUT], out_bytes(bench));
-    int status = run(crew, bench, CGM_VARIANT_SERIAL, validation);
-    checking->comparison = CGM_COMPARE_SERIAL;
-    cgm_expected_allow(bench, CGM_VARIANT_SERIAL, &checking->reference);
-    cgm_expected_allow_moved(bench, CGM_VARIANT_SERIAL, &checking->moved);
-    if (!status)
-        status = cgm_crew_compute(crew, "checking no_overlap", check_reference, checking);
+    int status =
+        check_variant(crew, checking, CGM_VARIANT_SERIAL, "checking no_overlap", validation);
     if (!status)
         status = cgm_crew_compute(crew, "comparing with no_overlap", compare_runs, checking);
+    return status;
+}
+
+static int check_algorithms(struct cgm_crew *crew, struct checking *checking,
+                            struct cgm_validation *validation)
+{
+    int status = CGM_OK;
+    for (int v = CGM_VARIANT_ALGORITHM; !status && v < CGM_VARIANT_COUNT; v++)
+        if (checking->bench->results->wanted[v])
+            status = check_variant(crew, checking, (enum cgm_variant)v, "checking algorithms",
+                                   validation);
     return status;
 }
 
@@ -313,9 +338,11 @@ static int check_set(struct cgm_crew *crew, struct checking *checking,
         snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "no memory for the float64 reference");
         return checking->status;
     }
-    status = check_job(crew, checking, validation);
+    status = check_variant(crew, checking, CGM_VARIANT_JOB, "checking", validation);
     if (!status && checking->bench->results->wanted[CGM_VARIANT_SERIAL])
         status = check_serial(crew, checking, validation);
+    if (!status)
+        status = check_algorithms(crew, checking, validation);
     if (!status && checking->status) {
         snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "no memory for the bias gradient's reference");
         status = checking->status;

@@ -19,11 +19,24 @@ struct cgm_finding {
 };
 
 enum cgm_comparison {
-    CGM_COMPARE_JOB,    /* the job's results with the reference */
-    CGM_COMPARE_SERIAL, /* no_overlap's results with the reference */
-    CGM_COMPARE_BOTH,   /* the job's results with no_overlap's */
-    CGM_COMPARE_COUNT,
+    CGM_COMPARE_JOB,       /* the job's results with the reference */
+    CGM_COMPARE_SERIAL,    /* no_overlap's results with the reference */
+    CGM_COMPARE_BOTH,      /* the job's results with no_overlap's */
+    CGM_COMPARE_ALGORITHM, /* from here on each algorithm's results with the reference */
+    CGM_COMPARE_COUNT = CGM_COMPARE_ALGORITHM + CGM_VARIANT_COUNT - CGM_VARIANT_ALGORITHM,
 };
+
+/* Of a variant's results with the reference; the job, no_overlap or an algorithm. */
+static inline enum cgm_comparison cgm_comparison_of(enum cgm_variant variant)
+{
+    return variant == CGM_VARIANT_JOB ? CGM_COMPARE_JOB
+           : variant == CGM_VARIANT_SERIAL
+               ? CGM_COMPARE_SERIAL
+               : CGM_COMPARE_ALGORITHM + variant - CGM_VARIANT_ALGORITHM;
+}
+
+/* "job and float64 reference", ... ret_text is also returned. */
+const char *cgm_comparison_text(enum cgm_comparison comparison, char *ret_text, size_t size);
 
 struct cgm_validation {
     bool done, right;
@@ -33,9 +46,9 @@ struct cgm_validation {
     uint64_t times_ns[CGM_VARIANT_COUNT]; /* of the last checked run */
 };
 
-/* Runs and checks the job, and no_overlap where it is another algorithm: with the files' inputs
- * when there are any, else with N(0, 1) and with a wide range. OK when the comparisons could be
- * made, whatever they found. */
+/* Runs and checks the job, no_overlap where it is another algorithm, and the algorithms that are
+ * wanted: with the files' inputs when there are any, else with N(0, 1) and with a wide range. OK
+ * when the comparisons could be made, whatever they found. */
 int cgm_validate(struct cgm_bench *bench, struct cgm_crew *crew,
                  const struct cgm_input_files *files, char *ret_detail,
                  struct cgm_validation *ret_validation);

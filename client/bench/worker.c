@@ -52,6 +52,39 @@ static void wait_for_executor(struct cgm_worker *worker)
     fail(worker, status, "executor", detail);
 }
 
+/* Whether "gemm, ag_gemm" has the word. */
+static bool lists(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = words; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL)
+        if (!strncmp(at, word, length) && (at[length] == ',' || !at[length]))
+            return true;
+    return false;
+}
+
+/* A comparison has every algorithm that the daemon lists for the operation. */
+static void want_algorithms(struct cgm_worker *worker)
+{
+    const struct cgm_bench *bench = worker->bench;
+    const char *op = cgm_type_name(CGM_TABLE_OP, bench->options->op);
+    char *text = NULL;
+    int status = commgemm_query(worker->client, "algorithms", &text);
+    if (status)
+        fail(worker, status, "algorithms", commgemm_last_error());
+    json_t *root = json_loads(text, 0, NULL), *row;
+    free(text);
+    size_t i;
+    json_array_foreach(json_object_get(root, "algorithms"), i, row)
+    {
+        int number = (int)json_integer_value(json_object_get(row, "number"));
+        const char *ops = json_string_value(json_object_get(row, "ops"));
+        for (int v = CGM_VARIANT_ALGORITHM; ops && v < CGM_VARIANT_COUNT; v++)
+            if (cgm_variant_algorithm((enum cgm_variant)v) == number && lists(ops, op))
+                bench->results->wanted[v] = bench->cases[v].exists;
+    }
+    json_decref(root);
+}
+
 static void connect_to(struct cgm_worker *worker)
 {
     const struct cgm_bench *bench = worker->bench;
@@ -71,6 +104,8 @@ static void connect_to(struct cgm_worker *worker)
     if (worker->seat->worker == 0) {
         bench->results->devices = info.devices;
         snprintf(bench->results->backend, sizeof(bench->results->backend), "%s", info.backend);
+        if (bench->options->compare)
+            want_algorithms(worker);
     }
     cgm_barrier_wait(&worker->seat->board->step);
 }
@@ -103,6 +138,32 @@ static void join(struct cgm_worker *worker)
         fail(worker, status, "join", commgemm_last_error());
 }
 
+/* Of the algorithms of a comparison one may be left out, for a reason that lies in the plan. */
+static bool note_refusal(struct cgm_worker *worker, enum cgm_variant variant, int status)
+{
+    struct cgm_refusal *refusal = &worker->bench->results->refusals[variant];
+    uint32_t nobody = 0;
+    bool of_plan = status == CGM_INVALID_ARGUMENT || status == CGM_NOT_SUPPORTED ||
+                   status == CGM_NO_MEMORY || status == CGM_QUOTA;
+    if (variant < CGM_VARIANT_ALGORITHM || !of_plan)
+        return false;
+    if (atomic_compare_exchange_strong(&refusal->teller, &nobody, worker->seat->worker + 1))
+        snprintf(refusal->why, sizeof(refusal->why), "%s",
+                 commgemm_last_error()[0] ? commgemm_last_error() : commgemm_strerror(status));
+    return true;
+}
+
+/* What any rank's plan was refused for nobody runs. */
+static void drop_refused(struct cgm_worker *worker)
+{
+    struct cgm_bench_results *results = worker->bench->results;
+    cgm_barrier_wait(&worker->seat->board->step);
+    for (int v = CGM_VARIANT_ALGORITHM; worker->seat->worker == 0 && v < CGM_VARIANT_COUNT; v++)
+        if (atomic_load(&results->refusals[v].teller))
+            results->wanted[v] = false;
+    cgm_barrier_wait(&worker->seat->board->step);
+}
+
 static void create_plan(struct cgm_worker *worker, enum cgm_variant variant)
 {
     const struct cgm_bench *bench = worker->bench;
@@ -111,6 +172,8 @@ static void create_plan(struct cgm_worker *worker, enum cgm_variant variant)
     struct commgemm_plan plan;
     cgm_case_plan(bench->options, c, worker->comm, &options);
     int status = commgemm_plan_create(worker->client, &options, &plan);
+    if (status && note_refusal(worker, variant, status))
+        return;
     if (status)
         cgm_seat_fail(worker->seat, status, "plan of %s %s: %s", cgm_variant_name(variant),
                       cgm_type_name(CGM_TABLE_OP, c->sizes.op),
@@ -176,9 +239,10 @@ static void set_up(struct cgm_worker *worker)
     for (int v = 0; v < CGM_VARIANT_COUNT; v++)
         if (bench->results->wanted[v] && v != CGM_VARIANT_BLAS)
             create_plan(worker, (enum cgm_variant)v);
+    drop_refused(worker);
     for (uint32_t i = 0; i < worker->n_ranks; i++)
         for (int v = 0; v < CGM_VARIANT_COUNT; v++)
-            if (bench->results->wanted[v] && v != CGM_VARIANT_SERIAL && v != CGM_VARIANT_BLAS)
+            if (bench->results->wanted[v] && !cgm_variant_shares((enum cgm_variant)v))
                 create_tensors(worker, &worker->ranks[i], (enum cgm_variant)v);
 }
 

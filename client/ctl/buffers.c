@@ -19,12 +19,18 @@ struct mapped {
     struct cgm_window window;
 };
 
-static int fail_buffer(const struct cgm_ctl *ctl, int status, const char *name)
+static int fail_buffer_with(const struct cgm_ctl *ctl, int status, const char *name,
+                            const char *fix)
 {
     char detail[512];
 
     snprintf(detail, sizeof(detail), "%s: %s", name, commgemm_last_error());
-    return cgm_ctl_fail(ctl, status, commgemm_last_error()[0] != '\0' ? detail : name, NULL);
+    return cgm_ctl_fail(ctl, status, commgemm_last_error()[0] != '\0' ? detail : name, fix);
+}
+
+static int fail_buffer(const struct cgm_ctl *ctl, int status, const char *name)
+{
+    return fail_buffer_with(ctl, status, name, NULL);
 }
 
 /* A file that the system or its contents make unusable, or that was interrupted. */
@@ -321,7 +327,10 @@ int cgm_ctl_buffer_destroy(void *settings, int n_words, char **words)
         return result;
     int status = commgemm_buffer_destroy(client, words[0]);
     if (status != CGM_OK)
-        result = fail_buffer(ctl, status, words[0]);
+        result = fail_buffer_with(ctl, status, words[0],
+                                  status == CGM_PERMISSION
+                                      ? "run it as the buffer's owner or root; no mode lets others"
+                                      : NULL);
     else if (ctl->json)
         status = cgm_rows_print("buffers", json_pack("[{s:s}]", "name", words[0]));
     if (result == 0 && status != CGM_OK)

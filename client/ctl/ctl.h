@@ -51,6 +51,9 @@ int cgm_ctl_buffer_checksum(void *settings, int n_words, char **words);
 int cgm_ctl_buffer_destroy(void *settings, int n_words, char **words);
 int cgm_ctl_doctor(void *settings, int n_words, char **words);
 int cgm_ctl_kill(void *settings, int n_words, char **words);
+int cgm_ctl_tune_clear(void *settings, int n_words, char **words);
+int cgm_ctl_tune_export(void *settings, int n_words, char **words);
+int cgm_ctl_tune_import(void *settings, int n_words, char **words);
 int cgm_ctl_drain(void *settings, int n_words, char **words);
 
 /* They print the texts that the table itself makes. */

@@ -113,12 +113,14 @@ int cgm_ctl_kill(void *settings, int n_words, char **words)
     const struct cgm_ctl *ctl = settings;
     struct commgemm_killed killed;
     commgemm_client *client;
-    char detail[128];
+    char detail[160];
     uint64_t session;
 
     (void)n_words;
     if (read_session(words[0], &session) != CGM_OK) {
-        snprintf(detail, sizeof(detail), "SESSION is \"%.64s\"; it must be a number", words[0]);
+        snprintf(detail, sizeof(detail),
+                 "SESSION is \"%.64s\"; it must be a number from 1 to %" PRIu64, words[0],
+                 UINT64_MAX);
         return cgm_ctl_fail(ctl, CGM_INVALID_ARGUMENT, detail, "commgemmctl sessions");
     }
     int result = cgm_ctl_connect(ctl, &client);

@@ -1,5 +1,6 @@
-/* The verbs that list: what the daemon answers to a query of the verb's name, as a table or as
- * JSON. */
+/* The verbs that list: what the daemon answers to a query of the verb's first word, as a table or
+ * as JSON. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +88,20 @@ static const struct column quotas[] = {
     RIGHT("allowed", "ALLOWED", PLAIN),
 };
 
+static const struct column tune[] = {
+    LEFT("op", "OP", PLAIN),
+    RIGHT("m", "M", PLAIN),
+    RIGHT("n", "N", PLAIN),
+    RIGHT("k", "K", PLAIN),
+    LEFT("dtype", "TYPE", PLAIN),
+    RIGHT("world", "RANKS", PLAIN),
+    LEFT("algorithm", "ALGORITHM", PLAIN),
+    RIGHT("us", "US", PLAIN),
+    LEFT("others", "OTHERS", PLAIN),
+    LEFT("measured", "MEASURED", PLAIN),
+    LEFT("platform", "PLATFORM", PLAIN),
+};
+
 #define COLUMNS_MAX 16u
 #define LISTING(array)                                                                             \
     {                                                                                              \
@@ -97,8 +112,8 @@ static const struct {
     const struct column *columns;
     size_t n_columns;
 } listings[] = {
-    LISTING(sessions), LISTING(comms),      LISTING(buffers), LISTING(plans),
-    LISTING(jobs),     LISTING(algorithms), LISTING(imports), LISTING(quotas),
+    LISTING(sessions),   LISTING(comms),   LISTING(buffers), LISTING(plans), LISTING(jobs),
+    LISTING(algorithms), LISTING(imports), LISTING(quotas),  LISTING(tune),
 };
 
 static int fill_row(struct cgm_text_table *table, const json_t *row, const struct column *columns,
@@ -155,14 +170,15 @@ static int print_text(const char *json)
 int cgm_ctl_list(void *settings, int n_words, char **words)
 {
     const struct cgm_ctl *ctl = settings;
-    char *json;
+    char *json, what[32];
 
     (void)n_words;
     (void)words;
-    int result = cgm_ctl_query(ctl, ctl->verb, &json);
+    snprintf(what, sizeof(what), "%.*s", (int)strcspn(ctl->verb, " "), ctl->verb);
+    int result = cgm_ctl_query(ctl, what, &json);
     if (result != 0)
         return result;
-    int status = ctl->json ? print_text(json) : print_listing(ctl->verb, json);
+    int status = ctl->json ? print_text(json) : print_listing(what, json);
     free(json);
     return status == CGM_OK ? 0 : cgm_ctl_fail(ctl, status, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static const struct cgm_option kill_options[] = {
      .kind = CGM_ARG_CHOICE,
      FIELD(signal),
      .choices = "term|kill|int|hup",
-     .summary = "a signal for its process afterwards; default: none"},
+     .summary = "also send its process a signal"},
 };
 
 static const struct cgm_verb verbs[] = {
@@ -133,7 +133,7 @@ static const struct cgm_verb verbs[] = {
      .max_words = 1,
      .run = cgm_ctl_buffer_destroy,
      .summary = "remove a named buffer",
-     .description = "Sessions that have it open keep their reference."},
+     .description = "Sessions that have it open keep their reference. Its owner or root only."},
     {.name = "plans",
      .arguments = "",
      .run = cgm_ctl_list,
@@ -153,11 +153,47 @@ static const struct cgm_verb verbs[] = {
      .description =
          "Users that hold nothing are not listed. What is ending has been given up, but jobs "
          "use it still, or it is being freed; with it a user has at most twice what "
-         "he may hold. The limits are the daemon's configuration, commgemmd(8)."},
+         "it may hold. The limits are the daemon's configuration, commgemmd(8)."},
     {.name = "algorithms",
      .arguments = "",
      .run = cgm_ctl_list,
      .summary = "list what the running backend can do"},
+    {.name = "tune",
+     .arguments = "",
+     .run = cgm_ctl_list,
+     .summary = "list what method auto measured; also tune show",
+     .description =
+         "When a plan of method auto is made, the algorithms that it could use are run on its "
+         "shapes, and the fastest is kept for the next plan like it, in the daemon's state_dir "
+         "(commgemmd(8)). A row has the algorithm that was chosen, its time in microseconds, and "
+         "those of the others; 0 is one that failed, or that there was no time for. It holds for "
+         "the platform that it names, and the same release."},
+    {.name = "tune show",
+     .arguments = "",
+     .run = cgm_ctl_list,
+     .hidden = true,
+     .summary = "list what method auto measured"},
+    {.name = "tune clear",
+     .arguments = "",
+     .run = cgm_ctl_tune_clear,
+     .summary = "forget it: plans are measured again",
+     .description = "Plans that there are keep their algorithm. Owner of the daemon or root only."},
+    {.name = "tune export",
+     .arguments = "FILE",
+     .min_words = 1,
+     .max_words = 1,
+     .run = cgm_ctl_tune_export,
+     .summary = "write it to a file",
+     .description = "An existing file is replaced."},
+    {.name = "tune import",
+     .arguments = "FILE",
+     .min_words = 1,
+     .max_words = 1,
+     .run = cgm_ctl_tune_import,
+     .summary = "take what a file of another daemon has",
+     .description =
+         "It is added to what there is, and used on nodes of the same platform and release. A "
+         "file that is cut off, or was changed, is refused. Owner of the daemon or root only."},
     {.name = "doctor",
      .arguments = "",
      .run = cgm_ctl_doctor,
@@ -170,7 +206,7 @@ static const struct cgm_verb verbs[] = {
      .table = CGM_OPTION_TABLE("Options of this verb", drain_options),
      .run = cgm_ctl_drain,
      .summary = "let the daemon take no new work; what exists goes on",
-     .description = "What runs goes on. Owner of the daemon or root only."},
+     .description = "Owner of the daemon or root only."},
     {.name = "kill",
      .arguments = "SESSION",
      .min_words = 1,
@@ -224,7 +260,7 @@ static const struct cgm_section sections[] = {
                  "    commgemmctl buffers export weights copy.npy --shape 4096x1024\n"
                  "    commgemmctl sessions --json | jq '.sessions[].pid'\n"
                  "    . <(commgemmctl completion bash)"},
-    {"see also", "commgemmd(8), commgemm-bench(1), libcommgemm(3)"},
+    {"see also", "commgemmd(8), commgemm(7), commgemm-bench(1), libcommgemm(3)"},
 };
 
 static const struct cgm_option_table tables[] = {CGM_OPTION_TABLE(NULL, global_options)};

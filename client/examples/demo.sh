@@ -84,7 +84,7 @@ new_executor_runs() {
 }
 
 headline "a private daemon: CPU backend, $world devices"
-"$bin/commgemmd" --socket "$socket" --set backend=cpu --set "devices=$world" \
+"$bin/commgemmd" --socket "$socket" --set backend=cpu --set "devices=$world" --set state_dir=none \
     2>"$folder/commgemmd.log" &
 daemon=$!
 await ctl status

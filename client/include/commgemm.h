@@ -391,8 +391,9 @@ struct commgemm_plan_options {
     uint32_t tp_size;         /* the comm's size */
     uint32_t num_splits, num_max_streams, comm_cga_size;
     /* Of the queues for GEMMs and for communication: from -5, the most urgent, to 5; what a device
-     * does not have becomes the nearest that it has (0 to -5 on current GPUs). Jobs of one comm
-     * keep their order whatever their plans' priorities are. */
+     * does not have becomes the nearest that it has (0 to -5 on current GPUs). The plans of a comm
+     * may have at most 4 different pairs, (0, 0) among them, or creation returns QUOTA. Jobs of one
+     * comm keep their order whatever their plans' priorities are. */
     int gemm_priority, comm_priority;
     /* How ranks push their data. use_ce 1: by copy engines, which leave the multiprocessors alone;
      * 0: by a kernel on num_comm_sm of them. set_sm_margin 1: the plan's GEMMs leave num_comm_sm
@@ -424,7 +425,8 @@ struct commgemm_plan {
 
 /* Creates the plan for all ranks of the comm, or takes a reference to the equal one that another
  * rank created. A session holds one reference, however often it asks. Every kernel has run once
- * when it returns. NOT_SUPPORTED says what would work. */
+ * when it returns; with method auto those of every algorithm that could do it, a dozen times, for
+ * as long as the daemon's tune_ms lets them. NOT_SUPPORTED says what would work. */
 int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_options *options,
                          struct commgemm_plan *ret_plan);
 
@@ -616,7 +618,7 @@ int commgemm_cancel(commgemm_client *client, uint64_t ticket);
  */
 
 /* The daemon's state as JSON text, `{"version":1,"<what>":[...]}`. what: status, sessions, comms,
- * buffers, plans, jobs, algorithms, imports, quotas, doctor. Free *ret_json with free(). */
+ * buffers, plans, jobs, algorithms, imports, quotas, tune, doctor. Free *ret_json with free(). */
 int commgemm_query(commgemm_client *client, const char *what, char **ret_json);
 
 /* Asks the daemon to take no new work: no rings, comms, plans, buffers and imports (undo 1: to take
@@ -643,6 +645,15 @@ struct commgemm_killed {
  * running kernel it would take all CUDA work on its GPU along. Owner of the daemon or root only. */
 int commgemm_kill_session(commgemm_client *client, uint64_t session,
                           struct commgemm_killed *ret_killed);
+
+/* Forgets what auto measured, so that plans made from now on are measured again. Owner of the
+ * daemon or root only. */
+int commgemm_tune_clear(commgemm_client *client, uint32_t *ret_count);
+
+/* Gives the daemon what another one, or it itself, measured: `record` of rows of
+ * commgemm_query("tune"). INVALID_ARGUMENT for one that is no such; those of up to 32 KiB before it
+ * may have been taken. Owner of the daemon or root only. */
+int commgemm_tune_import(commgemm_client *client, const char *const *records, uint32_t n_records);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

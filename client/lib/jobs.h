@@ -4,8 +4,8 @@
  * ones that wake somebody. Jobs in flight live in the newest lane only: when an executor is gone
  * its lane is buried, which ends all of them, and it is freed with its last unreaped job.
  *
- * How waiting works. A waiting thread spins, then sleeps. At most one, the *sleeper*, polls the
- * notify socket; all others wait for `changed`.
+ * How waiting works. A waiting thread spins (spin.h), then sleeps. At most one, the *sleeper*,
+ * polls the notify socket; all others wait for `changed`.
  *  - A thread blocks on `changed` only while there is a sleeper, and the sleeper, when it stops
  *    being that for whatever reason, reaps and broadcasts. So as long as anybody is blocked, either
  *    a sleeper polls, or some waiter is awake and will look again before it blocks.
@@ -28,6 +28,7 @@
 #include "client/include/commgemm.h"
 #include "client/lib/lane.h"
 #include "client/lib/plans.h"
+#include "proto/spin.h"
 
 struct cgm_jobs {
     pthread_mutex_t lock;
@@ -45,6 +46,7 @@ struct cgm_jobs {
     uint64_t n_failures;                /* of detached jobs, since the last look */
     struct commgemm_completion failure; /* the first of them */
     uint64_t spin_ns;
+    struct cgm_spin spin;
     bool sleeper;
     bool lost; /* the daemon is gone */
     int kick_fd;

@@ -1,6 +1,5 @@
 /* How a thread waits for the end of a job; the rules are in jobs.h. */
 #include <poll.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include "client/lib/clock.h"
@@ -9,14 +8,12 @@
 
 /* Iterations between two looks at the clock. */
 #define SPINS_PER_CLOCK 32
-/* A poller that has not answered by then may be waiting for this very processor. */
-#define YIELD_AFTER_NS 5000u
 
 /* Without the lock: what it reads are hints, and the lane stays because of lane->waiters. */
-static void spin(const struct cgm_slot *slot, uint64_t until_ns)
+static void spin(struct cgm_jobs *jobs, const struct cgm_slot *slot, uint64_t begin_ns,
+                 uint64_t until_ns)
 {
     const struct cgm_lane *lane = slot->lane;
-    uint64_t yield_ns = cgm_now_ns() + YIELD_AFTER_NS;
     for (unsigned i = 1;; i++) {
         if (atomic_load_explicit(&slot->state, memory_order_acquire) != CGM_SLOT_FLIGHT ||
             (lane->ring.header && (cgm_lane_has_news(lane) || cgm_lane_dead(lane))))
@@ -25,10 +22,9 @@ static void spin(const struct cgm_slot *slot, uint64_t until_ns)
         if (i % SPINS_PER_CLOCK != 0)
             continue;
         uint64_t now = cgm_now_ns();
-        if (now >= until_ns)
+        if (now >= until_ns || !cgm_spin_goes_on(&jobs->spin, now - begin_ns, now))
             return;
-        if (now >= yield_ns)
-            sched_yield();
+        cgm_spin_yield(&jobs->spin, now - begin_ns, now);
     }
 }
 
@@ -76,7 +72,7 @@ static int wait_for_slot(struct cgm_jobs *jobs, struct cgm_slot *slot, uint64_t 
                          int timeout_ms)
 {
     uint64_t deadline = cgm_deadline_ns(timeout_ms);
-    uint64_t spin_until = cgm_now_ns() + jobs->spin_ns;
+    uint64_t begin = cgm_now_ns(), spin_until = begin + jobs->spin_ns;
     if (spin_until > deadline)
         spin_until = deadline;
     while (cgm_jobs_find(jobs, ticket) == slot) {
@@ -85,9 +81,9 @@ static int wait_for_slot(struct cgm_jobs *jobs, struct cgm_slot *slot, uint64_t 
         uint64_t now = cgm_now_ns();
         if (now >= deadline)
             return CGM_TIMEOUT;
-        if (now < spin_until) {
+        if (now < spin_until && cgm_spin_goes_on(&jobs->spin, now - begin, now)) {
             cgm_jobs_unlock(jobs);
-            spin(slot, spin_until);
+            spin(jobs, slot, begin, spin_until);
             cgm_jobs_lock(jobs);
         } else {
             sleep_once(jobs, slot->lane, deadline);

@@ -142,10 +142,10 @@ int cgm_wire_call(struct cgm_wire *wire, int type, const ProtobufCMessage *reque
                   unsigned n_fds, int reply_type, struct cgm_reply *ret_reply)
 {
     struct cgm_call call = {.reply = {.fds = {-1, -1, -1}}};
-    if (call_link(wire, &call) != CGM_OK)
-        return fail_call(wire, CGM_DAEMON_LOST, type);
-    pthread_cond_init(&call.on_end, NULL);
-    int status = call_run(wire, &call, type, request, fds, n_fds);
+    pthread_cond_init(&call.on_end, NULL); /* the watcher may end it as soon as it is linked */
+    int status = call_link(wire, &call);
+    if (status == CGM_OK)
+        status = call_run(wire, &call, type, request, fds, n_fds);
     pthread_cond_destroy(&call.on_end);
     status =
         status == CGM_OK ? check_reply(&call, type, reply_type) : fail_call(wire, status, type);

@@ -11,6 +11,7 @@
 #define LOOK_AGAIN_MS 100u
 #define NAMED_MAX 8u
 
+/* Processes name themselves, and this is read in terminals. */
 static void name_of(pid_t pid, char *ret_name, size_t size)
 {
     char path[64];
@@ -21,6 +22,9 @@ static void name_of(pid_t pid, char *ret_name, size_t size)
         close(fd);
     ret_name[count > 0 ? count : 0] = '\0';
     ret_name[strcspn(ret_name, "\n")] = '\0';
+    for (char *c = ret_name; *c; c++)
+        if (*c < 0x20 || *c > 0x7e)
+            *c = '?';
 }
 
 static void list_processes(const struct cgm_mps_client *clients, unsigned count, char *ret_text,

@@ -137,7 +137,7 @@ static void start_timers_and_signals(struct cgm_broker *broker)
 {
     static const int numbers[CGM_SIGNAL_COUNT] = {SIGTERM, SIGINT, SIGHUP};
     uv_timer_t *timers[] = {&broker->join_timer, &broker->watchdog_timer, &broker->end_timer,
-                            &broker->hello_timer};
+                            &broker->hello_timer, &broker->save_timer};
     uint64_t watchdog_ms = cgm_notify_watchdog_ms();
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++) {
         uv_timer_init(&broker->loop, timers[i]);
@@ -174,6 +174,7 @@ static void broker_fini(struct cgm_broker *broker)
     cgm_indices_fini(&broker->comm_indices);
     cgm_registry_fini(&broker->sessions);
     cgm_quota_fini(broker);
+    cgm_timings_close(&broker->timings);
     free(broker->wire);
 }
 
@@ -187,6 +188,7 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
     cgm_listener_init(&broker->listener);
     signal(SIGPIPE, SIG_IGN);
     raise_fd_limit();
+    cgm_quota_init(broker);
     if (config->test_steps[0] && cgm_step_open(config->test_steps) != CGM_OK)
         return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT,
                           "test_steps is '%s'; it must be a file of at least %zu bytes",
@@ -202,6 +204,7 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
         return cgm_detail(ret_detail, size, CGM_NO_MEMORY, "cannot make the event loop: %s",
                           uv_strerror(error));
     }
+    cgm_timings_open(&broker->timings, config->state_dir);
     broker->wire = malloc(sizeof(*broker->wire));
     status = broker->wire ? cgm_closer_init(broker) : CGM_NO_MEMORY;
     if (status == CGM_OK && getrandom(broker->plan_key, sizeof(broker->plan_key), 0) < 0)

@@ -16,6 +16,7 @@
 #include "daemon/broker/indices.h"
 #include "daemon/broker/listener.h"
 #include "daemon/broker/registry.h"
+#include "daemon/broker/timings.h"
 #include "daemon/broker/tool.h"
 
 enum cgm_broker_signal { CGM_ON_TERM, CGM_ON_INT, CGM_ON_HUP, CGM_SIGNAL_COUNT };
@@ -31,6 +32,7 @@ struct cgm_broker {
 
     struct cgm_registry sessions, comms, buffers, imports, plans;
     struct cgm_registry users; /* quota.h; by uid + 1 */
+    uint64_t mappings_max;     /* of a process; quota.h */
     uint64_t turn;             /* of the loop; counts up */
     /* Estates of what went while the executor was making it, by id. */
     struct cgm_registry orphan_comms, orphan_imports;
@@ -41,6 +43,8 @@ struct cgm_broker {
 
     uv_timer_t join_timer, watchdog_timer, end_timer;
     uv_timer_t hello_timer; /* admission.h */
+    uv_timer_t save_timer;  /* of timings */
+    struct cgm_timings timings;
     uv_signal_t signals[CGM_SIGNAL_COUNT];
     uint64_t started_ns;
     uint32_t closing_sessions; /* ended, but their sockets are still known to the loop */

@@ -213,6 +213,8 @@ int cgm_buffer_tell_alloc(struct cgm_broker *broker, const struct cgm_buffer *bu
     alloc.journal = buffer->index;
     alloc.has_flags = 1;
     alloc.flags = buffer->flags;
+    alloc.has_uid = 1;
+    alloc.uid = buffer->owner.uid;
     return cgm_call_executor(broker, CGM_MSG_BUFFER_ALLOC, &alloc.base, NULL, 0, call);
 }
 
@@ -266,6 +268,8 @@ int cgm_buffer_tell(struct cgm_broker *broker, struct cgm_buffer *buffer,
     adopt.journal = buffer->index;
     adopt.has_tainted = 1;
     adopt.tainted = buffer->tainted;
+    adopt.has_uid = 1;
+    adopt.uid = buffer->owner.uid;
     return cgm_call_executor(broker, CGM_MSG_BUFFER_ADOPT, &adopt.base, &buffer->fd, 1, call);
 }
 

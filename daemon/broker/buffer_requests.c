@@ -5,6 +5,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/log.h"
+#include "daemon/broker/plan.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
 
@@ -208,6 +209,23 @@ static int find_ready(struct cgm_request *request, const char *name, int has_id,
     return cgm_refuse(request, CGM_NOT_FOUND, "there is no buffer %ju", (uintmax_t)id);
 }
 
+/* Whoever has the plan may read what the ranks exchange; a rank's own is written by it alone. */
+static int check_open_of_plan(struct cgm_request *request, const struct cgm_buffer *buffer,
+                              unsigned want)
+{
+    const struct cgm_session *session = request->session;
+    if (!cgm_registry_find(&session->plans, buffer->plan))
+        return cgm_refuse(request, CGM_PERMISSION,
+                          "buffer %ju belongs to plan %016jx, which session %ju does not have",
+                          (uintmax_t)buffer->id, (uintmax_t)buffer->plan, (uintmax_t)session->id);
+    if (!(want & CGM_MAY_WRITE) || cgm_plan_buffer_is_of(session, buffer))
+        return CGM_OK;
+    return cgm_refuse(request, CGM_PERMISSION,
+                      "buffer %ju belongs to a rank of plan %016jx that session %ju does not hold; "
+                      "it may be opened for reading",
+                      (uintmax_t)buffer->id, (uintmax_t)buffer->plan, (uintmax_t)session->id);
+}
+
 int cgm_buffer_find_to_open(struct cgm_request *request)
 {
     const Cgm__BufferOpen *open_request = (const Cgm__BufferOpen *)request->message;
@@ -216,12 +234,9 @@ int cgm_buffer_find_to_open(struct cgm_request *request)
     if (status != CGM_OK)
         return status;
     struct cgm_buffer *buffer = request->object;
-    if (buffer->plan && !cgm_registry_find(&request->session->plans, buffer->plan))
-        return cgm_refuse(request, CGM_PERMISSION,
-                          "buffer %ju belongs to plan %016jx, which session %ju does not have",
-                          (uintmax_t)buffer->id, (uintmax_t)buffer->plan,
-                          (uintmax_t)request->session->id);
-    if (buffer->plan || cgm_owner_lets(&buffer->owner, request->session, want))
+    if (buffer->plan)
+        return check_open_of_plan(request, buffer, want);
+    if (cgm_owner_lets(&buffer->owner, request->session, want))
         return CGM_OK;
     return cgm_refuse(request, CGM_PERMISSION,
                       "buffer %ju belongs to uid %u with mode 0%o; uid %u may not open it %s",

@@ -22,6 +22,7 @@ static uint16_t reply_type(uint16_t request_type)
         {CGM_MSG_EXECUTOR_SETUP, CGM_MSG_EXECUTOR_HELLO},
         {CGM_MSG_BUFFER_ALLOC, CGM_MSG_MEMORY},
         {CGM_MSG_PLAN_ADD, CGM_MSG_PLAN_ADDED},
+        {CGM_MSG_PLAN_MEASURE, CGM_MSG_PLAN_MEASURED},
         {CGM_MSG_QUERY, CGM_MSG_QUERY_REPLY},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

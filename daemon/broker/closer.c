@@ -1,7 +1,7 @@
 #include "daemon/broker/closer.h"
 
 #include <fcntl.h>
-#include <limits.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,15 +13,21 @@
 #include "daemon/broker/quota.h"
 #include "proto/status.h"
 
+/* Freed in some milliseconds. */
+#define LARGE_BYTES (16ull << 20)
+
 #define STACK_BYTES (256u * 1024)
 
 struct cgm_closing {
-    struct cgm_closing *next;
+    struct cgm_closing *next;          /* of those that are done */
+    struct cgm_closing *newer, *older; /* of all; the loop's */
     struct cgm_closer *closer;
     uid_t uid;
     struct cgm_charge charge;
-    bool discard; /* unread packets first */
+    bool discard;     /* unread packets first */
+    unsigned threads; /* under the closer's lock: how many are at it */
     unsigned n_fds;
+    _Atomic unsigned begun; /* how many fds a thread has taken; they leave the table at once */
     int fds[CGM_PACKET_FDS_ROOM];
 };
 
@@ -38,13 +44,21 @@ bool cgm_closer_is_quick(int fd)
     return type == 0 || type == S_IFCHR || type == S_IFIFO;
 }
 
+/* Memory closes at once, but whoever closes it last frees it. */
+static bool is_large(int fd)
+{
+    struct stat st;
+    return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &st) == 0 &&
+           (uint64_t)st.st_blocks * 512 > LARGE_BYTES;
+}
+
 unsigned cgm_closer_close_quick(int *fds, unsigned n_fds)
 {
     unsigned left = 0;
     for (unsigned i = 0; i < n_fds; i++) {
         if (fds[i] < 0)
             continue;
-        if (cgm_closer_is_quick(fds[i]))
+        if (cgm_closer_is_quick(fds[i]) && !is_large(fds[i]))
             close(fds[i]);
         else
             fds[left++] = fds[i];
@@ -62,21 +76,28 @@ static void discard_input(int fd)
         ;
 }
 
-static void close_all(const int *fds, unsigned n_fds, bool discard)
+static void close_one(int fd, bool discard)
 {
-    for (unsigned i = 0; i < n_fds; i++) {
-        if (discard)
-            discard_input(fds[i]);
-        close(fds[i]);
-    }
+    if (discard)
+        discard_input(fd);
+    close(fd);
 }
 
-static void *close_run(void *argument)
+static void close_all(const int *fds, unsigned n_fds, bool discard)
 {
-    struct cgm_closing *closing = argument;
+    for (unsigned i = 0; i < n_fds; i++)
+        close_one(fds[i], discard);
+}
+
+/* The last of the threads hands it back. */
+static void leave(struct cgm_closing *closing)
+{
     struct cgm_closer *closer = closing->closer;
-    close_all(closing->fds, closing->n_fds, closing->discard);
     pthread_mutex_lock(&closer->lock);
+    if (--closing->threads > 0) {
+        pthread_mutex_unlock(&closer->lock);
+        return;
+    }
     if (closer->over) {
         free(closing);
     } else {
@@ -85,20 +106,59 @@ static void *close_run(void *argument)
         uv_async_send(&closer->ended);
     }
     pthread_mutex_unlock(&closer->lock);
+}
+
+static void *close_run(void *argument)
+{
+    struct cgm_closing *closing = argument;
+    for (unsigned i; (i = atomic_fetch_add(&closing->begun, 1)) < closing->n_fds;)
+        close_one(closing->fds[i], closing->discard);
+    leave(closing);
     return NULL;
 }
 
-static int start(struct cgm_closing *closing)
+static bool start_detached(struct cgm_closing *closing)
 {
     pthread_attr_t attributes;
     pthread_t thread;
     if (pthread_attr_init(&attributes) != 0)
-        return CGM_NO_MEMORY;
+        return false;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     int error = pthread_create(&thread, &attributes, close_run, closing);
     pthread_attr_destroy(&attributes);
-    return error ? CGM_NO_MEMORY : CGM_OK;
+    return error == 0;
+}
+
+/* One more thread, unless the others are through. */
+static bool start(struct cgm_closing *closing)
+{
+    struct cgm_closer *closer = closing->closer;
+    pthread_mutex_lock(&closer->lock);
+    bool started = closing->threads > 0 || atomic_load(&closing->begun) == 0;
+    if (started)
+        started = start_detached(closing);
+    closing->threads += started;
+    pthread_mutex_unlock(&closer->lock);
+    return started;
+}
+
+static void list_add(struct cgm_closer *closer, struct cgm_closing *closing)
+{
+    closing->older = closer->newest;
+    if (closer->newest)
+        closer->newest->newer = closing;
+    closer->newest = closing;
+}
+
+static void list_remove(struct cgm_closer *closer, struct cgm_closing *closing)
+{
+    if (closing->newer)
+        closing->newer->older = closing->older;
+    else
+        closer->newest = closing->older;
+    if (closing->older)
+        closing->older->newer = closing->newer;
 }
 
 static void close_in_thread(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds,
@@ -117,12 +177,28 @@ static void close_in_thread(struct cgm_broker *broker, uid_t uid, const int *fds
                                     .discard = discard,
                                     .n_fds = n_fds};
     memcpy(closing->fds, fds, n_fds * sizeof(*fds));
-    if (start(closing) == CGM_OK)
+    list_add(&broker->closer, closing);
+    if (start(closing))
         return;
     cgm_log_warning("no thread to close what uid %u has sent", (unsigned)uid);
+    list_remove(&broker->closer, closing);
     cgm_quota_give(broker, uid, &charge);
     close_all(fds, n_fds, discard);
     free(closing);
+}
+
+bool cgm_closer_hurry(struct cgm_broker *broker)
+{
+    bool all_begun = true;
+    for (struct cgm_closing *closing = broker->closer.newest; closing; closing = closing->older) {
+        unsigned begun = atomic_load(&closing->begun);
+        for (; begun < closing->n_fds; begun++) {
+            all_begun = false;
+            if (!start(closing))
+                break;
+        }
+    }
+    return all_begun;
 }
 
 void cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
@@ -155,6 +231,7 @@ static void on_ended(uv_async_t *async)
     struct cgm_closing *closing = take_done(&broker->closer), *next;
     for (; closing; closing = next) {
         next = closing->next;
+        list_remove(&broker->closer, closing);
         cgm_quota_give(broker, closing->uid, &closing->charge);
         free(closing);
     }

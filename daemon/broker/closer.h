@@ -15,8 +15,9 @@ struct cgm_closing;
 struct cgm_closer {
     uv_async_t ended;
     pthread_mutex_t lock;
-    struct cgm_closing *done; /* under lock: closed, and not yet given back */
-    bool over;                /* under lock: nobody waits for them any more */
+    struct cgm_closing *newest; /* of all that are not given back; the loop's */
+    struct cgm_closing *done;   /* under lock: closed, and not yet given back */
+    bool over;                  /* under lock: nobody waits for them any more */
 };
 
 int cgm_closer_init(struct cgm_broker *broker);
@@ -26,12 +27,18 @@ void cgm_closer_fini(struct cgm_broker *broker);
 /* True for memory, character devices and what has no file behind it. Never blocks. */
 bool cgm_closer_is_quick(int fd);
 
-/* Closes what is quick, and moves the rest to the front of the list; how many these are. */
+/* Closes what is quick and not large, and moves the rest to the front of the list; how many these
+ * are. */
 unsigned cgm_closer_close_quick(int *fds, unsigned n_fds);
 
 /* Takes the fds, at most CGM_PACKET_FDS_ROOM. Until all are closed they are in the uid's quota, as
  * fds and as one session, whether or not it allows them. */
 void cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
+
+/* A process that is forked has a copy of every fd, and closes it before it runs: with some files
+ * that takes as long as closing them here. True when no such fd is left; else each gets a thread,
+ * with which it leaves the table, and whoever wants to fork asks again a little later. */
+bool cgm_closer_hurry(struct cgm_broker *broker);
 
 /* A session's socket, or one that is refused: what was sent to the peer stays readable for it. */
 void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd);

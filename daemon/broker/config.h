@@ -22,7 +22,8 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
       "Which executor to run; auto: cuda where its executor is installed and starts, else cpu")    \
     X(devices, NUMBER, "4", 1, 64, "Devices of the CPU backend; CUDA uses at most so many GPUs")   \
     X(executor, TEXT, "", 0, 255,                                                                  \
-      "Path of the executor. Empty: found in $COMMGEMM_LIBEXEC or beside the daemon")              \
+      "Path of the executor. Empty: found in $COMMGEMM_LIBEXEC, beside the daemon or in "          \
+      "../libexec/commgemm from there")                                                            \
     X(join_timeout, NUMBER, "600", 1, 4000000,                                                     \
       "Seconds from the first rank's join or submission until all must have come")                 \
     X(ready_timeout, NUMBER, "600", 1, 4000000,                                                    \
@@ -34,30 +35,39 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
     X(executor_start_timeout, NUMBER, "60", 1, 4000000,                                            \
       "Seconds that an executor may take for each step of its start")                              \
     X(spin_us, NUMBER, "50", 0, 10000000,                                                          \
-      "Microseconds that the executor polls without work before it sleeps; with CUDA at least "    \
-      "100000")                                                                                    \
+      "Microseconds that the executor polls without work before it sleeps, sooner where others "   \
+      "want its processor; with CUDA at least 100000")                                             \
     X(log_level, CHOICE, "info", 0, "error|warning|info|debug", "What is logged; SIGHUP rereads")  \
     X(max_sessions, NUMBER, "1024", 1, 65536, "Sessions of all users together")                    \
     X(quota_bytes, NUMBER, "1099511627776", 0, 1000000000000000000,                                \
-      "Bytes of buffers and plans that one user may hold; 0: no limit, also below")                \
+      "Bytes of buffers and plans that one user may hold, whole pages; 0: no limit, also below")   \
     X(quota_buffers, NUMBER, "16384", 0, 65536, "Buffers that one user may hold")                  \
     X(quota_sessions, NUMBER, "512", 0, 65536, "Sessions that one user may hold")                  \
     X(quota_plans, NUMBER, "1024", 0, 65536, "Plans that one user may hold")                       \
     X(quota_imports, NUMBER, "8192", 0, 65536, "Imports that one user may hold")                   \
+    X(quota_import_bytes, NUMBER, "4398046511104", 0, 1000000000000000000,                         \
+      "Bytes of one user's imports together, whether or not there is memory behind them: they "    \
+      "take addresses of the executor")                                                            \
     X(quota_comms, NUMBER, "512", 0, 4096, "Comms that one user may create")                       \
-    X(quota_ranks, NUMBER, "2048", 0, 262144,                                                      \
+    X(quota_ranks, NUMBER, "1024", 0, 262144,                                                      \
       "Ranks that the comms of one user may have together")                                        \
     X(quota_jobs, NUMBER, "65536", 0, 1000000000,                                                  \
       "Jobs in flight that one user's sessions have room for: the entries of their rings")         \
     X(quota_fds, NUMBER, "32768", 0, 1000000000,                                                   \
-      "File descriptors of one user's sessions, buffers, imports and plans; at most half of what " \
-      "the daemon may open")                                                                       \
+      "File descriptors of one user's sessions, buffers, imports and plans, here or in the "       \
+      "executor; at most a quarter of what the daemon may open, and of vm.max_map_count")          \
     X(connection_rate, NUMBER, "4000", 0, 1000000,                                                 \
       "Connections that one user may open in a second; 0: no limit")                               \
     X(import_idle, NUMBER, "3600", 0, 4000000,                                                     \
       "Seconds without a job after which an import's memory is closed; the next job that names "   \
       "it "                                                                                        \
       "gets STALE. 0: never")                                                                      \
+    X(state_dir, TEXT, "", 0, 255,                                                                 \
+      "Folder in which the daemon keeps what auto measured. Empty: $STATE_DIRECTORY, else "        \
+      "$XDG_STATE_HOME/commgemm, else ~/.local/state/commgemm. none: it is forgotten")             \
+    X(tune_ms, NUMBER, "2000", 0, 600000,                                                          \
+      "Milliseconds for which a plan with the method auto may time its algorithms before it is "   \
+      "made; 0: they are estimated")                                                               \
     X(hello_timeout, NUMBER, "10", 1, 3600,                                                        \
       "Seconds from the connection until the client must have said Hello")                         \
     X(mps_control, TEXT, "", 0, 255, "Path of nvidia-cuda-mps-control. Empty: found in $PATH")     \

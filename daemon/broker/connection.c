@@ -8,12 +8,10 @@
 #include <unistd.h>
 
 #include "daemon/broker/closer.h"
+#include "daemon/broker/quota.h"
 #include "proto/status.h"
 
 #define RETRY_MS 20u
-
-/* What a queued fd counts in the limit of queued bytes: fds are scarcer than memory. */
-#define FD_WEIGHT_BYTES 4096u
 
 /* What waits for room in the socket. The fds are duplicates of its own. */
 struct cgm_outgoing {
@@ -24,9 +22,9 @@ struct cgm_outgoing {
     uint8_t bytes[];
 };
 
-static size_t weight(size_t size, unsigned n_fds)
+static size_t weight(const struct cgm_connection *connection, size_t size, unsigned n_fds)
 {
-    return size + (size_t)n_fds * FD_WEIGHT_BYTES;
+    return size + (size_t)n_fds * connection->events->fd_weight_bytes;
 }
 
 static void outgoing_free(struct cgm_outgoing *outgoing)
@@ -55,6 +53,15 @@ static struct cgm_outgoing *outgoing_new(const uint8_t *bytes, size_t size, cons
         outgoing->fds[outgoing->n_fds] = copy;
     }
     return outgoing;
+}
+
+static bool spares_fds(const struct cgm_outgoing *outgoing)
+{
+    char why[128];
+    for (unsigned i = 0; i < outgoing->n_fds; i++)
+        if (!cgm_quota_spares_fd(outgoing->fds[i], why, sizeof(why)))
+            return false;
+    return true;
 }
 
 /* Cuts the peer off; the loop finds the hang-up and calls on_end. */
@@ -113,7 +120,7 @@ static void flush_queue(struct cgm_connection *connection)
         connection->first = outgoing->next;
         if (!connection->first)
             connection->last = &connection->first;
-        connection->queued_bytes -= weight(outgoing->size, outgoing->n_fds);
+        connection->queued_bytes -= weight(connection, outgoing->size, outgoing->n_fds);
         outgoing_free(outgoing);
         if (status != CGM_OK)
             cut_off(connection, "sending failed");
@@ -125,12 +132,18 @@ static bool has_turn(const struct cgm_connection *connection)
     return !connection->events->has_turn || connection->events->has_turn(connection->owner);
 }
 
+static const char *must_end(const struct cgm_connection *connection)
+{
+    return connection->events->must_end ? connection->events->must_end(connection->owner) : NULL;
+}
+
 /* Those that nobody has taken. A peer that sends what may keep its closer waiting is not heard
  * again.
  */
 static void close_fds(struct cgm_connection *connection, struct cgm_packet *packet)
 {
     unsigned slow = 0;
+    bool memory = true;
     if (connection->events->on_slow_fds)
         slow = cgm_closer_close_quick(packet->fds, packet->n_fds);
     else
@@ -138,8 +151,10 @@ static void close_fds(struct cgm_connection *connection, struct cgm_packet *pack
     packet->n_fds = 0;
     if (slow == 0)
         return;
+    for (unsigned i = 0; i < slow; i++)
+        memory = memory && cgm_closer_is_quick(packet->fds[i]); /* it is large */
     connection->events->on_slow_fds(connection->owner, packet->fds, slow);
-    if (!connection->closing)
+    if (!connection->closing && !memory)
         cut_off(connection, "sent file descriptors that are no memory");
 }
 
@@ -147,6 +162,11 @@ static void receive(struct cgm_connection *connection)
 {
     struct cgm_packet *packet = &connection->wire->in;
     for (unsigned i = 0; i < connection->events->packets_per_turn && has_turn(connection); i++) {
+        const char *why = must_end(connection);
+        if (why) {
+            cut_off(connection, why);
+            return;
+        }
         memset(&packet->header, 0, sizeof(packet->header));
         int status = cgm_packet_recv_all(connection->fd, MSG_DONTWAIT, packet);
         if (status == CGM_TIMEOUT)
@@ -202,18 +222,22 @@ int cgm_connection_open(struct cgm_connection *connection, uv_loop_t *loop, stru
 static void enqueue(struct cgm_connection *connection, size_t size, const int *fds, unsigned n_fds)
 {
     struct cgm_outgoing *outgoing;
-    if (connection->queued_bytes + weight(size, n_fds) > connection->queued_bytes_max) {
+    if (connection->queued_bytes + weight(connection, size, n_fds) > connection->queued_bytes_max) {
         cut_off(connection, "does not read its messages");
         return;
     }
     outgoing = outgoing_new(connection->wire->out, size, fds, n_fds);
+    if (outgoing && connection->events->keeps_reserve && !spares_fds(outgoing)) {
+        outgoing_free(outgoing);
+        outgoing = NULL;
+    }
     if (!outgoing) {
         cut_off(connection, "no memory for its messages");
         return;
     }
     *connection->last = outgoing;
     connection->last = &outgoing->next;
-    connection->queued_bytes += weight(size, n_fds);
+    connection->queued_bytes += weight(connection, size, n_fds);
     update_events(connection);
 }
 

@@ -20,10 +20,15 @@ struct cgm_wire {
 };
 
 struct cgm_connection_events {
+    unsigned fd_weight_bytes;  /* of a queued fd in the limit of queued bytes: fds are scarcer */
     unsigned packets_per_turn; /* read at most, so that one busy peer keeps nobody waiting */
     /* Whether its owner may have a packet handled now; else it is asked again in the loop's next
      * turn. NULL: always. */
     bool (*has_turn)(void *owner);
+    bool keeps_reserve; /* queued fds leave those that the daemon must have (quota.h) */
+    /* Why the peer must not send any more, a static text; NULL: it may. Asked before each packet.
+     * NULL: it always may. */
+    const char *(*must_end)(void *owner);
     /* A packet with a right header. Fds that are not taken are closed afterwards. */
     void (*on_packet)(void *owner, struct cgm_packet *packet);
     /* Bytes that are no packet. serial 0: the header was not readable either. */

@@ -9,6 +9,7 @@
 #include "daemon/broker/plan.h"
 #include "daemon/broker/query.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/tune.h"
 #include "proto/step.h"
 
 /* What must hold before a handler runs. */
@@ -52,6 +53,7 @@ static const struct message_row rows[] = {
     {CGM_MSG_MEMORY_COPY, GREETED | EXECUTOR, 0, NULL, cgm_session_on_copy},
     {CGM_MSG_QUERY, GREETED, 0, NULL, cgm_query_on_query},
     {CGM_MSG_DRAIN, GREETED, 0, cgm_query_find_operator, cgm_query_on_drain},
+    {CGM_MSG_TUNE, GREETED, 0, cgm_query_find_operator, cgm_tune_on_tune},
     {CGM_MSG_SESSION_KILL, GREETED, 0, cgm_kill_find_session, cgm_kill_on_kill},
 };
 

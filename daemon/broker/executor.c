@@ -29,6 +29,8 @@
 #define STABLE_NS 10000000000ull /* a life this long starts the back-off anew */
 #define REAP_PATIENCE_MS 5000u   /* between hanging up and being reaped */
 #define QUEUED_BYTES_MAX (64u << 20)
+#define FD_WEIGHT_BYTES 4096u
+#define CLOSER_MS 5u
 
 bool cgm_executor_hears(const struct cgm_executor *executor)
 {
@@ -199,7 +201,7 @@ static void lose(struct cgm_broker *broker, const char *why)
     struct cgm_executor *executor = &broker->executor;
     cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_EXECUTOR_LOST);
     executor->state = CGM_EXECUTOR_DYING;
-    executor->deaths++;
+    executor->deaths += !has_next_candidate(executor); /* who was only tried has not lived */
     cgm_heartbeat_stop(broker);
     if (!broker->ending)
         set_why(executor, why);
@@ -418,6 +420,7 @@ static void on_link_end(void *owner, const char *why)
 /* Its poller waits when the link is full, and with it everybody's jobs: it goes before all clients.
  */
 static const struct cgm_connection_events link_events = {
+    .fd_weight_bytes = FD_WEIGHT_BYTES,
     .packets_per_turn = 1024,
     .on_packet = on_packet,
     .on_garbage = on_garbage,
@@ -444,6 +447,9 @@ static void on_hello(struct cgm_broker *broker, const struct cgm_call *call,
         return;
     }
     snprintf(executor->backend, sizeof(executor->backend), "%s", hello->backend);
+    snprintf(executor->platform, sizeof(executor->platform), "%s%s%s",
+             hello->platform ? hello->backend : "", hello->platform ? ": " : "",
+             hello->platform ? hello->platform : "");
     if (executor->candidate == 0 && executor->n_candidates > 1)
         executor->passed_over[0] = '\0';
     executor->n_devices = (uint32_t)hello->n_device_uuid;
@@ -484,6 +490,8 @@ static int send_setup(struct cgm_broker *broker)
     setup.job_timeout_ns = config->job_timeout * 1000000000;
     setup.has_import_idle_ns = 1;
     setup.import_idle_ns = config->import_idle * 1000000000;
+    setup.has_tune_ns = 1;
+    setup.tune_ns = config->tune_ms * 1000000;
     setup.has_log_level = setup.has_test_delay_us = 1;
     setup.log_level = (uint32_t)cgm_log_syslog_level((enum cgm_log_level)config->log_level);
     setup.test_delay_us = (uint32_t)config->test_delay_us;
@@ -565,6 +573,11 @@ static void start_candidate(struct cgm_broker *broker)
     uint64_t patience_ms = broker->config.executor_start_timeout * 1000;
     char why[384];
     int far_end = -1;
+    if (!cgm_closer_hurry(broker)) {
+        set_why(executor, "file descriptors of clients are being closed before it starts");
+        uv_timer_start(&executor->timer, on_timer, CLOSER_MS, 0);
+        return;
+    }
     if (is_kept_out_by_mps(executor)) {
         schedule_restart(broker);
         return;

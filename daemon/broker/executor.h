@@ -52,6 +52,7 @@ struct cgm_executor {
     char exit_why[192]; /* how the process ended, before its last words were read; "": it did not */
     char passed_over[256]; /* why it is not the preferred candidate; "": it is */
     char backend[16];
+    char platform[320]; /* what times depend on; "": it does not say */
     uint32_t n_devices;
     uint32_t deaths;
 };

@@ -121,10 +121,18 @@ static int check_create(struct cgm_request *request, const Cgm__ImportCreate *cr
 /* ---- objects ----------------------------------------------------------------------------------
  */
 
+/* Whoever closes them may be the last one who has the memory. */
+static void close_fds(struct cgm_broker *broker, uid_t uid, struct cgm_import *import)
+{
+    unsigned n_slow = cgm_closer_close_quick(import->fds, import->n_fds);
+    if (n_slow > 0)
+        cgm_closer_close(broker, uid, import->fds, n_slow);
+    import->n_fds = 0;
+}
+
+/* It has no fds any more. */
 static void object_free(struct cgm_import *import)
 {
-    for (unsigned i = 0; i < import->n_fds; i++)
-        close(import->fds[i]);
     cgm_message_free(&import->message->base);
     free(import);
 }
@@ -164,6 +172,15 @@ static Cgm__ImportAdd *message_new(const Cgm__ImportCreate *create, uint64_t ses
     return (Cgm__ImportAdd *)copy;
 }
 
+/* Of lengths that were checked: the sum is below 2^64. */
+static uint64_t bytes_of(const Cgm__ImportCreate *create)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < create->n_length; i++)
+        bytes += create->length[i];
+    return bytes;
+}
+
 static struct cgm_import *object_new(struct cgm_request *request, const Cgm__ImportCreate *create)
 {
     struct cgm_broker *broker = request->broker;
@@ -183,8 +200,7 @@ static struct cgm_import *object_new(struct cgm_request *request, const Cgm__Imp
         object_free(import);
         return NULL;
     }
-    for (size_t i = 0; i < create->n_length; i++)
-        import->bytes += create->length[i];
+    import->bytes = bytes_of(create);
     while (import->n_fds < request->packet->n_fds) {
         import->fds[import->n_fds] = cgm_packet_take_fd(request->packet, import->n_fds);
         import->n_fds++;
@@ -198,6 +214,7 @@ static struct cgm_estate *take_apart(struct cgm_session *session, struct cgm_imp
     struct cgm_estate *estate = import->estate;
     cgm_registry_remove(&session->imports, import->id);
     cgm_registry_remove(&session->broker->imports, import->id);
+    close_fds(session->broker, session->uid, import);
     object_free(import);
     return estate;
 }
@@ -261,9 +278,9 @@ void cgm_import_on_idle(struct cgm_broker *broker, const ProtobufCMessage *messa
     struct cgm_import *import = cgm_registry_find(&broker->imports, event->id);
     if (!import || import->idle)
         return;
-    while (import->n_fds > 0)
-        close(import->fds[--import->n_fds]);
+    close_fds(broker, import->estate->uid, import);
     cgm_estate_give_part(broker, import->estate, CGM_QUOTA_FDS);
+    cgm_estate_give_part(broker, import->estate, CGM_QUOTA_IMPORT_BYTES);
     import->idle = true;
     import->message->generation = event->generation;
     import->message->has_idle = import->message->idle = 1;
@@ -289,22 +306,29 @@ static void on_imported(struct cgm_broker *broker, const struct cgm_call *call,
     cgm_answer(broker, call->session, call->serial, CGM_MSG_IMPORT_REPLY, &reply.base, NULL, 0);
 }
 
+static int estate_new(struct cgm_request *request, const Cgm__ImportCreate *create,
+                      struct cgm_estate **ret_estate)
+{
+    const struct cgm_charge charge = {{
+        [CGM_QUOTA_IMPORTS] = 1,
+        [CGM_QUOTA_IMPORT_BYTES] = bytes_of(create),
+        [CGM_QUOTA_FDS] = request->packet->n_fds,
+    }};
+    for (unsigned i = 0; i < request->packet->n_fds; i++)
+        if (!cgm_quota_spares_fd(request->packet->fds[i], request->detail, sizeof(request->detail)))
+            return CGM_NO_MEMORY;
+    return cgm_estate_new(request->broker, request->session->uid, &charge, NULL, 0, request->detail,
+                          sizeof(request->detail), ret_estate);
+}
+
 int cgm_import_on_create(struct cgm_request *request)
 {
     const Cgm__ImportCreate *create = (const Cgm__ImportCreate *)request->message;
     struct cgm_session *session = request->session;
     struct cgm_estate *estate = NULL;
-    const struct cgm_charge charge = {{
-        [CGM_QUOTA_IMPORTS] = 1,
-        [CGM_QUOTA_FDS] = request->packet->n_fds,
-    }};
     int status = check_create(request, create);
-    for (unsigned i = 0; status == CGM_OK && i < request->packet->n_fds; i++)
-        if (!cgm_quota_spares_fd(request->packet->fds[i], request->detail, sizeof(request->detail)))
-            status = CGM_NO_MEMORY;
     if (status == CGM_OK)
-        status = cgm_estate_new(request->broker, session->uid, &charge, NULL, 0, request->detail,
-                                sizeof(request->detail), &estate);
+        status = estate_new(request, create, &estate);
     if (status != CGM_OK)
         return status;
     struct cgm_import *import = object_new(request, create);

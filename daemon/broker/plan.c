@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
@@ -10,9 +11,12 @@
 #include "daemon/broker/log.h"
 #include "daemon/broker/session.h"
 #include "daemon/broker/siphash.h"
+#include "daemon/broker/tune.h"
+#include "proto/status.h"
 #include "proto/types.h"
 
 #define REFERENCES_MAX (1u << 20) /* of one session to one plan */
+#define FDS_PER_RANK 2u           /* user buffer, and workspace of the executor */
 /* What the executor is told must fit into a packet. */
 #define BUFFER_SHAPE_MAX 8u /* dimensions */
 #define COUNTS_MAX (CGM_COMM_SIZE_MAX * CGM_COMM_SIZE_MAX)
@@ -69,7 +73,7 @@ static int plan_new(struct cgm_request *request, uint64_t id, uint8_t *packed, s
     struct cgm_estate *estate = NULL;
     const struct cgm_charge charge = {{
         [CGM_QUOTA_PLANS] = 1,
-        [CGM_QUOTA_FDS] = comm->size,
+        [CGM_QUOTA_FDS] = FDS_PER_RANK * comm->size,
     }};
     int status = cgm_owner_init(&owner, request->session, create->mode, request->detail,
                                 sizeof(request->detail));
@@ -236,6 +240,34 @@ static int join_existing(struct cgm_request *request, struct cgm_plan *plan, con
     return status;
 }
 
+/* Its owner has it in the quota already; now it is known how much it is. */
+static int charge_bytes(struct cgm_broker *broker, struct cgm_plan *plan, uint64_t bytes,
+                        char *ret_detail, size_t size)
+{
+    struct cgm_charge *charge = &plan->estate->charge;
+    uint64_t charged = charge->amount[CGM_QUOTA_BYTES];
+    if (bytes > charged)
+        return cgm_quota_add(broker, plan->owner.uid, charge, CGM_QUOTA_BYTES, bytes - charged,
+                             ret_detail, size);
+    struct cgm_charge less = {{[CGM_QUOTA_BYTES] = charged - bytes}};
+    charge->amount[CGM_QUOTA_BYTES] = bytes;
+    cgm_quota_give(broker, plan->owner.uid, &less);
+    return CGM_OK;
+}
+
+static void store_times(struct cgm_broker *broker, struct cgm_plan *plan,
+                        const Cgm__PlanAdded *added)
+{
+    size_t n = added->n_tried;
+    if (n == 0 || n > CGM_TIMES_MAX || n != added->n_tried_ns)
+        return;
+    memcpy(plan->times.algorithm, added->tried, n * sizeof(added->tried[0]));
+    memcpy(plan->times.ns, added->tried_ns, n * sizeof(added->tried_ns[0]));
+    plan->times.n = (uint32_t)n;
+    plan->times.at_s = (uint64_t)time(NULL);
+    cgm_tune_remember(broker, plan);
+}
+
 static int store_answer(struct cgm_broker *broker, struct cgm_plan *plan,
                         const struct cgm_result *result, char *ret_detail, size_t size)
 {
@@ -244,14 +276,9 @@ static int store_answer(struct cgm_broker *broker, struct cgm_plan *plan,
     for (unsigned i = 0; i < result->packet->n_fds; i++)
         if (!cgm_quota_spares_fd(result->packet->fds[i], ret_detail, size))
             return CGM_NO_MEMORY;
-    struct cgm_charge *charge = &plan->estate->charge;
-    uint64_t charged = charge->amount[CGM_QUOTA_BYTES];
-    if (bytes > charged) {
-        int status = cgm_quota_add(broker, plan->owner.uid, charge, CGM_QUOTA_BYTES,
-                                   bytes - charged, ret_detail, size);
-        if (status != CGM_OK)
-            return status;
-    }
+    int status = charge_bytes(broker, plan, bytes, ret_detail, size);
+    if (status != CGM_OK)
+        return status;
     plan->algorithm = added->algorithm;
     plan->user_rows = added->user_rows;
     plan->user_cols = added->user_cols;
@@ -259,6 +286,7 @@ static int store_answer(struct cgm_broker *broker, struct cgm_plan *plan,
     plan->chunks = added->chunks;
     plan->workspace_bytes = added->workspace_bytes;
     snprintf(plan->reason, sizeof(plan->reason), "%s", added->reason);
+    store_times(broker, plan, added);
     for (uint32_t rank = 0; rank < plan->world; rank++) {
         struct cgm_buffer *buffer = plan->buffers[rank];
         cgm_buffer_set_fd(buffer, cgm_packet_take_fd(result->packet, rank));
@@ -291,6 +319,15 @@ static void answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, int
     free_waiters(broker, plan);
 }
 
+/* It is there, or it is not: whoever waited is told. */
+static void settle(struct cgm_broker *broker, struct cgm_plan *plan, int status, const char *detail)
+{
+    plan->ready = status == CGM_OK;
+    answer_waiters(broker, plan, status, detail);
+    if (plan->references == 0)
+        plan_free(broker, plan);
+}
+
 static void on_made(struct cgm_broker *broker, const struct cgm_call *call,
                     const struct cgm_result *result)
 {
@@ -300,13 +337,53 @@ static void on_made(struct cgm_broker *broker, const struct cgm_call *call,
     snprintf(detail, sizeof(detail), "%s", result->detail);
     if (status == CGM_OK)
         status = store_answer(broker, plan, result, detail, sizeof(detail));
-    plan->ready = status == CGM_OK;
-    if (plan->ready)
+    if (status == CGM_OK)
         cgm_log_info("plan %016jx: %s on comm %ju", (uintmax_t)plan->id,
                      cgm_type_name(CGM_TABLE_ALGO, (int)plan->algorithm), (uintmax_t)plan->comm);
-    answer_waiters(broker, plan, status, detail);
-    if (plan->references == 0)
-        plan_free(broker, plan);
+    settle(broker, plan, status, detail);
+}
+
+/* What a trial takes is in the quota until the plan is made; without room the plan goes without. */
+static void charge_trial(struct cgm_broker *broker, struct cgm_plan *plan,
+                         const Cgm__PlanMeasured *measured)
+{
+    char unused[384];
+    uint64_t bytes;
+    if (plan->times.n > 0 || !measured->has_trial_bytes)
+        return;
+    if (__builtin_add_overflow(measured->bytes, measured->trial_bytes, &bytes) ||
+        charge_bytes(broker, plan, bytes, unused, sizeof(unused)) != CGM_OK)
+        plan->no_trial = "there is no room for it in quota_bytes";
+}
+
+/* Plans that are being made at the same time are all in the quota before any has its memory. */
+static void on_measured(struct cgm_broker *broker, const struct cgm_call *call,
+                        const struct cgm_result *result)
+{
+    char detail[384];
+    struct cgm_plan *plan = cgm_registry_find(&broker->plans, call->object);
+    const struct cgm_call next = {.done = on_made, .object = plan->id};
+    int status = result->status;
+    snprintf(detail, sizeof(detail), "%s", result->detail);
+    if (status == CGM_OK)
+        status = charge_bytes(broker, plan, ((const Cgm__PlanMeasured *)result->message)->bytes,
+                              detail, sizeof(detail));
+    if (status == CGM_OK) {
+        charge_trial(broker, plan, (const Cgm__PlanMeasured *)result->message);
+        status = cgm_plan_tell(broker, plan, &next);
+        snprintf(detail, sizeof(detail), "%s", cgm_status_text(status));
+    }
+    if (status != CGM_OK)
+        settle(broker, plan, status, detail);
+}
+
+static int measure(struct cgm_broker *broker, const struct cgm_plan *plan)
+{
+    Cgm__PlanMeasure message = CGM__PLAN_MEASURE__INIT;
+    const struct cgm_call call = {.done = on_measured, .object = plan->id};
+    message.request.data = plan->request;
+    message.request.len = plan->request_bytes;
+    return cgm_call_executor(broker, CGM_MSG_PLAN_MEASURE, &message.base, NULL, 0, &call);
 }
 
 int cgm_plan_tell(struct cgm_broker *broker, const struct cgm_plan *plan,
@@ -325,6 +402,16 @@ int cgm_plan_tell(struct cgm_broker *broker, const struct cgm_plan *plan,
     add.n_buffer_ids = add.n_journals = plan->world;
     add.buffer_ids = ids;
     add.journals = journals;
+    /* A plan that was made keeps its algorithm whatever is remembered of others meanwhile. */
+    add.n_tried = add.n_tried_ns = plan->times.n;
+    add.tried = (uint32_t *)(uintptr_t)plan->times.algorithm;
+    add.tried_ns = (uint64_t *)(uintptr_t)plan->times.ns;
+    add.has_tried_at = 1;
+    add.tried_at = plan->times.at_s;
+    add.no_trial = (char *)(uintptr_t)(plan->ready ? "an executor before this did not, either"
+                                                   : plan->no_trial);
+    add.has_uid = 1;
+    add.uid = plan->owner.uid;
     return cgm_call_executor(broker, CGM_MSG_PLAN_ADD, &add.base, NULL, 0, call);
 }
 
@@ -357,10 +444,10 @@ int cgm_plan_on_create(struct cgm_request *request)
         free(packed);
         return status;
     }
-    struct cgm_call call = {.done = on_made, .object = id};
+    cgm_tune_recall(request->broker, plan);
     status = wait_for(request, plan, false);
     if (status == CGM_OK)
-        status = cgm_plan_tell(request->broker, plan, &call);
+        status = measure(request->broker, plan);
     if (status != CGM_OK)
         plan_free(request->broker, plan);
     return status;
@@ -395,6 +482,17 @@ int cgm_plan_on_destroy_all(struct cgm_request *request)
     return CGM_OK;
 }
 
+bool cgm_plan_buffer_is_of(const struct cgm_session *session, const struct cgm_buffer *buffer)
+{
+    const struct cgm_broker *broker = session->broker;
+    const struct cgm_plan *plan = cgm_registry_find(&broker->plans, buffer->plan);
+    const struct cgm_comm *comm = plan ? cgm_registry_find(&broker->comms, plan->comm) : NULL;
+    for (uint32_t rank = 0; comm && rank < plan->world; rank++)
+        if (plan->buffers[rank] == buffer)
+            return comm->sessions[rank] == session->id;
+    return false;
+}
+
 /* call.object: the buffer, since its id is never given out again and a plan's may be; call.other:
  * the chunk. */
 static void on_chunk_granted(struct cgm_broker *broker, const struct cgm_call *call,
@@ -425,7 +523,6 @@ int cgm_plan_on_chunk(struct cgm_request *request)
 {
     const Cgm__PlanChunk *chunk = (const Cgm__PlanChunk *)request->message;
     const struct cgm_plan *plan = ((const struct cgm_plan_hold *)request->object)->plan;
-    const struct cgm_comm *comm = cgm_registry_find(&request->broker->comms, plan->comm);
     if (chunk->rank >= plan->world)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT, "rank is %u; it must be from 0 to %u",
                           chunk->rank, plan->world - 1);
@@ -435,7 +532,7 @@ int cgm_plan_on_chunk(struct cgm_request *request)
                           chunk->chunk, plan->chunks - 1, UINT32_MAX);
     struct cgm_buffer *buffer = plan->buffers[chunk->rank];
     struct cgm_call call = cgm_request_call(request, on_chunk_granted, buffer->id);
-    bool own = comm && comm->sessions[chunk->rank] == request->session->id;
+    bool own = cgm_plan_buffer_is_of(request->session, buffer);
     call.other = chunk->chunk;
     return cgm_buffer_grant(request->session, buffer, own, true, &call);
 }

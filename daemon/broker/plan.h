@@ -11,6 +11,7 @@
 #include "daemon/broker/estate.h"
 #include "daemon/broker/owner.h"
 #include "daemon/broker/request.h"
+#include "proto/timing.h"
 
 struct cgm_buffer;
 struct cgm_comm;
@@ -39,6 +40,8 @@ struct cgm_plan {
     uint32_t algorithm, user_dtype, chunks;
     uint64_t user_rows, user_cols, workspace_bytes;
     char reason[160];
+    struct cgm_times times; /* what auto chose from */
+    const char *no_trial;   /* why nothing may be measured; NULL: it may */
 };
 
 struct cgm_plan_hold {
@@ -53,6 +56,9 @@ int cgm_plan_on_create(struct cgm_request *request);
 int cgm_plan_on_destroy(struct cgm_request *request);
 int cgm_plan_on_destroy_all(struct cgm_request *request);
 int cgm_plan_on_chunk(struct cgm_request *request);
+
+/* Whether the session holds the rank whose user buffer this is. */
+bool cgm_plan_buffer_is_of(const struct cgm_session *session, const struct cgm_buffer *buffer);
 
 /* Drops every reference of the session to plans of the comm, or of all comms when it is 0. Returns
  * how many references. */

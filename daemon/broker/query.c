@@ -14,6 +14,7 @@
 #include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/tune.h"
 #include "proto/types.h"
 
 #define NS_PER_S 1000000000ull
@@ -236,6 +237,7 @@ static const struct {
     [CGM_QUERY_IMPORTS] = {.registry = offsetof(struct cgm_broker, imports),
                            .object_row = import_row},
     [CGM_QUERY_QUOTAS] = {.own_pages = cgm_quota_rows},
+    [CGM_QUERY_TUNE] = {.own_pages = cgm_tune_rows},
 };
 #define LISTING_COUNT (sizeof(listings) / sizeof(listings[0]))
 
@@ -325,7 +327,7 @@ int cgm_query_find_operator(struct cgm_request *request)
         return CGM_OK;
     return cgm_refuse(request, CGM_PERMISSION,
                       "only uid %u, which the daemon runs as, and root may "
-                      "drain it or end sessions; this is uid %u",
+                      "drain it, end sessions or change what it measured; this is uid %u",
                       (unsigned)geteuid(), (unsigned)request->session->uid);
 }
 

@@ -1,17 +1,20 @@
 #include "daemon/broker/quota.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/rows.h"
 #include "proto/messages.h"
+#include "proto/packet.h"
 #include "proto/status.h"
 
-/* One packet of 64 and the start of an executor need fewer. */
-#define FDS_RESERVED 128u
+/* For one packet, whatever is in it, an answer of the executor and the start of another one. */
+#define FDS_RESERVED (CGM_PACKET_FDS_ROOM + CGM_PACKET_FDS_MAX + 67u)
 #define NS_PER_S 1000000000ull
 #define TURN_NS 1000000u
 
@@ -86,16 +89,50 @@ void cgm_quota_fini(struct cgm_broker *broker)
 /* ---- what they hold ---------------------------------------------------------------------------
  */
 
-/* 0 in the configuration: no limit. No user gets more than half of the daemon's own fds. */
+/* The system's limit of mappings of a process. Not through stdio, which without memory for its
+ * buffer takes the first digit for all of the number. */
+static uint64_t mappings_max(void)
+{
+    char text[32];
+    int fd = open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    uint64_t max = strtoull(text, NULL, 10);
+    return max ? max : UINT64_MAX;
+}
+
+void cgm_quota_init(struct cgm_broker *broker)
+{
+    broker->mappings_max = mappings_max();
+}
+
+/* Most fds are mappings too. Of both no user gets more than half, what is ending included. */
+static uint64_t fds_of_one_user(const struct cgm_broker *broker)
+{
+    uint64_t limit = broker->mappings_max / 4;
+    struct rlimit fds;
+    if (getrlimit(RLIMIT_NOFILE, &fds) == 0 && fds.rlim_cur / 4 < limit)
+        limit = fds.rlim_cur / 4;
+    return limit;
+}
+
+/* 0 in the configuration: no limit. */
 static uint64_t allowed(const struct cgm_broker *broker, size_t kind)
 {
-    uint64_t limit;
-    struct rlimit fds;
+    uint64_t limit, most;
     memcpy(&limit, (const char *)&broker->config + kinds[kind].offset, sizeof(limit));
     limit = limit ? limit : UINT64_MAX;
-    if (kind == CGM_QUOTA_FDS && getrlimit(RLIMIT_NOFILE, &fds) == 0 && fds.rlim_cur / 2 < limit)
-        limit = fds.rlim_cur / 2;
+    if (kind == CGM_QUOTA_FDS && (most = fds_of_one_user(broker)) < limit)
+        limit = most;
     return limit;
+}
+
+bool cgm_quota_is_overdrawn(const struct cgm_broker *broker, uid_t uid)
+{
+    const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    return user && user->used.amount[CGM_QUOTA_FDS] > allowed(broker, CGM_QUOTA_FDS);
 }
 
 static int check(const struct cgm_broker *broker, uid_t uid, const struct user *user, size_t kind,
@@ -231,8 +268,10 @@ void cgm_quota_spend(struct cgm_broker *broker, uid_t uid, uint64_t ns)
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)
 {
     struct rlimit limit;
-    if (fd < 0 || getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
-        (rlim_t)fd + FDS_RESERVED < limit.rlim_cur)
+    if (fd < 0 || getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return true;
+    rlim_t reserved = limit.rlim_cur / 2 < FDS_RESERVED ? limit.rlim_cur / 2 : FDS_RESERVED;
+    if ((rlim_t)fd + reserved < limit.rlim_cur)
         return true;
     cgm_detail(ret_detail, size, 0, "the daemon has no file descriptors left; its limit is %ju",
                (uintmax_t)limit.rlim_cur);

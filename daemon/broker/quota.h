@@ -17,6 +17,7 @@ struct cgm_rows;
     X(SESSIONS, quota_sessions)                                                                    \
     X(PLANS, quota_plans)                                                                          \
     X(IMPORTS, quota_imports)                                                                      \
+    X(IMPORT_BYTES, quota_import_bytes)                                                            \
     X(COMMS, quota_comms)                                                                          \
     X(RANKS, quota_ranks)                                                                          \
     X(JOBS, quota_jobs)                                                                            \
@@ -40,8 +41,13 @@ int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge
                    char *ret_detail, size_t size);
 void cgm_quota_give(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
 
+void cgm_quota_init(struct cgm_broker *broker);
+
 /* Counts what is there already, allowed or not; false without memory. */
 bool cgm_quota_owe(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
+
+/* More fds than allowed, which only those can have that came and are slow to close (closer.h). */
+bool cgm_quota_is_overdrawn(const struct cgm_broker *broker, uid_t uid);
 
 /* An object ends, but the executor is not through with it. Its owner may take as much again at
  * once; but what he has and what is ending are together at most twice what he is allowed. */

@@ -15,6 +15,7 @@
 #include "proto/step.h"
 
 #define QUEUED_BYTES_MAX (1u << 20)
+#define QUEUED_FDS_MAX 32u            /* without a byte beside them */
 #define CALLS_MAX CGM_CALL_WEIGHT_MAX /* of one session at the executor */
 
 static void on_packet(void *owner, struct cgm_packet *packet)
@@ -63,7 +64,18 @@ static bool has_turn(void *owner)
     return cgm_quota_has_turn(session->broker, session->uid);
 }
 
+static const char *must_end(void *owner)
+{
+    const struct cgm_session *session = owner;
+    return cgm_quota_is_overdrawn(session->broker, session->uid)
+               ? "its user's file descriptors are not closed, and they are more than it may have"
+               : NULL;
+}
+
 static const struct cgm_connection_events events = {
+    .fd_weight_bytes = QUEUED_BYTES_MAX / QUEUED_FDS_MAX,
+    .keeps_reserve = true,
+    .must_end = must_end,
     .packets_per_turn = 8,
     .has_turn = has_turn,
     .on_packet = on_packet,

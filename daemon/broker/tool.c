@@ -13,6 +13,7 @@
 #include "proto/status.h"
 
 #define HANDLES 3u
+#define NAPS_MAX 20
 
 struct cgm_tool {
     struct cgm_tool *next;
@@ -162,6 +163,8 @@ static void open_handles(struct cgm_tool *tool, int output)
 static int start(struct cgm_tool *tool, const char *program, const char *input, unsigned limit_ms)
 {
     int output[2];
+    for (int naps = 0; naps < NAPS_MAX && !cgm_closer_hurry(tool->broker); naps++)
+        usleep(1000);
     int in = make_input(input);
     if (in < 0)
         return UV_EPIPE;

@@ -77,6 +77,13 @@ void cgm_parameter_list(uint32_t parameters, char *ret_text, size_t size);
 int cgm_algorithm_choose(const struct cgm_spec *spec, char *ret_reason, size_t reason_bytes,
                          const struct cgm_algorithm **ret_algorithm);
 
+/* Those that auto may take when they were timed: the one without overlap first, the others from the
+ * cheapest estimate on. Returns how many, at most max; 0: the spec says which one it is to be, or
+ * there is no choice.
+ */
+uint32_t cgm_algorithm_candidates(const struct cgm_spec *spec, uint32_t max,
+                                  const struct cgm_algorithm **ret_algorithms);
+
 /* NULL when there is none with this number. */
 const struct cgm_algorithm *cgm_algorithm_find(int number);
 

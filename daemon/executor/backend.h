@@ -26,10 +26,16 @@
 
 #define CGM_REDUCE_SOURCES_MAX 64
 #define CGM_GEMM_PARTS_MAX 64 /* of a flagged product; the bits of a word */
+#define CGM_ALSO_MAX 7        /* more places of one result */
+#define CGM_FLAGS_AT_ONCE 16
 /* So many operations can be enqueued on a queue before any of them runs; a reduction counts one for
  * every four of its sources. A launch has no more of them on one queue of a rank: it would wait for
  * room that only ranks behind it in the same thread can make. */
 #define CGM_QUEUE_ROOM 1000
+/* More memory than this is made and given back in slices, where a backend can; each of them takes a
+ * few milliseconds. */
+#define CGM_MEM_AT_ONCE (1ull << 20)
+#define CGM_MEM_SLICE (8ull << 20)
 
 struct cgm_backend; /* the backend's own */
 struct cgm_mem;
@@ -95,16 +101,24 @@ struct cgm_gemm {
     uint32_t spared_sms;
 };
 
-/* What a part of a flagged product awaits or publishes: the flag is at least the value. */
+/* What a queue or a part of a flagged product awaits, or publishes: the flag is at least the value.
+ */
 struct cgm_flag_value {
     struct cgm_flag *flag; /* NULL: nothing */
     uint64_t value;
+};
+
+struct cgm_wait {
+    struct cgm_flag_value until;
+    struct cgm_label label;
 };
 
 /* One block of a flagged product: out = op(a) * columns [col, col + out.cols) of op(b). `a` holds
  * the block's rows with all of the depth; `out` may lie on another device. */
 struct cgm_gemm_part {
     struct cgm_view a, out;
+    struct cgm_view also[CGM_ALSO_MAX]; /* the same goes there too; of out's shape and type */
+    uint32_t n_also;
     uint64_t col;
     struct cgm_flag_value await;   /* before a is read and out is written */
     struct cgm_flag_value publish; /* when out is written and visible everywhere */
@@ -120,6 +134,9 @@ struct cgm_flagged_gemm {
     const struct cgm_gemm_part *parts; /* read while enqueueing only */
     uint32_t n_parts;                  /* 1 to CGM_GEMM_PARTS_MAX */
     bool shared; /* other ranks of the launch are on the device: not to be held while it waits */
+    /* All parts side by side, none of which awaits: links are busy from the first tile to the last
+     * where some parts go to other devices. */
+    bool woven;
 };
 
 /* dst = src[0] + src[1] + ... in this order in fp32 [+ dst] [+ bias], rounded once. All sources
@@ -129,6 +146,8 @@ struct cgm_reduce {
     struct cgm_view dst, bias;
     struct cgm_view src[CGM_REDUCE_SOURCES_MAX];
     uint32_t n_src;
+    struct cgm_view also[CGM_ALSO_MAX]; /* the same goes there too; of dst's shape and type */
+    uint32_t n_also;
     bool accumulate;
 };
 
@@ -219,7 +238,8 @@ struct cgm_backend_ops {
     int (*device_info)(struct cgm_backend *backend, uint32_t device,
                        struct cgm_device_info *ret_info);
 
-    /* Zeroed memory on a device, readable and writable by every device of this node. */
+    /* Zeroed memory on a device, readable and writable by every device of this node. With mem_fill,
+     * only the first CGM_MEM_AT_ONCE bytes of it are there for certain. */
     int (*mem_alloc)(struct cgm_backend *backend, uint32_t device, uint64_t bytes, uint32_t flags,
                      struct cgm_mem **ret_mem);
     /* A new fd of the memory, the caller's. NOT_SUPPORTED for IPC memory. */
@@ -258,8 +278,14 @@ struct cgm_backend_ops {
     /* Every element NaN; the outputs of a failed job. Runs whatever run->status says. */
     int (*poison)(struct cgm_queue *queue, const struct cgm_view *view);
     int (*signal)(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value);
+    /* Of 1 to CGM_FLAGS_AT_ONCE flags. Costs less than one signal after the other where a device
+     * takes them together. */
+    int (*signal_all)(struct cgm_queue *queue, const struct cgm_flag_value *signals,
+                      uint32_t count);
     int (*wait)(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,
                 const struct cgm_label *label);
+    /* Holds the queue until all of them are there; likewise, and they may be one phase then. */
+    int (*wait_all)(struct cgm_queue *queue, const struct cgm_wait *waits, uint32_t count);
 
     /* Counted operations since open, for tests and the benchmark: what allocated on the way. */
     uint64_t (*allocations)(struct cgm_backend *backend);
@@ -276,6 +302,23 @@ struct cgm_backend_ops {
     /* How many queues one comm may have on a device; with more they could hold each other up. */
     uint32_t queues_max;
 
+    /* Where making and freeing memory takes long, piece by piece; NULL where mem_alloc and mem_free
+     * do all of it. Up to *bytes of what is missing are made, and what was done is subtracted. */
+    int (*mem_fill)(struct cgm_mem *mem, uint64_t *bytes);
+    /* Likewise gives back what mem_alloc or mem_adopt made, whoever still has an fd of it; all that
+     * is left to do is mem_free. */
+    void (*mem_drain)(struct cgm_mem *mem, uint64_t *bytes);
+
+    /* mem_free may be called on any thread for what mem_import made: where the client is gone it
+     * may be the last one that has the memory, and then takes as long as that is large. */
+    bool imports_freed_anywhere;
+
+    /* Whether a device can read and write another one's memory; NULL: every one can. Any thread. */
+    bool (*reaches)(const struct cgm_backend *backend, uint32_t device, uint32_t other);
+
+    /* What times depend on, for people and to be compared: models of the devices, versions of
+     * driver and libraries, links. */
+    void (*describe)(struct cgm_backend *backend, char *ret_text, size_t text_bytes);
     /* The 64-byte handle of memory that was made with CGM_MEMORY_IPC. */
     int (*mem_ipc_handle)(struct cgm_mem *mem, uint8_t *ret_handle);
     /* Chooses and loads what a product of these shapes and types needs; mapping thread. Only the
@@ -298,6 +341,10 @@ struct cgm_backend_ops {
     /* The run has failed, and everything of it that will ever be enqueued is: lets go of its waits
      * whose signal will never come. Called until the run is through. The poller. */
     void (*release_waits)(struct cgm_backend *backend, const struct cgm_run *run);
+    /* Now and then while a job awaits its streams: brings back into the processor's caches what
+     * enqueueing needs. Changes nothing that anybody sees, and waits for nothing. On the thread of
+     * the device, while launches are not held (quiet.h). */
+    void (*warm_up)(struct cgm_backend *backend, uint32_t device);
     /* The run is through: the times of its phases, which were not known before. The poller. */
     void (*finish_phases)(struct cgm_backend *backend, struct cgm_run *run);
     /* Called several times a second, and every few milliseconds while a run is under way: ends the

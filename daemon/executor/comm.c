@@ -93,6 +93,21 @@ static int crowded_device(const Cgm__CommAdd *m, uint32_t queues_max)
     return -1;
 }
 
+/* Two ranks whose devices do not reach each other's memory; false: there are none. */
+static bool find_parted(const struct cgm_executor *executor, const Cgm__CommAdd *m,
+                        uint32_t *ret_rank, uint32_t *ret_other)
+{
+    for (uint32_t i = 0; executor->ops->reaches && i < m->n_devices; i++)
+        for (uint32_t j = 0; j < m->n_devices; j++) {
+            if (executor->ops->reaches(executor->backend, m->devices[i], m->devices[j]))
+                continue;
+            *ret_rank = i;
+            *ret_other = j;
+            return true;
+        }
+    return false;
+}
+
 static bool devices_are_shared(const struct cgm_comm *comm)
 {
     for (uint32_t a = 0; a < comm->size; a++)
@@ -156,6 +171,14 @@ void cgm_comm_on_add(struct cgm_request *request)
         cgm_request_fail(request, CGM_NOT_SUPPORTED,
                          "comm: device %d has more than the %u ranks that it can run side by side",
                          crowded, executor->ops->queues_max / CGM_QUEUES_PER_RANK);
+        return;
+    }
+    uint32_t rank, other;
+    if (find_parted(executor, m, &rank, &other)) {
+        cgm_request_fail(request, CGM_NOT_SUPPORTED,
+                         "comm: device %u of rank %u cannot access the memory of device %u of rank "
+                         "%u; put the ranks on one device, or on such as have peer access",
+                         m->devices[rank], rank, m->devices[other], other);
         return;
     }
     struct cgm_comm *comm = comm_new(m, &executor->poller);

@@ -37,7 +37,8 @@ struct cgm_comm {
     char dead_detail[CGM_CQE_DETAIL];
     bool devices_shared;
     struct cgm_gang **window;    /* [CGM_COMM_WINDOW]: gangs above `retired`, by number */
-    struct cgm_gang *free_gangs; /* by next */
+    struct cgm_gang *gangs;      /* gang_list.h */
+    struct cgm_gang *free_gangs; /* by next_free */
     struct cgm_flight *free_flights;
     uint32_t n_flights; /* taken */
     uint32_t users;     /* plans and unfinished gangs */

@@ -45,6 +45,7 @@ static const struct {
     {CGM_MSG_IMPORT_ADD, MAPPER, cgm_import_on_add},
     {CGM_MSG_IMPORT_REMOVE, POLLER, cgm_memory_on_remove},
     {CGM_MSG_PLAN_ADD, POLLER, cgm_plan_on_add},
+    {CGM_MSG_PLAN_MEASURE, POLLER, cgm_plan_on_measure},
     {CGM_MSG_PLAN_REMOVE, POLLER, cgm_plan_on_remove},
     {CGM_MSG_SUBMIT_FORWARD, POLLER, cgm_endpoint_on_submit},
     {CGM_MSG_CANCEL_FORWARD, POLLER, cgm_endpoint_on_cancel},

@@ -115,6 +115,7 @@ static struct cgm_job *job_take(struct cgm_endpoint *endpoint, const struct cgm_
     memset(job, 0, offsetof(struct cgm_job, view));
     job->endpoint = endpoint;
     job->ticket = entry->ticket;
+    endpoint->tickets[job - endpoint->jobs] = entry->ticket;
     job->comm_number = entry->comm_number;
     job->accept_ns = now_ns;
     /* The client's clock is the same one; its word is not. */
@@ -135,6 +136,7 @@ void cgm_job_complete(struct cgm_job *job, const struct cgm_outcome *outcome)
     struct cgm_endpoint *endpoint = job->endpoint;
     complete(endpoint, job->ticket, job->slot, job->comm_number, outcome);
     cgm_job_release(job);
+    endpoint->tickets[job - endpoint->jobs] = 0;
     job->next = endpoint->free_jobs;
     endpoint->free_jobs = job;
     endpoint->in_flight--;
@@ -177,8 +179,7 @@ static void accept_noop(struct cgm_endpoint *endpoint, const struct cgm_entry *e
     }
     struct cgm_job *job = job_take(endpoint, entry, slot, now_ns);
     job->comm_number = 0;
-    job->next = endpoint->poller->idle_noops;
-    endpoint->poller->idle_noops = job;
+    cgm_noops_enter(&endpoint->poller->noops, job);
 }
 
 /* ---- the submission queue ------------------------------------------------------------------- */
@@ -297,17 +298,20 @@ void cgm_endpoint_on_submit(struct cgm_request *request)
         accept_job(endpoint, &entry, 0, cgm_now_ns());
 }
 
-static bool cancel_noop(struct cgm_endpoint *endpoint, uint64_t ticket, const char *detail)
+/* NULL: it is not in flight. Whoever asks again and again for what is not there takes little time
+ * of the poller, whatever else is in flight. */
+static struct cgm_job *job_find(const struct cgm_endpoint *endpoint, uint64_t ticket)
 {
-    for (struct cgm_job **link = &endpoint->poller->idle_noops; *link; link = &(*link)->next) {
-        struct cgm_job *job = *link;
-        if (job->endpoint != endpoint || job->ticket != ticket)
-            continue;
-        *link = job->next;
-        cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_CANCELLED, .detail = detail});
-        return true;
-    }
-    return false;
+    for (uint32_t i = 0; ticket != 0 && i < endpoint->entries; i++)
+        if (endpoint->tickets[i] == ticket)
+            return &endpoint->jobs[i];
+    return NULL;
+}
+
+static void cancel_noop(struct cgm_job *job, const char *detail)
+{
+    cgm_noops_leave(&job->endpoint->poller->noops, job);
+    cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_CANCELLED, .detail = detail});
 }
 
 void cgm_endpoint_on_cancel(struct cgm_request *request)
@@ -323,8 +327,11 @@ void cgm_endpoint_on_cancel(struct cgm_request *request)
             break;
     cgm_detail(detail, sizeof(detail), 0, "session %llu cancelled its ticket %llu",
                (unsigned long long)m->session, (unsigned long long)m->ticket);
-    if (endpoint && !cancel_noop(endpoint, m->ticket, detail))
-        cgm_gang_cancel(poller, endpoint, m->ticket, detail);
+    struct cgm_job *job = endpoint ? job_find(endpoint, m->ticket) : NULL;
+    if (job && job->opcode == CGM_OPCODE_NOOP)
+        cancel_noop(job, detail);
+    else if (job)
+        cgm_gang_cancel(job, detail);
     cgm_request_ok(request);
 }
 
@@ -345,7 +352,8 @@ static int endpoint_open_ring(struct cgm_endpoint *endpoint, struct cgm_packet *
 static int endpoint_make_jobs(struct cgm_endpoint *endpoint)
 {
     endpoint->jobs = calloc(endpoint->entries, sizeof(*endpoint->jobs));
-    if (!endpoint->jobs)
+    endpoint->tickets = calloc(endpoint->entries, sizeof(*endpoint->tickets));
+    if (!endpoint->jobs || !endpoint->tickets)
         return CGM_NO_MEMORY;
     for (uint32_t i = 0; i < endpoint->entries; i++) {
         endpoint->jobs[i].next = endpoint->free_jobs;
@@ -372,6 +380,7 @@ static void endpoint_free(struct cgm_endpoint *endpoint)
         close(endpoint->notify_fd);
     cgm_map_each(&endpoint->grants, grant_free, NULL);
     cgm_map_fini(&endpoint->grants);
+    free(endpoint->tickets);
     free(endpoint->jobs);
     free(endpoint);
 }
@@ -415,16 +424,13 @@ static void endpoint_finish_removal(struct cgm_endpoint *endpoint)
     cgm_request_ok(removal);
 }
 
-static void drop_idle_noops(struct cgm_endpoint *endpoint)
+static void drop_noops(struct cgm_endpoint *endpoint)
 {
-    struct cgm_job **link = &endpoint->poller->idle_noops;
-    while (*link) {
-        struct cgm_job *job = *link;
-        if (job->endpoint != endpoint) {
-            link = &job->next;
+    for (uint32_t i = 0; i < endpoint->entries; i++) {
+        struct cgm_job *job = &endpoint->jobs[i];
+        if (endpoint->tickets[i] == 0 || job->opcode != CGM_OPCODE_NOOP)
             continue;
-        }
-        *link = job->next;
+        cgm_noops_leave(&endpoint->poller->noops, job);
         cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_PEER_LOST});
     }
 }
@@ -449,7 +455,7 @@ void cgm_endpoint_on_remove(struct cgm_request *request)
         return;
     }
     endpoint->bad = true;
-    drop_idle_noops(endpoint);
+    drop_noops(endpoint);
     cgm_map_each(&poller->comms, lose_session, endpoint);
     endpoint->removal = request;
     if (endpoint->in_flight == 0)

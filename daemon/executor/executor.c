@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/executor/control.h"
+#include "daemon/executor/warmth.h"
 #include "proto/log_line.h"
 #include "proto/messages.h"
 #include "proto/status.h"
@@ -86,6 +87,7 @@ static int map_journal(struct cgm_executor *executor, int fd)
 static int send_hello(struct cgm_executor *executor, uint32_t serial)
 {
     Cgm__ExecutorHello hello = CGM__EXECUTOR_HELLO__INIT;
+    char platform[256] = "";
     struct cgm_device_info *info = executor->info;
     char **uuids = calloc(executor->n_devices, sizeof(*uuids));
     char **names = calloc(executor->n_devices, sizeof(*names));
@@ -102,6 +104,9 @@ static int send_hello(struct cgm_executor *executor, uint32_t serial)
     hello.device_uuid = uuids;
     hello.device_name = names;
     hello.device_bytes = bytes;
+    if (executor->ops->describe)
+        executor->ops->describe(executor->backend, platform, sizeof(platform));
+    hello.platform = platform[0] ? platform : NULL;
     if (status == CGM_OK)
         status =
             cgm_packet_send(executor->link, CGM_MSG_EXECUTOR_HELLO, serial, &hello.base, NULL, 0);
@@ -115,8 +120,12 @@ static int start_threads(struct cgm_executor *executor)
 {
     char name[16];
     int status = cgm_worker_start(&executor->mapper, "cgm-mapper", 0);
+    if (status == CGM_OK)
+        status = cgm_worker_start(&executor->sweeper, "cgm-sweeper", 0);
+    cgm_turns_init(&executor->turns, &executor->mapper);
     executor->devices = calloc(executor->n_devices, sizeof(*executor->devices));
-    if (!executor->devices)
+    executor->warmth = cgm_warmth_new(executor);
+    if (!executor->devices || !executor->warmth)
         return CGM_NO_MEMORY;
     for (uint32_t i = 0; i < executor->n_devices && status == CGM_OK; i++) {
         snprintf(name, sizeof(name), "cgm-device%u", i % 1000);
@@ -154,8 +163,9 @@ static int set_up(struct cgm_executor *executor, const Cgm__ExecutorSetup *m,
 {
     int journal = cgm_packet_take_fd(packet, 0);
     executor->life = m->life;
-    executor->limits = (struct cgm_limits){m->spin_ns, m->join_timeout_ns, m->ready_timeout_ns,
-                                           m->job_timeout_ns, m->import_idle_ns};
+    executor->limits =
+        (struct cgm_limits){m->spin_ns,        m->join_timeout_ns, m->ready_timeout_ns,
+                            m->job_timeout_ns, m->import_idle_ns,  m->tune_ns};
     if (m->test_steps)
         cgm_step_open(m->test_steps);
     if (executor->limits.spin_ns < executor->ops->spin_min_ns)

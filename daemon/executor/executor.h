@@ -3,6 +3,7 @@
  *   control thread   reads the broker's requests, hands each to the poller or the mapper
  *   poller           owns sessions, comms, plans, memory objects and jobs (poller.h)
  *   mapper           opens, maps and frees memory, builds plans: whatever may block
+ *   sweeper          frees imports where nobody knows how long that takes
  *   device threads   one a device, enqueue the operations of launched jobs in the poller's order
  *   queues           the backend's own */
 #ifndef CGM_EXECUTOR_H
@@ -14,16 +15,19 @@
 #include "daemon/executor/backend.h"
 #include "daemon/executor/poller.h"
 #include "daemon/executor/task.h"
+#include "daemon/executor/turns.h"
 #include "proto/journal.h"
 #include "proto/messages.h"
 #include "proto/packet.h"
 
 struct cgm_copier;
+struct cgm_warmth;
 struct cgm_transfer;
 
 struct cgm_limits {
     uint64_t spin_ns, join_timeout_ns, ready_timeout_ns, job_timeout_ns; /* 0: no limit */
     uint64_t import_idle_ns;                                             /* 0: imports stay open */
+    uint64_t tune_ns; /* of one plan; 0: algorithms are not timed */
 };
 
 struct cgm_executor {
@@ -36,7 +40,10 @@ struct cgm_executor {
     uint32_t n_devices;
     struct cgm_device_info *info; /* [n_devices], as they were at the start */
     struct cgm_worker *devices;   /* [n_devices] */
+    struct cgm_warmth *warmth;    /* [n_devices] */
     struct cgm_worker mapper;
+    struct cgm_worker sweeper;     /* frees imports, where the backend lets it */
+    struct cgm_turns turns;        /* the mapper's */
     struct cgm_transfer *transfer; /* the mapper's */
     struct cgm_copier *copiers;    /* the poller's; transfer.c */
     struct cgm_poller poller;

@@ -33,8 +33,10 @@ static inline bool cgm_flagged_gemm_fits(const struct cgm_flagged_gemm *flagged)
     bool fits = flagged->n_parts >= 1 && flagged->n_parts <= CGM_GEMM_PARTS_MAX;
     for (uint32_t i = 0; i < flagged->n_parts && fits; i++) {
         const struct cgm_gemm_part *part = &flagged->parts[i];
-        fits = cgm_flagged_columns_fit(&whole->b, whole->transb, part->col, part->out.cols) &&
-               cgm_flagged_columns_fit(&whole->bias, false, part->col, part->out.cols);
+        fits = part->n_also <= CGM_ALSO_MAX &&
+               cgm_flagged_columns_fit(&whole->b, whole->transb, part->col, part->out.cols) &&
+               cgm_flagged_columns_fit(&whole->bias, false, part->col, part->out.cols) &&
+               !(flagged->woven && part->await.flag);
     }
     return fits;
 }
@@ -51,6 +53,15 @@ static inline struct cgm_gemm cgm_flagged_part_gemm(const struct cgm_flagged_gem
     if (gemm.bias.mem)
         gemm.bias = cgm_flagged_columns(&gemm.bias, false, part->col, part->out.cols);
     return gemm;
+}
+
+/* What brings the part's result to place i of `also`. */
+static inline struct cgm_copy cgm_flagged_part_copy(const struct cgm_flagged_gemm *flagged,
+                                                    const struct cgm_gemm_part *part, uint32_t i)
+{
+    struct cgm_copy copy = {.label = flagged->gemm.label, .dst = part->also[i], .src = part->out};
+    copy.label.chunk = part->chunk;
+    return copy;
 }
 
 #endif

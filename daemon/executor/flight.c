@@ -86,6 +86,12 @@ static int flight_enqueue(struct cgm_flight *flight, uint32_t rank)
     return CGM_INTERNAL;
 }
 
+/* Whatever else is launched keeps to the compute queues. */
+static bool uses_both_queues(const struct cgm_flight *flight)
+{
+    return flight->kind == CGM_FLIGHT_RUN && cgm_op_is_collective(flight->plan->spec.op);
+}
+
 /* On the device's thread. After the last signal, which is counted as enqueued before it is, the
  * flight may be in other hands already. */
 static void flight_rank_run(struct cgm_task *task)
@@ -110,7 +116,9 @@ static void flight_rank_run(struct cgm_task *task)
     atomic_fetch_add(&flight->n_enqueued, 1);
     /* Both queues: the waits of an aborted run give up, and one queue may be through long before
      * the other. */
-    status = ops->signal(plan->ranks[rank].comm, plan->sent[rank], epoch);
+    status = CGM_OK;
+    if (uses_both_queues(flight))
+        status = ops->signal(plan->ranks[rank].comm, plan->sent[rank], epoch);
     if (status == CGM_OK)
         status = ops->signal(plan->ranks[rank].compute, plan->done[rank], epoch);
     atomic_fetch_sub(&poller->enqueuing, 1);
@@ -156,10 +164,11 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
 bool cgm_flight_is_done(const struct cgm_flight *flight)
 {
     const struct cgm_plan *plan = flight->plan;
+    bool both = uses_both_queues(flight);
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
         int rank = __builtin_ctzll(mask);
         if (flight->launch.ops->flag_read(plan->done[rank]) < flight->epoch ||
-            flight->launch.ops->flag_read(plan->sent[rank]) < flight->epoch)
+            (both && flight->launch.ops->flag_read(plan->sent[rank]) < flight->epoch))
             return false;
     }
     return true;

@@ -8,6 +8,8 @@
 #include "daemon/executor/plan.h"
 #include "daemon/executor/preparation.h"
 #include "daemon/executor/quiet.h"
+#include "daemon/executor/window.h"
+#include "daemon/executor/warmth.h"
 #include "proto/status.h"
 #include "proto/step.h"
 
@@ -23,44 +25,37 @@ const char *cgm_gang_state_name(enum cgm_gang_state state)
     return names[state];
 }
 
-/* ---- the window of numbers ------------------------------------------------------------------ */
+/* ---- what is awaited ------------------------------------------------------------------------ */
 
-static struct cgm_gang **window_slot(struct cgm_comm *comm, uint64_t number)
+/* The first rank whose stream has not come; comm size when all have. */
+static uint32_t first_not_ready(const struct cgm_gang *gang)
 {
-    return &comm->window[number & (CGM_COMM_WINDOW - 1)];
+    uint32_t rank = 0;
+    while (rank < gang->comm->size && (!gang->jobs[rank] || cgm_job_is_ready(gang->jobs[rank])))
+        rank++;
+    return rank;
 }
 
-/* Moves `launched` and `retired` over everything that is through. */
-static void window_advance(struct cgm_comm *comm)
+static bool is_next(const struct cgm_gang *gang)
 {
-    struct cgm_gang *gang;
-    while ((gang = *window_slot(comm, comm->launched + 1)) && gang->state >= CGM_GANG_RUNNING)
-        comm->launched++;
-    while ((gang = *window_slot(comm, comm->retired + 1)) && gang->state == CGM_GANG_ENDED &&
-           gang->n_came == gang->n_expected) {
-        *window_slot(comm, ++comm->retired) = NULL;
-        gang->next = comm->free_gangs;
-        comm->free_gangs = gang;
-    }
+    return gang->number == 0 || gang->comm->launched + 1 == gang->number;
 }
 
-/* Every rank has come for this number. Their numbers have no gaps, so what nobody has submitted
- * before it never comes: it must not be waited for. */
-static void window_skip(struct cgm_comm *comm, uint64_t number)
+bool cgm_gang_may_launch(const struct cgm_gang *gang)
 {
-    while (comm->launched + 1 < number && !*window_slot(comm, comm->launched + 1))
-        comm->launched++;
-    while (comm->retired < comm->launched && !*window_slot(comm, comm->retired + 1))
-        comm->retired++;
-    window_advance(comm);
+    return gang->state == CGM_GANG_COLLECTED && is_next(gang) &&
+           first_not_ready(gang) == gang->comm->size;
 }
+
+/* ---- coming ------------------------------------------------------------------------------------
+ */
 
 static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_t now_ns)
 {
     struct cgm_gang *gang = comm->free_gangs;
     size_t bytes = sizeof(*gang) + comm->size * sizeof(gang->jobs[0]);
     if (gang) {
-        comm->free_gangs = gang->next;
+        comm->free_gangs = gang->next_free;
     } else {
         comm->poller->counters.allocations++;
         gang = malloc(bytes);
@@ -73,9 +68,9 @@ static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_
     gang->first_ns = now_ns;
     gang->n_expected = number ? comm->size : 1;
     cgm_comm_ref(comm);
-    cgm_poller_add_gang(comm->poller, gang);
+    cgm_gang_list_enter(gang);
     if (number)
-        *window_slot(comm, number) = gang;
+        *cgm_window_slot(comm, number) = gang;
     return gang;
 }
 
@@ -86,7 +81,7 @@ void cgm_gang_free_all(struct cgm_comm *comm)
             free(comm->window[i]);
     while (comm->free_gangs) {
         struct cgm_gang *gang = comm->free_gangs;
-        comm->free_gangs = gang->next;
+        comm->free_gangs = gang->next_free;
         free(gang);
     }
 }
@@ -128,11 +123,11 @@ static void gang_end(struct cgm_gang *gang, uint64_t now_ns)
         cgm_flight_give(comm, gang->flight);
     gang->flight = NULL;
     gang->state = CGM_GANG_ENDED;
-    cgm_poller_remove_gang(comm->poller, gang);
+    cgm_gang_list_leave(gang);
     if (gang->number) {
-        window_advance(comm);
+        cgm_window_advance(comm);
     } else {
-        gang->next = comm->free_gangs;
+        gang->next_free = comm->free_gangs;
         comm->free_gangs = gang;
     }
     cgm_comm_unref(comm);
@@ -201,6 +196,7 @@ static void gang_start(struct cgm_gang *gang, uint64_t now_ns)
 {
     gang->state = CGM_GANG_RUNNING;
     gang->launch_ns = now_ns;
+    cgm_gang_list_move(gang, true);
     cgm_journal_count(&gang->comm->poller->executor->journal->jobs_launched, gang->n_expected);
 }
 
@@ -221,7 +217,7 @@ static void gang_launch(struct cgm_gang *gang, uint64_t now_ns)
     each_written(gang, begin_write);
     gang_fly(gang, gang->opcode == CGM_OPCODE_COPY_IN ? CGM_FLIGHT_COPY_IN : CGM_FLIGHT_RUN,
              now_ns);
-    window_advance(gang->comm);
+    cgm_window_advance(gang->comm);
 }
 
 /* Outputs of a failed job are NaN; of those whose stream has not come nothing may be touched. */
@@ -243,6 +239,7 @@ static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
     }
     if (!gang->launch_ns)
         each_written(gang, begin_write);
+    cgm_gang_list_move(gang, true);
     gang_fly(gang, CGM_FLIGHT_POISON, now_ns);
 }
 
@@ -255,7 +252,7 @@ void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail)
     struct cgm_comm *comm = gang->comm;
     cgm_comm_ref(comm);
     gang_poison(gang, cgm_now_ns());
-    window_advance(comm);
+    cgm_window_advance(comm);
     cgm_comm_unref(comm);
 }
 
@@ -274,9 +271,9 @@ void cgm_gang_fail_unlaunched(struct cgm_comm *comm, uint64_t session, int statu
 {
     struct cgm_gang *next;
     cgm_comm_ref(comm);
-    for (struct cgm_gang *gang = comm->poller->gangs; gang; gang = next) {
-        next = gang->next;
-        if (gang->comm == comm && gang_concerns(gang, session))
+    for (struct cgm_gang *gang = comm->gangs; gang; gang = next) {
+        next = gang->links[CGM_GANGS_OF_COMM].next;
+        if (gang_concerns(gang, session))
             cgm_gang_fail(gang, status, detail);
     }
     cgm_comm_unref(comm);
@@ -364,6 +361,20 @@ static void alert(const struct cgm_job *job)
     cgm_worker_alert(&executor->devices[job->plan->ranks[job->rank].device]);
 }
 
+static void gang_collected(struct cgm_gang *gang, uint64_t now_ns)
+{
+    struct cgm_poller *poller = gang->comm->poller;
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_READY);
+    gang->state = CGM_GANG_COLLECTED;
+    gang->collected_ns = now_ns;
+    if (gang->number)
+        cgm_window_skip(gang->comm, gang->number);
+    if (cgm_gang_may_launch(gang))
+        cgm_gang_list_move(gang, true);
+    else if (cgm_gang_awaits_stream(gang))
+        poller->awaits_streams = poller->look_found_streams = true;
+}
+
 static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
 {
     char detail[CGM_CQE_DETAIL];
@@ -378,6 +389,7 @@ static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
         matches = job_matches(gang, job, first_rank_of(gang), detail, sizeof(detail));
     }
     gang->jobs[job->rank] = job;
+    job->gang = gang;
     gang->n_came++;
     alert(job);
     if (job->deadline_ms && (!gang->deadline_ms || job->deadline_ms < gang->deadline_ms))
@@ -386,13 +398,8 @@ static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
         cgm_gang_fail(gang, CGM_MISMATCH, detail);
         return;
     }
-    if (gang->n_came == gang->n_expected) {
-        cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_READY);
-        gang->state = CGM_GANG_COLLECTED;
-        gang->collected_ns = job->accept_ns;
-        if (gang->number)
-            window_skip(gang->comm, gang->number);
-    }
+    if (gang->n_came == gang->n_expected)
+        gang_collected(gang, job->accept_ns);
 }
 
 static void burnt_detail(const struct cgm_comm *comm, uint64_t number, char *ret_detail,
@@ -410,7 +417,7 @@ static void gang_join_burnt(struct cgm_gang *gang, struct cgm_job *job)
     cgm_comm_ref(comm);
     gang->n_came++;
     job_fail_alone(job, gang->status, gang->detail);
-    window_advance(comm);
+    cgm_window_advance(comm);
     cgm_comm_unref(comm);
 }
 
@@ -429,7 +436,7 @@ void cgm_gang_submit(struct cgm_job *job)
         job_fail_alone(job, comm->burnt_status, detail);
         return;
     }
-    struct cgm_gang *gang = *window_slot(comm, number);
+    struct cgm_gang *gang = *cgm_window_slot(comm, number);
     if (!gang && !(gang = gang_new(comm, number, job->accept_ns))) {
         job_fail_alone(job, CGM_NO_MEMORY, "the executor is out of host memory");
         return;
@@ -458,45 +465,24 @@ void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int 
     number_take(comm, rank, number);
     if (number <= comm->retired || comm->dead_status != CGM_OK)
         return;
-    struct cgm_gang *gang = *window_slot(comm, number);
+    struct cgm_gang *gang = *cgm_window_slot(comm, number);
     if (!gang && !(gang = gang_new(comm, number, cgm_now_ns())))
         return;
     gang->n_came++;
     cgm_detail(text, sizeof(text), 0, "rank %u: %s", rank, detail);
     cgm_comm_ref(comm);
     cgm_gang_fail(gang, status, text);
-    window_advance(comm);
+    cgm_window_advance(comm);
     cgm_comm_unref(comm);
 }
 
-void cgm_gang_cancel(struct cgm_poller *poller, const struct cgm_endpoint *endpoint,
-                     uint64_t ticket, const char *detail)
+void cgm_gang_cancel(const struct cgm_job *job, const char *detail)
 {
-    for (struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
-        for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
-            const struct cgm_job *job = gang->jobs[rank];
-            if (job && job->endpoint == endpoint && job->ticket == ticket) {
-                cgm_gang_fail(gang, CGM_CANCELLED, detail);
-                return;
-            }
-        }
+    if (job->gang)
+        cgm_gang_fail(job->gang, CGM_CANCELLED, detail);
 }
 
 /* ---- stepping ------------------------------------------------------------------------------- */
-
-/* The first rank whose stream has not come; comm size when all have. */
-static uint32_t first_not_ready(const struct cgm_gang *gang)
-{
-    uint32_t rank = 0;
-    while (rank < gang->comm->size && (!gang->jobs[rank] || cgm_job_is_ready(gang->jobs[rank])))
-        rank++;
-    return rank;
-}
-
-static bool is_next(const struct cgm_gang *gang)
-{
-    return gang->number == 0 || gang->comm->launched + 1 == gang->number;
-}
 
 bool cgm_gang_awaits_stream(const struct cgm_gang *gang)
 {
@@ -558,7 +544,10 @@ static bool step_collected(struct cgm_gang *gang, uint64_t now_ns, bool look_at_
         gang_launch(gang, now_ns);
         return true;
     }
-    return look_at_deadlines && rank < gang->comm->size && step_late_stream(gang, rank, now_ns);
+    if (rank == gang->comm->size)
+        return false;
+    cgm_warmth_keep(gang, now_ns);
+    return look_at_deadlines && step_late_stream(gang, rank, now_ns);
 }
 
 static void watch(struct cgm_gang *gang, uint64_t now_ns)

@@ -14,6 +14,7 @@
 
 #include "daemon/executor/comm.h"
 #include "daemon/executor/flight.h"
+#include "daemon/executor/gang_list.h"
 #include "daemon/executor/job.h"
 
 enum cgm_gang_state {
@@ -25,7 +26,9 @@ enum cgm_gang_state {
 };
 
 struct cgm_gang {
-    struct cgm_gang *previous, *next; /* in the poller's list of gangs that wait or run */
+    struct cgm_gang_link links[CGM_GANG_LISTS];
+    struct cgm_gang *next_free;
+    bool moving; /* is in that list */
     struct cgm_comm *comm;
     struct cgm_plan *plan; /* of the jobs, which reference it */
     uint64_t number;       /* 0: a local operation of one rank, in no window */
@@ -61,12 +64,14 @@ void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail);
 void cgm_gang_fail_unlaunched(struct cgm_comm *comm, uint64_t session, int status,
                               const char *detail);
 
-/* Cancels the unlaunched job with this ticket, on all ranks. */
-void cgm_gang_cancel(struct cgm_poller *poller, const struct cgm_endpoint *endpoint,
-                     uint64_t ticket, const char *detail);
+/* Cancels the job on all ranks, unless it is launched. */
+void cgm_gang_cancel(const struct cgm_job *job, const char *detail);
 
 /* One step of a gang that waits or runs: launch, deadline, end. The gang may be gone afterwards. */
 bool cgm_gang_step(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines);
+
+/* True when nothing is awaited any more but that the poller launches it. */
+bool cgm_gang_may_launch(const struct cgm_gang *gang);
 
 /* True when nothing but a stream's write can move the gang on: nobody will wake the poller. */
 bool cgm_gang_awaits_stream(const struct cgm_gang *gang);

@@ -13,9 +13,11 @@ struct cgm_endpoint;
 struct cgm_plan;
 
 struct cgm_job {
-    struct cgm_job *next; /* in the endpoint's free list, or in the poller's list of idle waiters */
+    struct cgm_job *next;     /* in the endpoint's free list, or in the poller's list of noops */
+    struct cgm_job *previous; /* in the latter */
     struct cgm_endpoint *endpoint;
     struct cgm_plan *plan; /* referenced; NULL for a noop */
+    struct cgm_gang *gang; /* NULL: none yet, or a noop */
     uint64_t ticket, comm_number, rows, submit_ns, accept_ns, deadline_ms;
     uint32_t slot, opcode, rank, flags, chunk;
     struct cgm_memory *memory[CGM_OPERAND_COUNT]; /* referenced; NULL: absent */

@@ -8,18 +8,58 @@
 #include "proto/messages.h"
 #include "proto/status.h"
 
+/* ---- large memory, on the mapper ------------------------------------------------------------ */
+
+static bool fill_slice(struct cgm_request *request)
+{
+    struct cgm_memory *memory = request->object;
+    uint64_t bytes = CGM_MEM_SLICE;
+    request->status = request->executor->ops->mem_fill(memory->mem, &bytes);
+    return request->status == CGM_OK && bytes == 0;
+}
+
+static bool drain_slice(struct cgm_request *request)
+{
+    struct cgm_memory *memory = request->object;
+    uint64_t bytes = CGM_MEM_SLICE;
+    request->executor->ops->mem_drain(memory->mem, &bytes);
+    return bytes == 0;
+}
+
+/* Then `step`; what an import has is not ours to give back. */
+static void memory_drain(struct cgm_request *request, void (*step)(struct cgm_request *request))
+{
+    const struct cgm_memory *memory = request->object;
+    bool ours = memory->mem && memory->session == 0;
+    if (ours && memory->bytes > CGM_MEM_AT_ONCE && request->executor->ops->mem_drain)
+        cgm_request_in_slices(request, memory->uid, drain_slice, step);
+    else
+        step(request);
+}
+
+/* ---- users ---------------------------------------------------------------------------------- */
+
 void cgm_memory_ref(struct cgm_memory *memory)
 {
     memory->users++;
 }
 
-static void memory_free_step(struct cgm_request *request)
+static void memory_freed_step(struct cgm_request *request)
 {
     struct cgm_memory *memory = request->object;
     if (memory->mem)
         request->executor->ops->mem_free(memory->mem);
     free(memory);
     cgm_request_ok(request);
+}
+
+static void memory_free_step(struct cgm_request *request)
+{
+    const struct cgm_memory *memory = request->object;
+    if (memory->session != 0 && request->executor->ops->imports_freed_anywhere)
+        cgm_request_to_sweeper(request, memory_freed_step);
+    else
+        memory_drain(request, memory_freed_step);
 }
 
 static void memory_free_if_unused(struct cgm_memory *memory)
@@ -194,20 +234,44 @@ static void describe_shortage(struct cgm_executor *executor, uint64_t bytes, uin
                    (unsigned long long)bytes, device);
 }
 
+static void alloc_failed_step(struct cgm_request *request)
+{
+    const Cgm__BufferAlloc *m = (const Cgm__BufferAlloc *)request->message;
+    struct cgm_memory *memory = request->object;
+    char detail[160];
+    if (memory && memory->mem)
+        request->executor->ops->mem_free(memory->mem);
+    describe_shortage(request->executor, m->bytes, m->device, detail, sizeof(detail));
+    memory_made(request, memory, request->status, detail);
+}
+
+static void alloc_filled_step(struct cgm_request *request)
+{
+    if (request->status == CGM_OK)
+        memory_made(request, request->object, CGM_OK, NULL);
+    else
+        memory_drain(request, alloc_failed_step);
+}
+
 void cgm_buffer_on_alloc(struct cgm_request *request)
 {
     const Cgm__BufferAlloc *m = (const Cgm__BufferAlloc *)request->message;
     struct cgm_executor *executor = request->executor;
-    char detail[160] = "";
     if (!device_is_there(request, m->device))
         return;
     struct cgm_memory *memory = memory_new(m->id, m->generation, m->bytes, m->device, m->journal);
-    int status = memory ? executor->ops->mem_alloc(executor->backend, m->device, m->bytes, m->flags,
-                                                   &memory->mem)
-                        : CGM_NO_MEMORY;
-    if (status != CGM_OK)
-        describe_shortage(executor, m->bytes, m->device, detail, sizeof(detail));
-    memory_made(request, memory, status, detail);
+    request->object = memory;
+    request->status = memory ? executor->ops->mem_alloc(executor->backend, m->device, m->bytes,
+                                                        m->flags, &memory->mem)
+                             : CGM_NO_MEMORY;
+    if (memory)
+        memory->uid = m->uid;
+    if (request->status != CGM_OK)
+        alloc_failed_step(request);
+    else if (executor->ops->mem_fill && m->bytes > CGM_MEM_AT_ONCE)
+        cgm_request_in_slices(request, m->uid, fill_slice, alloc_filled_step);
+    else
+        alloc_filled_step(request);
 }
 
 void cgm_buffer_on_adopt(struct cgm_request *request)
@@ -221,8 +285,10 @@ void cgm_buffer_on_adopt(struct cgm_request *request)
     int status =
         memory ? executor->ops->mem_adopt(executor->backend, m->device, fd, m->bytes, &memory->mem)
                : CGM_NO_MEMORY;
-    if (memory)
+    if (memory) {
         memory->tainted = m->tainted;
+        memory->uid = m->uid;
+    }
     if (fd >= 0)
         close(fd);
     memory_made(request, memory, status, "memory could not be adopted");
@@ -304,7 +370,7 @@ struct closing {
     struct cgm_mem *mem;
 };
 
-/* Mapper. */
+/* Mapper or sweeper. */
 static void closing_run(struct cgm_task *task)
 {
     struct closing *closing = (struct closing *)task;
@@ -321,7 +387,8 @@ static void close_import(struct cgm_executor *executor, struct cgm_memory *memor
     *closing = (struct closing){{.run = closing_run}, executor->ops, memory->mem};
     memory->mem = NULL;
     memory->generation++;
-    cgm_worker_post(&executor->mapper, &closing->task);
+    cgm_worker_post(executor->ops->imports_freed_anywhere ? &executor->sweeper : &executor->mapper,
+                    &closing->task);
     event.id = memory->id;
     event.generation = memory->generation;
     cgm_event_send(executor, CGM_MSG_IMPORT_IDLE, &event.base);

@@ -8,212 +8,47 @@
 
 #include "daemon/executor/collectives.h"
 #include "daemon/executor/memory.h"
-#include "daemon/executor/rehearse.h"
+#include "daemon/executor/plan_make.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
 typedef unsigned long long ull;
-
-#define OPERAND_ALIGN 256u
-/* Launches are held for about as long while a plan's products are chosen. */
-#define SLICE_NS 5000000ull
 
 void cgm_plan_ref(struct cgm_plan *plan)
 {
     plan->users++;
 }
 
-/* ---- freeing, on the mapper ----------------------------------------------------------------- */
-
-static void rank_fini(struct cgm_plan *plan, uint32_t rank, const struct cgm_backend_ops *ops)
-{
-    struct cgm_plan_rank *r = &plan->ranks[rank];
-    for (uint32_t i = 0; r->flags && i < plan->n_flags; i++)
-        if (r->flags[i])
-            ops->flag_free(r->flags[i]);
-    free(r->flags);
-    if (plan->done[rank])
-        ops->flag_free(plan->done[rank]);
-    if (plan->sent[rank])
-        ops->flag_free(plan->sent[rank]);
-    if (r->scratch)
-        ops->mem_free(r->scratch);
-    if (r->user)
-        ops->mem_free(r->user);
-    free(plan->user[rank]);
-    if (plan->warm[rank])
-        ops->mem_free(plan->warm[rank]);
-}
-
-static void plan_free(struct cgm_plan *plan, const struct cgm_backend_ops *ops)
-{
-    for (uint32_t rank = 0; rank < plan->comm->size; rank++)
-        rank_fini(plan, rank, ops);
-    free(plan);
-}
-
-/* ---- making, on the mapper ------------------------------------------------------------------ */
-
-/* The user buffer of one rank, made like a buffer but owned by the plan. */
-static int make_user_buffer(struct cgm_plan *plan, uint32_t rank, struct cgm_executor *executor,
-                            uint64_t id, uint32_t journal)
-{
-    struct cgm_shape shape = cgm_operation_user_buffer(&plan->spec);
-    uint64_t bytes = shape.rows * shape.cols * cgm_dtype_bytes(shape.dtype);
-    struct cgm_memory *memory = plan->user[rank] = calloc(1, sizeof(*memory));
-    if (!memory)
-        return CGM_NO_MEMORY;
-    int status = executor->ops->mem_alloc(executor->backend, plan->ranks[rank].device, bytes, 0,
-                                          &plan->ranks[rank].user);
-    if (status != CGM_OK)
-        return status;
-    *memory = (struct cgm_memory){.id = id,
-                                  .generation = (uint32_t)executor->life,
-                                  .device = plan->ranks[rank].device,
-                                  .journal = journal,
-                                  .mem = plan->ranks[rank].user,
-                                  .bytes = bytes,
-                                  .owner = plan};
-    memory->mem_bytes = executor->ops->mem_bytes(memory->mem);
-    return CGM_OK;
-}
-
-static int make_flags(struct cgm_plan *plan, uint32_t rank, struct cgm_executor *executor)
-{
-    struct cgm_plan_rank *r = &plan->ranks[rank];
-    int status =
-        executor->ops->flag_new(executor->backend, r->device, CGM_FLAG_HOST, &plan->done[rank]);
-    if (status == CGM_OK)
-        status =
-            executor->ops->flag_new(executor->backend, r->device, CGM_FLAG_HOST, &plan->sent[rank]);
-    r->flags = calloc(plan->n_flags + 1, sizeof(struct cgm_flag *));
-    if (!r->flags)
-        return CGM_NO_MEMORY;
-    for (uint32_t i = 0; i < plan->n_flags && status == CGM_OK; i++)
-        status =
-            executor->ops->flag_new(executor->backend, r->device, CGM_FLAG_DEVICE, &r->flags[i]);
-    return status;
-}
-
-static int make_rank(struct cgm_plan *plan, uint32_t rank, struct cgm_executor *executor,
-                     const Cgm__PlanAdd *m)
-{
-    struct cgm_plan_rank *r = &plan->ranks[rank];
-    r->device = plan->comm->devices[rank];
-    r->compute = plan->queues->compute[rank];
-    r->comm = plan->queues->comm[rank];
-    int status = make_user_buffer(plan, rank, executor, m->buffer_ids[rank], m->journals[rank]);
-    if (status == CGM_OK && plan->scratch_bytes > 0)
-        status = executor->ops->mem_alloc(executor->backend, r->device, plan->scratch_bytes, 0,
-                                          &r->scratch);
-    if (status == CGM_OK)
-        status = make_flags(plan, rank, executor);
-    return status;
-}
-
-/* The fewest rows that a job of this plan can have: enough to touch every kernel and buffer. */
-static uint64_t warm_rows(const struct cgm_spec *spec)
-{
-    return cgm_operation_rows_step(spec);
-}
-
-/* Lays the operands of the first run behind each other; all of them optional ones included. */
-static int make_warm_operands(struct cgm_plan *plan, uint32_t rank, struct cgm_executor *executor,
-                              struct cgm_view *ret_views)
-{
-    uint64_t offset = 0;
-    struct cgm_shape shape;
-    for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
-        ret_views[i] = (struct cgm_view){0};
-        if (cgm_operation_operand(&plan->spec, rank, warm_rows(&plan->spec), i, &shape) ==
-            CGM_ABSENT)
-            continue;
-        ret_views[i] = (struct cgm_view){.offset_bytes = offset,
-                                         .rows = shape.rows,
-                                         .cols = shape.cols,
-                                         .stride = shape.cols,
-                                         .dtype = shape.dtype};
-        uint64_t bytes = shape.rows * shape.cols * cgm_dtype_bytes(shape.dtype);
-        offset += (bytes + OPERAND_ALIGN - 1) / OPERAND_ALIGN * OPERAND_ALIGN;
-    }
-    if (offset == 0) /* a rank of a2av that has no rows */
-        offset = OPERAND_ALIGN;
-    int status = executor->ops->mem_alloc(executor->backend, plan->ranks[rank].device, offset, 0,
-                                          &plan->warm[rank]);
-    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
-        if (ret_views[i].rows > 0)
-            ret_views[i].mem = plan->warm[rank];
-    return status;
-}
-
-/* Every operand as large as a job of the plan can have it. Only shapes count: no memory behind. */
-static void full_operands(const struct cgm_plan *plan, uint32_t rank, struct cgm_view *ret_views)
-{
-    struct cgm_shape shape;
-    for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
-        ret_views[i] = (struct cgm_view){0};
-        if (cgm_operation_operand(&plan->spec, rank, plan->spec.m, i, &shape) == CGM_REQUIRED)
-            ret_views[i] = (struct cgm_view){.mem = plan->warm[rank],
-                                             .rows = shape.rows,
-                                             .cols = shape.cols,
-                                             .stride = shape.cols,
-                                             .dtype = shape.dtype};
-    }
-}
-
-/* Prepares the products of jobs that use the whole capacity. TIMEOUT: there are more. */
-static int rehearse(const struct cgm_plan *plan, const struct cgm_executor *executor)
-{
-    struct cgm_view(*views)[CGM_OPERAND_COUNT] = calloc(plan->spec.world, sizeof(*views));
-    int status = views ? CGM_OK : CGM_NO_MEMORY;
-    for (uint32_t rank = 0; views && rank < plan->spec.world; rank++)
-        full_operands(plan, rank, views[rank]);
-    struct cgm_launch launch = {
-        .ops = executor->ops,
-        .spec = &plan->spec,
-        .ranks = plan->ranks,
-        .epoch = 1,
-        .rows = plan->spec.m,
-        .accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE,
-        .operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])views,
-    };
-    uint64_t until_ns = cgm_now_ns() + SLICE_NS;
-    for (uint32_t rank = 0; status == CGM_OK && rank < plan->spec.world; rank++)
-        status = cgm_rehearse(plan->algorithm, &launch, rank, CGM_PREPARE_TRIALS, until_ns);
-    free(views);
-    return status;
-}
+/* ---- making, first on the mapper ------------------------------------------------------------ */
 
 static void plan_register_step(struct cgm_request *request);
 static void plan_rehearse_step(struct cgm_request *request);
 static void plan_discard_step(struct cgm_request *request);
 
-static int plan_make(struct cgm_plan *plan, struct cgm_executor *executor, const Cgm__PlanAdd *m)
+static bool plan_fill_slice(struct cgm_request *request)
 {
-    struct cgm_comm *comm = plan->comm;
-    plan->doing = "making queues of these priorities";
-    int status =
-        cgm_queue_set_get(executor, &comm->sets, comm->devices, comm->size,
-                          plan->spec.gemm_priority, plan->spec.comm_priority, &plan->queues);
-    if (status == CGM_OK)
-        plan->doing = "memory for user buffers and workspace";
-    plan->scratch_bytes =
-        plan->algorithm->scratch_bytes ? plan->algorithm->scratch_bytes(&plan->spec) : 0;
-    plan->n_flags = plan->algorithm->flags ? plan->algorithm->flags(&plan->spec) : 0;
-    for (uint32_t rank = 0; rank < plan->spec.world && status == CGM_OK; rank++) {
-        status = make_rank(plan, rank, executor, m);
-        if (status == CGM_OK)
-            status = make_warm_operands(plan, rank, executor, plan->flight->views[rank]);
-    }
-    return status;
+    bool more;
+    request->status = cgm_plan_fill(request->object, &more);
+    return more;
+}
+
+static void plan_made_step(struct cgm_request *request)
+{
+    bool made = request->status == CGM_OK;
+    cgm_request_to_poller(request, made ? plan_rehearse_step : plan_discard_step);
 }
 
 static void plan_make_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
-    int status = plan_make(plan, request->executor, (const Cgm__PlanAdd *)request->message);
-    request->status = status;
-    cgm_request_to_poller(request, status == CGM_OK ? plan_rehearse_step : plan_discard_step);
+    const Cgm__PlanAdd *m = (const Cgm__PlanAdd *)request->message;
+    plan->scratch_bytes = cgm_plan_scratch_bytes(plan, plan->algorithm);
+    plan->n_flags = cgm_plan_flags(plan, plan->algorithm);
+    request->status = cgm_plan_make(plan, CGM_PLAN_OPERANDS_FEW, m->buffer_ids, m->journals);
+    if (request->status == CGM_OK)
+        cgm_request_in_slices(request, plan->uid, plan_fill_slice, plan_made_step);
+    else
+        plan_made_step(request);
 }
 
 static struct cgm_plan *plan_of_rehearsal(struct cgm_quiet *quiet)
@@ -229,7 +64,7 @@ static void rehearsal_run(struct cgm_quiet *quiet)
         cgm_collectives_choose(plan, request->executor);
     plan->doing = "choosing the products' code";
     plan->rehearsing = true;
-    request->status = rehearse(plan, request->executor);
+    request->status = cgm_plan_rehearse(plan);
     quiet->again = request->status == CGM_TIMEOUT;
 }
 
@@ -253,14 +88,37 @@ static void plan_rehearse_step(struct cgm_request *request)
 
 /* ---- coming, on the poller ------------------------------------------------------------------ */
 
-/* The mapper frees the plan, which needs its comm for that, before the comm. */
+static bool plan_drain_slice(struct cgm_request *request)
+{
+    return cgm_plan_drain(request->object);
+}
+
+/* On the poller: the mapper frees the plan, which needs its comm for that, before the comm. */
+static void plan_free_step(struct cgm_request *request)
+{
+    struct cgm_plan *plan = request->object;
+    struct cgm_comm *comm = plan->comm;
+    cgm_request_to_mapper(request, plan->freed_step);
+    cgm_comm_unref(comm);
+}
+
+static void plan_drained_step(struct cgm_request *request)
+{
+    cgm_request_to_poller(request, plan_free_step);
+}
+
+static void plan_drain_step(struct cgm_request *request)
+{
+    const struct cgm_plan *plan = request->object;
+    cgm_request_in_slices(request, plan->uid, plan_drain_slice, plan_drained_step);
+}
+
 static void free_on_mapper(struct cgm_plan *plan, struct cgm_request *request,
                            void (*step)(struct cgm_request *request))
 {
-    struct cgm_comm *comm = plan->comm;
     request->object = plan;
-    cgm_request_to_mapper(request, step);
-    cgm_comm_unref(comm);
+    plan->freed_step = step;
+    cgm_request_to_mapper(request, plan_drain_step);
 }
 
 /* On each rank. */
@@ -278,7 +136,7 @@ static void plan_discarded_step(struct cgm_request *request)
     uint64_t bytes = plan_bytes(plan);
     uint32_t device = plan->comm->devices[0];
     struct cgm_device_info info;
-    plan_free(plan, executor->ops);
+    cgm_plan_free(plan);
     if (request->status == CGM_NO_MEMORY &&
         executor->ops->device_info(executor->backend, device, &info) == CGM_OK)
         cgm_request_fail(request, request->status,
@@ -332,7 +190,7 @@ static void plan_register_step(struct cgm_request *request)
     flight->ranks_mask = plan->spec.world == 64 ? UINT64_MAX : (1ull << plan->spec.world) - 1;
     flight->run.phases = NULL;
     flight->run.phases_max = 0;
-    flight->launch.rows = warm_rows(&plan->spec);
+    flight->launch.rows = cgm_plan_operands_rows(&plan->spec, CGM_PLAN_OPERANDS_FEW);
     flight->launch.accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;
     plan->next_warming = poller->warming;
     poller->warming = plan;
@@ -376,66 +234,131 @@ static int plan_init(struct cgm_plan *plan, const Cgm__PlanCreate *asked, char *
         cgm_algorithm_choose(&plan->spec, plan->reason, sizeof(plan->reason), &plan->algorithm);
     if (status != CGM_OK)
         return cgm_detail(detail, bytes, status, "%s", plan->reason);
-    name_tf32(plan, comm->poller->executor->ops);
-    plan->flight = cgm_flight_take(comm);
-    return plan->flight ? CGM_OK
-                        : cgm_detail(detail, bytes, CGM_NO_MEMORY, "plan: out of host memory");
+    return CGM_OK;
+}
+
+/* As it was asked for; nothing is taken yet. NULL: the request has its answer. */
+static struct cgm_plan *plan_new(struct cgm_request *request, struct cgm_comm *comm,
+                                 const Cgm__PlanCreate *asked)
+{
+    char detail[400] = "plan: out of host memory";
+    struct cgm_plan *plan = calloc(1, sizeof(*plan));
+    int status = CGM_NO_MEMORY;
+    if (plan) {
+        plan->comm = comm;
+        status = plan_init(plan, asked, detail, sizeof(detail));
+    }
+    if (status == CGM_OK)
+        return plan;
+    free(plan);
+    cgm_request_fail(request, status, "%s", detail);
+    return NULL;
+}
+
+static void plan_chosen_step(struct cgm_request *request)
+{
+    name_tf32(request->object, request->executor->ops);
+    cgm_request_to_mapper(request, plan_make_step);
 }
 
 static void plan_add(struct cgm_request *request, struct cgm_comm *comm,
                      const Cgm__PlanCreate *asked)
 {
     const Cgm__PlanAdd *m = (const Cgm__PlanAdd *)request->message;
-    char detail[400] = "plan: out of host memory";
-    struct cgm_plan *plan = calloc(1, sizeof(*plan));
-    int status = CGM_NO_MEMORY;
-    if (plan) {
-        plan->id = m->id;
-        plan->comm = comm;
-        plan->creation = request;
-        status = plan_init(plan, asked, detail, sizeof(detail));
-    }
-    if (status != CGM_OK) {
-        free(plan);
-        cgm_request_fail(request, status, "%s", detail);
+    if (m->n_buffer_ids != comm->size || m->n_journals != comm->size) {
+        cgm_request_fail(request, CGM_INVALID_ARGUMENT, "there is not one buffer id a rank");
         return;
     }
+    struct cgm_plan *plan = plan_new(request, comm, asked);
+    if (!plan)
+        return;
+    plan->flight = cgm_flight_take(comm);
+    if (!plan->flight) {
+        free(plan);
+        cgm_request_fail(request, CGM_NO_MEMORY, "plan: out of host memory");
+        return;
+    }
+    plan->id = m->id;
+    plan->uid = m->uid;
+    plan->creation = request;
     cgm_comm_ref(comm);
     request->object = plan;
-    cgm_request_to_mapper(request, plan_make_step);
+    cgm_tuning_begin(request, plan_chosen_step);
 }
 
-void cgm_plan_on_add(struct cgm_request *request)
+/* The operands of the first run go before it is answered. Which algorithm auto takes is not known
+ * yet: the one that wants most may be it. */
+static void plan_measure(struct cgm_request *request, struct cgm_comm *comm,
+                         const Cgm__PlanCreate *asked)
 {
-    const Cgm__PlanAdd *m = (const Cgm__PlanAdd *)request->message;
-    Cgm__PlanCreate *asked = cgm__plan_create__unpack(NULL, m->request.len, m->request.data);
+    struct cgm_plan *plan = plan_new(request, comm, asked);
+    Cgm__PlanMeasured reply = CGM__PLAN_MEASURED__INIT;
+    if (!plan)
+        return;
+    plan->scratch_bytes = cgm_plan_scratch_bytes(plan, plan->algorithm);
+    reply.trial_bytes = cgm_tuning_bytes(plan, &plan->scratch_bytes);
+    reply.has_trial_bytes = reply.trial_bytes > 0;
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++)
+        reply.bytes +=
+            plan_bytes(plan) + cgm_plan_operands_bytes(&plan->spec, rank, CGM_PLAN_OPERANDS_FEW);
+    free(plan);
+    cgm_request_answer(request, CGM_MSG_PLAN_MEASURED, &reply.base, NULL, 0);
+}
+
+/* Unpacks what a client asked for. */
+static void with_request(struct cgm_request *request, const ProtobufCBinaryData *packed,
+                         void (*go_on)(struct cgm_request *request, struct cgm_comm *comm,
+                                       const Cgm__PlanCreate *asked))
+{
+    Cgm__PlanCreate *asked = cgm__plan_create__unpack(NULL, packed->len, packed->data);
     struct cgm_comm *comm =
         asked ? cgm_map_get(&request->executor->poller.comms, asked->comm) : NULL;
-    if (comm && m->n_buffer_ids == comm->size && m->n_journals == comm->size)
-        plan_add(request, comm, asked);
+    if (comm)
+        go_on(request, comm, asked);
     else if (!asked) /* the broker has packed it: it is not malformed */
         cgm_request_fail(request, CGM_NO_MEMORY, "plan: out of host memory");
     else
-        cgm_request_fail(request, CGM_NOT_FOUND,
-                         "comm: %llu is not here, or there is not one buffer id a rank",
-                         (ull)asked->comm);
+        cgm_request_fail(request, CGM_NOT_FOUND, "comm: %llu is not here", (ull)asked->comm);
     if (asked)
         cgm__plan_create__free_unpacked(asked, NULL);
 }
 
-/* On the mapper, after the first run: the plan is in use from the answer on. */
+void cgm_plan_on_add(struct cgm_request *request)
+{
+    with_request(request, &((const Cgm__PlanAdd *)request->message)->request, plan_add);
+}
+
+void cgm_plan_on_measure(struct cgm_request *request)
+{
+    with_request(request, &((const Cgm__PlanMeasure *)request->message)->request, plan_measure);
+}
+
+/* What was measured now, for the broker to remember. */
+static void add_times(const struct cgm_plan *plan, Cgm__PlanAdded *reply, uint32_t *tried,
+                      uint64_t *tried_ns)
+{
+    const struct cgm_tuned *tuned = &plan->tuned;
+    for (uint32_t i = 0; i < tuned->n; i++) {
+        tried[i] = (uint32_t)tuned->tried[i].algorithm->number;
+        tried_ns[i] = tuned->tried[i].ns;
+    }
+    reply->tried = tried;
+    reply->tried_ns = tried_ns;
+    reply->n_tried = reply->n_tried_ns = tuned->at_s == 0 ? tuned->n : 0;
+}
+
+/* On the mapper: the plan is in use from the answer on. */
 static void plan_answer_step(struct cgm_request *request)
 {
     const struct cgm_backend_ops *ops = request->executor->ops;
     struct cgm_plan *plan = request->object;
     struct cgm_shape shape = cgm_operation_user_buffer(&plan->spec);
     Cgm__PlanAdded reply = CGM__PLAN_ADDED__INIT;
+    uint32_t tried[CGM_TUNING_MAX];
+    uint64_t tried_ns[CGM_TUNING_MAX];
     int fds[CGM_COMM_SIZE_MAX], status = CGM_OK;
     uint32_t n = 0;
-    for (uint32_t rank = 0; rank < plan->spec.world; rank++) {
-        ops->mem_free(plan->warm[rank]);
-        plan->warm[rank] = NULL;
-    }
+    cgm_plan_free_operands(plan);
     while (n < plan->spec.world && status == CGM_OK)
         if ((status = ops->mem_export(plan->ranks[n].user, &fds[n])) == CGM_OK)
             n++;
@@ -447,12 +370,25 @@ static void plan_answer_step(struct cgm_request *request)
     reply.user_bytes = plan->user[0]->mem_bytes;
     reply.chunks = cgm_operation_chunks(&plan->spec);
     reply.workspace_bytes = plan->user[0]->mem_bytes + plan->scratch_bytes;
+    add_times(plan, &reply, tried, tried_ns);
     if (status == CGM_OK)
         cgm_request_answer(request, CGM_MSG_PLAN_ADDED, &reply.base, fds, n);
     else
         cgm_request_fail(request, status, "plan: its user buffers cannot be exported");
     while (n > 0)
         close(fds[--n]);
+}
+
+static bool operands_drain_slice(struct cgm_request *request)
+{
+    return cgm_plan_drain_operands(request->object);
+}
+
+/* On the mapper, after the first run. */
+static void plan_ran_step(struct cgm_request *request)
+{
+    const struct cgm_plan *plan = request->object;
+    cgm_request_in_slices(request, plan->uid, operands_drain_slice, plan_answer_step);
 }
 
 /* The first run is watched like a job. */
@@ -494,7 +430,7 @@ bool cgm_plan_step_warming(struct cgm_poller *poller)
         cgm_flight_give(plan->comm, plan->flight);
         plan->flight = NULL;
         plan->creation = NULL;
-        cgm_request_to_mapper(request, plan_answer_step);
+        cgm_request_to_mapper(request, plan_ran_step);
     }
     return busy;
 }
@@ -504,7 +440,7 @@ bool cgm_plan_step_warming(struct cgm_poller *poller)
 static void plan_freed_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
-    plan_free(plan, request->executor->ops);
+    cgm_plan_free(plan);
     cgm_request_ok(request);
 }
 

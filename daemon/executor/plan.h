@@ -11,16 +11,19 @@
 #include "daemon/executor/flight.h"
 #include "daemon/executor/quiet.h"
 #include "daemon/executor/request.h"
+#include "daemon/executor/tuning.h"
 
 /* How many sets of rows, strides and alignments are remembered as prepared. */
 #define CGM_PLAN_PREPARED 32u
 
 struct cgm_plan {
     uint64_t id;
+    uint32_t uid;          /* whose */
     struct cgm_comm *comm; /* referenced */
     struct cgm_spec spec;
     const struct cgm_algorithm *algorithm;
     char reason[160];
+    struct cgm_tuned tuned;
     struct cgm_queue_set *queues; /* the comm's */
     struct cgm_plan_rank ranks[CGM_COMM_SIZE_MAX];
     /* Host flags: the last epoch that a rank's compute and communication queue are through with. */
@@ -34,6 +37,7 @@ struct cgm_plan {
     uint32_t n_prepared;                        /* counts on */
     bool preparing;
     struct cgm_request *removal;
+    void (*freed_step)(struct cgm_request *request); /* the last one; it frees the plan */
 
     /* While it is made: the request, its first run, and the operands of that run. */
     struct cgm_request *creation;
@@ -50,6 +54,7 @@ void cgm_plan_unref(struct cgm_plan *plan);
 
 /* The broker's requests; on the poller. */
 void cgm_plan_on_add(struct cgm_request *request);
+void cgm_plan_on_measure(struct cgm_request *request);
 void cgm_plan_on_remove(struct cgm_request *request);
 
 /* Looks after the first runs that are under way. True when one ended. */

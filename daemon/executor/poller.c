@@ -1,7 +1,6 @@
 #include "daemon/executor/poller.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,8 @@
 #include "daemon/executor/memory.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/quiet.h"
+#include "daemon/executor/slice.h"
+#include "daemon/executor/tuning.h"
 #include "proto/status.h"
 
 /* How often deadlines are looked at, and how long a sleep may last while one may pass. */
@@ -35,9 +36,8 @@
 #define NS_PER_S 1000000000u
 #define IMPORTS_LOOK_NS_MAX (60ull * NS_PER_S)
 
-/* Lists that only time or a stream's write moves on are looked through no more often than this for
- * each of their members: whatever one client leaves lying, the others keep most of the poller. */
-#define LOOK_NS_PER_MEMBER 50u
+/* Of the gangs so many are looked at at a time. */
+#define GANGS_PER_ROUND 128u
 
 /* ---- being told ----------------------------------------------------------------------------- */
 
@@ -97,26 +97,6 @@ void cgm_poller_remove_ring(struct cgm_poller *poller, struct cgm_endpoint *endp
     }
 }
 
-void cgm_poller_add_gang(struct cgm_poller *poller, struct cgm_gang *gang)
-{
-    gang->previous = NULL;
-    gang->next = poller->gangs;
-    if (gang->next)
-        gang->next->previous = gang;
-    poller->gangs = gang;
-}
-
-void cgm_poller_remove_gang(struct cgm_poller *poller, struct cgm_gang *gang)
-{
-    if (gang->previous)
-        gang->previous->next = gang->next;
-    else
-        poller->gangs = gang->next;
-    if (gang->next)
-        gang->next->previous = gang->previous;
-    gang->previous = gang->next = NULL;
-}
-
 /* ---- one round ------------------------------------------------------------------------------ */
 
 static bool round_rings(struct cgm_poller *poller, uint64_t now_ns)
@@ -127,38 +107,48 @@ static bool round_rings(struct cgm_poller *poller, uint64_t now_ns)
     return busy;
 }
 
-static bool round_noops(struct cgm_poller *poller, uint64_t now_ns)
+/* A step ends at most its own gang, and new ones go to the front: `next` stays valid. */
+static bool round_moving(struct cgm_poller *poller, uint64_t now_ns)
 {
     bool busy = false;
-    struct cgm_job **link = &poller->idle_noops;
-    poller->next_noops_look_ns = now_ns;
-    while (*link) {
-        struct cgm_job *job = *link;
-        poller->next_noops_look_ns += LOOK_NS_PER_MEMBER;
-        if (!cgm_job_is_ready(job)) {
-            link = &job->next;
-            continue;
-        }
-        *link = job->next;
-        cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_OK});
-        busy = true;
+    struct cgm_gang *next;
+    for (struct cgm_gang *gang = poller->moving; gang; gang = next) {
+        next = gang->links[CGM_GANGS_MOVING].next;
+        if (gang->state == CGM_GANG_COLLECTED && !cgm_gang_may_launch(gang))
+            cgm_gang_list_move(gang, false); /* its client has taken its word back */
+        else
+            busy |= cgm_gang_step(gang, now_ns, false);
     }
     return busy;
 }
 
-/* A step ends at most its own gang, and new ones go to the front: `next` stays valid. */
+static void begin_look(struct cgm_poller *poller, uint64_t now_ns)
+{
+    poller->looked_at = poller->gangs;
+    poller->look_found_streams = false;
+    poller->look_seen = 0;
+    poller->look_has_deadlines = now_ns >= poller->next_deadline_look_ns;
+    if (poller->look_has_deadlines)
+        poller->next_deadline_look_ns = now_ns + DEADLINE_LOOK_NS;
+}
+
+/* A piece of a look at all of them. */
 static bool round_gangs(struct cgm_poller *poller, uint64_t now_ns)
 {
-    bool busy = false, look = now_ns >= poller->next_deadline_look_ns;
-    struct cgm_gang *next;
-    if (look)
-        poller->next_deadline_look_ns = now_ns + DEADLINE_LOOK_NS;
-    poller->next_gangs_look_ns = now_ns;
-    for (struct cgm_gang *gang = poller->gangs; gang; gang = next) {
-        next = gang->next;
-        busy |= cgm_gang_step(gang, now_ns, look);
-        poller->next_gangs_look_ns += LOOK_NS_PER_MEMBER;
+    bool busy = false;
+    if (!poller->looked_at)
+        begin_look(poller, now_ns);
+    for (unsigned i = 0; poller->looked_at && i < GANGS_PER_ROUND; i++) {
+        struct cgm_gang *gang = poller->looked_at;
+        poller->looked_at = gang->links[CGM_GANGS_ALL].next;
+        poller->look_seen++;
+        poller->look_found_streams |= cgm_gang_awaits_stream(gang);
+        busy |= cgm_gang_step(gang, now_ns, poller->look_has_deadlines);
     }
+    if (poller->looked_at)
+        return busy;
+    poller->next_gangs_look_ns = now_ns + (uint64_t)poller->look_seen * CGM_LOOK_NS_PER_MEMBER;
+    poller->awaits_streams = poller->look_found_streams;
     return busy;
 }
 
@@ -207,12 +197,16 @@ static bool poller_round(struct cgm_poller *poller)
     look_at_imports(poller, now_ns);
     bool busy = cgm_task_list_run(&poller->inbox);
     busy |= round_rings(poller, now_ns);
-    if (poller->idle_noops && now_ns >= poller->next_noops_look_ns)
-        busy |= round_noops(poller, now_ns);
-    if (poller->gangs && now_ns >= poller->next_gangs_look_ns)
+    if (poller->noops.first)
+        busy |= cgm_noops_step(&poller->noops, now_ns);
+    if (poller->moving)
+        busy |= round_moving(poller, now_ns);
+    if (poller->gangs && (poller->looked_at || now_ns >= poller->next_gangs_look_ns))
         busy |= round_gangs(poller, now_ns);
     if (poller->warming)
         busy |= cgm_plan_step_warming(poller);
+    if (poller->tunings)
+        busy |= cgm_tuning_step(poller);
     if (poller->quiet_first)
         busy |= cgm_quiet_step(poller);
     for (uint32_t i = 0; i < poller->n_rings; i++)
@@ -244,26 +238,29 @@ static bool poller_has_work(const struct cgm_poller *poller)
 /* Whatever a queue signalled before the fence is seen by this look, whatever came later by wake. */
 static bool gangs_have_work(struct cgm_poller *poller)
 {
-    return (poller->gangs && round_gangs(poller, cgm_now_ns())) ||
-           (poller->warming && cgm_plan_step_warming(poller));
+    return (poller->moving && round_moving(poller, cgm_now_ns())) ||
+           (poller->warming && cgm_plan_step_warming(poller)) ||
+           (poller->tunings && cgm_tuning_step(poller));
 }
 
 static bool anything_runs(const struct cgm_poller *poller)
 {
-    for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
+    for (const struct cgm_gang *gang = poller->moving; gang;
+         gang = gang->links[CGM_GANGS_MOVING].next)
         if (gang->state == CGM_GANG_RUNNING || gang->state == CGM_GANG_FAILING)
             return true;
-    return poller->warming != NULL;
+    return poller->warming != NULL || cgm_tuning_runs(poller);
+}
+
+/* A look that has begun is not work, but it is brought to its end. */
+static bool looks(const struct cgm_poller *poller)
+{
+    return poller->looked_at || poller->noops.looked_at;
 }
 
 static bool awaits_stream(const struct cgm_poller *poller)
 {
-    if (poller->idle_noops)
-        return true;
-    for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
-        if (cgm_gang_awaits_stream(gang))
-            return true;
-    return false;
+    return poller->noops.first || (poller->gangs && poller->awaits_streams);
 }
 
 /* Whether a device will write a word and wake nobody. */
@@ -271,6 +268,11 @@ static bool awaits_device(const struct cgm_poller *poller)
 {
     return poller->executor->ops->host_flags_need_polling &&
            (anything_runs(poller) || awaits_stream(poller));
+}
+
+static bool has_work_under_way(const struct cgm_poller *poller)
+{
+    return poller->gangs || poller->warming || poller->tunings;
 }
 
 /* False: for ever. */
@@ -282,10 +284,9 @@ static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_li
         ns = SLEEP_WITH_DEVICES_NS;
     else if (awaits_stream(poller) || rests)
         ns = SLEEP_WITH_STREAMS_MS * 1000000u;
-    else if (!poller->gangs && !poller->warming && poller->executor->ops->check &&
-             poller->n_rings > 0)
+    else if (!has_work_under_way(poller) && poller->executor->ops->check && poller->n_rings > 0)
         ns = HEALTH_NS;
-    else if (!poller->gangs && !poller->warming)
+    else if (!has_work_under_way(poller))
         ns = imports_look_every_ns(poller);
     *ret_limit = (struct timespec){(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
     return ns != 0;
@@ -320,24 +321,20 @@ static void poller_sleep(struct cgm_poller *poller)
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-/* A client that has had time to answer and did not may be waiting for this very processor. */
-#define YIELD_AFTER_NS 5000u
-
-static void relax(struct cgm_poller *poller, uint64_t idle_ns)
+static void relax(struct cgm_poller *poller, uint64_t idle_ns, uint64_t now_ns)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
-    if (idle_ns < YIELD_AFTER_NS)
-        return;
-    poller->counters.syscalls++;
-    sched_yield();
+    if (cgm_spin_yield(&poller->spin, idle_ns, now_ns))
+        poller->counters.syscalls++;
 }
 
 static void *poller_main(void *argument)
 {
     struct cgm_poller *poller = argument;
     uint64_t spin_ns = poller->executor->limits.spin_ns, idle_since_ns = 0;
+    cgm_slice_shorten();
     for (;;) {
         if (poller_round(poller)) {
             idle_since_ns = 0;
@@ -351,11 +348,13 @@ static void *poller_main(void *argument)
         if (idle_since_ns == 0)
             idle_since_ns = now_ns;
         uint64_t limit_ns = awaits_device(poller) ? SPIN_WITH_FLIGHTS_NS : spin_ns;
-        if (now_ns - idle_since_ns < limit_ns) {
-            relax(poller, now_ns - idle_since_ns);
+        uint64_t idle_ns = now_ns - idle_since_ns;
+        if (idle_ns < limit_ns && cgm_spin_goes_on(&poller->spin, idle_ns, now_ns)) {
+            relax(poller, idle_ns, now_ns);
             continue;
         }
-        poller_sleep(poller);
+        if (!looks(poller))
+            poller_sleep(poller);
     }
     return NULL;
 }

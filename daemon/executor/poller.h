@@ -1,6 +1,7 @@
 /* The poller: one thread that owns sessions, comms, plans, memory objects and jobs. It reads rings,
- * matches, launches and completes; everybody else sends it tasks. It polls for spin_ns, then sleeps
- * in epoll until a client, a queue or the broker wakes it. */
+ * matches, launches and completes; everybody else sends it tasks. It polls for spin_ns (less
+ * where others want its processor, spin.h), then sleeps in epoll until a client, a queue or the
+ * broker wakes it. */
 #ifndef CGM_POLLER_H
 #define CGM_POLLER_H
 
@@ -10,15 +11,22 @@
 #include <stdint.h>
 
 #include "daemon/executor/map.h"
+#include "daemon/executor/noops.h"
 #include "daemon/executor/task.h"
+#include "proto/spin.h"
 
 struct cgm_executor;
 struct cgm_gang;
-struct cgm_job;
 struct cgm_endpoint;
 struct cgm_plan;
 struct cgm_request;
 struct cgm_quiet;
+struct cgm_tuning;
+
+/* Lists that only time or a stream's write moves on are looked through no more often than this for
+ * each of their members: whatever one client leaves lying, the others keep most of the poller, and
+ * it sleeps in between. */
+#define CGM_LOOK_NS_PER_MEMBER 50u
 
 struct cgm_poller_counters {
     uint64_t sleeps, syscalls; /* made by the poller; none while it is awake */
@@ -29,20 +37,28 @@ struct cgm_poller {
     struct cgm_executor *executor;
     pthread_t thread;
     int epoll_fd, wake_fd;
+    struct cgm_spin spin;
     _Atomic bool asleep; /* whoever sends work and sees it true writes wake_fd */
     struct cgm_task_list inbox;
     struct cgm_map endpoints, comms, plans, memories;
     struct cgm_endpoint **rings; /* endpoints with a ring, in order of arrival */
     uint32_t n_rings, rings_capacity;
-    struct cgm_gang *gangs;        /* waiting or running */
-    struct cgm_job *idle_noops;    /* whose stream has not come */
+    struct cgm_gang *gangs, *moving; /* waiting or running: gang_list.h */
+    struct cgm_gang *looked_at; /* the next one of `gangs` in the look under way; NULL: none is */
+    bool look_has_deadlines;    /* that one looks for them too */
+    uint32_t look_seen;         /* so many so far */
+    bool awaits_streams, look_found_streams; /* as the last look found it, and the one under way */
+    struct cgm_noops noops;
     struct cgm_plan *warming;      /* plans whose first run is under way */
+    struct cgm_tuning *tunings;    /* plans whose algorithm is measured; the first one now */
+    uint32_t tuned_uid;            /* whose that is, or was */
     struct cgm_quiet *quiet_first; /* see quiet.h; the first one runs when quiet_runs */
     bool quiet_runs;
     uint64_t quiet_begin_ns,
         quiet_rest_ns;          /* of the last one; until when launches go on; 0: none */
-    _Atomic uint32_t enqueuing; /* parts of launches that device threads still have to enqueue */
-    uint64_t next_deadline_look_ns, next_noops_look_ns, next_gangs_look_ns;
+    _Atomic uint32_t enqueuing; /* parts of launches that device threads still have to enqueue, and
+                                   what else of theirs quiet work waits for (warmth.h) */
+    uint64_t next_deadline_look_ns, next_gangs_look_ns;
     struct cgm_task health; /* the mapper's while health_asked */
     uint64_t health_ns;     /* when it was asked last */
     _Atomic bool health_asked;
@@ -60,7 +76,5 @@ void cgm_poller_wake(struct cgm_poller *poller);
 /* On the poller's thread. */
 int cgm_poller_add_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint);
 void cgm_poller_remove_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint);
-void cgm_poller_add_gang(struct cgm_poller *poller, struct cgm_gang *gang);
-void cgm_poller_remove_gang(struct cgm_poller *poller, struct cgm_gang *gang);
 
 #endif

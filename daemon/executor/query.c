@@ -104,11 +104,11 @@ static void job_row(struct page *page, const struct cgm_job *job, const struct c
 static void query_jobs(struct page *page, struct cgm_poller *poller)
 {
     uint64_t now_ns = cgm_now_ns();
-    for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->next)
+    for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->links[CGM_GANGS_ALL].next)
         for (uint32_t rank = 0; rank < gang->comm->size; rank++)
             if (gang->jobs[rank])
                 job_row(page, gang->jobs[rank], gang, now_ns);
-    for (const struct cgm_job *job = poller->idle_noops; job; job = job->next)
+    for (const struct cgm_job *job = poller->noops.first; job; job = job->next)
         job_row(page, job, NULL, now_ns);
 }
 

@@ -67,11 +67,14 @@ int cgm_queue_set_get(struct cgm_executor *executor, struct cgm_queue_set **list
     int gemm = nearest(executor, devices, size, gemm_priority);
     int comm = nearest(executor, devices, size, comm_priority), status = CGM_OK;
     struct cgm_queue_set **end = list;
-    for (; *end; end = &(*end)->next)
+    unsigned count = 0;
+    for (; *end; end = &(*end)->next, count++)
         if ((*end)->gemm_priority == gemm && (*end)->comm_priority == comm) {
             *ret_set = *end;
             return CGM_OK;
         }
+    if (count == CGM_QUEUE_SETS_MAX)
+        return CGM_QUOTA;
     struct cgm_queue_set *set = calloc(1, sizeof(*set));
     if (!set)
         return CGM_NO_MEMORY;

@@ -10,6 +10,7 @@
 #include "proto/messages.h"
 
 #define CGM_QUEUES_PER_RANK 2u
+#define CGM_QUEUE_SETS_MAX 4u /* of a comm: a queue is a thread, or a stream */
 
 struct cgm_executor;
 struct cgm_spec;
@@ -25,7 +26,8 @@ struct cgm_queue_set {
 };
 
 /* The set of these priorities in a comm's list: found there, or made and added. Priorities that a
- * device does not have become the nearest that all of them have. Mapper. */
+ * device does not have become the nearest that all of them have. QUOTA when the comm has as many as
+ * it may. Mapper. */
 int cgm_queue_set_get(struct cgm_executor *executor, struct cgm_queue_set **list,
                       const uint32_t *devices, uint32_t size, int gemm_priority, int comm_priority,
                       struct cgm_queue_set **ret_set);

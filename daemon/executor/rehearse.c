@@ -49,6 +49,23 @@ static int skip_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t va
     return CGM_OK;
 }
 
+static int skip_signals(struct cgm_queue *queue, const struct cgm_flag_value *signals,
+                        uint32_t count)
+{
+    (void)queue;
+    (void)signals;
+    (void)count;
+    return CGM_OK;
+}
+
+static int skip_waits(struct cgm_queue *queue, const struct cgm_wait *waits, uint32_t count)
+{
+    (void)queue;
+    (void)waits;
+    (void)count;
+    return CGM_OK;
+}
+
 static int skip_collective(struct cgm_queue *queue, struct cgm_group *group, uint32_t rank,
                            const struct cgm_collective *collective)
 {
@@ -57,6 +74,19 @@ static int skip_collective(struct cgm_queue *queue, struct cgm_group *group, uin
     (void)rank;
     (void)collective;
     return CGM_OK;
+}
+
+void cgm_rehearse_skip(struct cgm_backend_ops *ops)
+{
+    ops->copy = skip_copy;
+    ops->reduce = skip_reduce;
+    ops->activate = skip_activate;
+    ops->sum = skip_sum;
+    ops->signal = skip_signal;
+    ops->wait = skip_wait;
+    ops->wait_all = skip_waits;
+    ops->signal_all = skip_signals;
+    ops->collective = skip_collective;
 }
 
 /* What the rehearsal of this thread is about. */
@@ -78,6 +108,8 @@ static int prepare(struct cgm_queue *queue, const struct cgm_gemm *gemm)
 
 static int prepare_flagged(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged)
 {
+    if (!current.ops->prepare_flagged_gemm)
+        return CGM_OK;
     return is_over() ? CGM_TIMEOUT : current.ops->prepare_flagged_gemm(queue, flagged, current.how);
 }
 
@@ -90,13 +122,7 @@ int cgm_rehearse(const struct cgm_algorithm *algorithm, const struct cgm_launch 
     current.how = how;
     current.until_ns = until_ns;
     struct cgm_backend_ops ops = *launch->ops;
-    ops.copy = skip_copy;
-    ops.reduce = skip_reduce;
-    ops.activate = skip_activate;
-    ops.sum = skip_sum;
-    ops.signal = skip_signal;
-    ops.wait = skip_wait;
-    ops.collective = skip_collective;
+    cgm_rehearse_skip(&ops);
     ops.gemm = prepare;
     ops.flagged_gemm = prepare_flagged;
     struct cgm_launch rehearsal = *launch;

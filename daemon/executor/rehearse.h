@@ -12,4 +12,7 @@
 int cgm_rehearse(const struct cgm_algorithm *algorithm, const struct cgm_launch *launch,
                  uint32_t rank, enum cgm_prepare how, uint64_t until_ns);
 
+/* All that is enqueued but products does nothing from then on. */
+void cgm_rehearse_skip(struct cgm_backend_ops *ops);
+
 #endif

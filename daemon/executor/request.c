@@ -1,6 +1,7 @@
 #include "daemon/executor/request.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,11 +53,45 @@ void cgm_request_to_mapper(struct cgm_request *request, void (*step)(struct cgm_
     cgm_worker_post(&request->executor->mapper, &request->task);
 }
 
+void cgm_request_to_sweeper(struct cgm_request *request, void (*step)(struct cgm_request *request))
+{
+    request->step = step;
+    request->task.run = request_run;
+    cgm_worker_post(&request->executor->sweeper, &request->task);
+}
+
 void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_request *request))
 {
     request->step = step;
     request->task.run = request_run;
     cgm_poller_post(&request->executor->poller, &request->task);
+}
+
+static struct cgm_request *of_turn(struct cgm_turn *turn)
+{
+    return (struct cgm_request *)(void *)((char *)turn - offsetof(struct cgm_request, turn));
+}
+
+static bool turn_slice(struct cgm_turn *turn)
+{
+    struct cgm_request *request = of_turn(turn);
+    return request->slice(request);
+}
+
+static void turn_done(struct cgm_turn *turn)
+{
+    struct cgm_request *request = of_turn(turn);
+    request->step(request);
+}
+
+void cgm_request_in_slices(struct cgm_request *request, uint32_t uid,
+                           bool (*slice)(struct cgm_request *request),
+                           void (*step)(struct cgm_request *request))
+{
+    request->slice = slice;
+    request->step = step;
+    request->turn = (struct cgm_turn){.uid = uid, .slice = turn_slice, .done = turn_done};
+    cgm_turns_add(&request->executor->turns, &request->turn);
 }
 
 /* Out of memory for a moment: the socket itself waits for room. */

@@ -5,6 +5,7 @@
 
 #include "daemon/executor/executor.h"
 #include "daemon/executor/task.h"
+#include "daemon/executor/turns.h"
 
 struct cgm_request {
     struct cgm_task task;
@@ -14,6 +15,8 @@ struct cgm_request {
     ProtobufCMessage *message;
     struct cgm_packet *packet; /* its fds; taken or closed with the request */
     void (*step)(struct cgm_request *request);
+    struct cgm_turn turn;
+    bool (*slice)(struct cgm_request *request);
     int status;   /* of a step that went wrong, for the one that answers */
     void *object; /* what the steps build: memory, plan, comm or endpoint */
 };
@@ -23,7 +26,14 @@ int cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet,
                     struct cgm_request **ret_request);
 
 void cgm_request_to_mapper(struct cgm_request *request, void (*step)(struct cgm_request *request));
+void cgm_request_to_sweeper(struct cgm_request *request, void (*step)(struct cgm_request *request));
 void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_request *request));
+
+/* From the mapper: slice is called until it is false, in turns with what other users have it do,
+ * and then the step; all on the mapper. */
+void cgm_request_in_slices(struct cgm_request *request, uint32_t uid,
+                           bool (*slice)(struct cgm_request *request),
+                           void (*step)(struct cgm_request *request));
 
 /* Answers and frees. The fds stay the caller's. */
 void cgm_request_answer(struct cgm_request *request, int type, const ProtobufCMessage *message,

@@ -587,9 +587,21 @@ static int ask_of_others(struct cgm_spec *spec)
     return CGM_OK;
 }
 
+#define PUSH_BYTES (4ull << 20) /* smaller pushes take longer for a byte */
+
+/* Pieces of a rank's columns, which go to every peer. */
+static uint32_t splits_to_all(const struct cgm_spec *spec)
+{
+    uint64_t bytes = spec->m * (spec->n / spec->world) * cgm_dtype_bytes(spec->out_dtype);
+    uint64_t pieces = bytes / PUSH_BYTES;
+    return pieces < 2 ? 2 : pieces < 4 ? (uint32_t)pieces : 4;
+}
+
 /* A named algorithm is cut as its method is. */
 static uint32_t default_splits(const struct cgm_spec *spec)
 {
+    if (spec->op == CGM_OP_GEMM_AS)
+        return splits_to_all(spec);
     const struct cgm_algorithm *named = cgm_algorithm_find(spec->algorithm);
     int method = named ? named->method : spec->method;
     return method == CGM_METHOD_RING_EXCHANGE || method == CGM_METHOD_AUTO ? spec->world : 4;

@@ -1,15 +1,12 @@
 #include "daemon/executor/task.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <semaphore.h>
 #include <stddef.h>
 
 #include "daemon/executor/executor.h"
+#include "daemon/executor/slice.h"
 #include "proto/status.h"
-
-/* As the poller's: somebody may be waiting for this very processor. */
-#define YIELD_AFTER_NS 5000u
 
 #define TASKS_PER_RUN 8
 
@@ -82,24 +79,25 @@ bool cgm_task_list_run(struct cgm_task_list *list)
     return first != NULL;
 }
 
-/* Polls for a while; who has had nothing to do for long lets others have the processor. */
-static void await_spinning(const struct cgm_worker *worker)
+/* Polls for a while. */
+static void await_spinning(struct cgm_worker *worker)
 {
-    uint64_t begin_ns = worker->spin_ns ? cgm_now_ns() : 0, spent_ns = 0;
+    uint64_t begin_ns = worker->spin_ns ? cgm_now_ns() : 0, now_ns = begin_ns;
     while (!atomic_load_explicit(&worker->list.filled, memory_order_acquire) &&
-           spent_ns < worker->spin_ns) {
+           now_ns - begin_ns < worker->spin_ns &&
+           cgm_spin_goes_on(&worker->spin, now_ns - begin_ns, now_ns)) {
 #if defined(__x86_64__) || defined(__i386__)
         __builtin_ia32_pause();
 #endif
-        spent_ns = cgm_now_ns() - begin_ns;
-        if (spent_ns > YIELD_AFTER_NS)
-            sched_yield();
+        cgm_spin_yield(&worker->spin, now_ns - begin_ns, now_ns);
+        now_ns = cgm_now_ns();
     }
 }
 
 static void *worker_main(void *argument)
 {
     struct cgm_worker *worker = argument;
+    cgm_slice_shorten();
     pthread_mutex_lock(&worker->list.lock);
     for (;;) {
         struct cgm_task *first = list_take_all(&worker->list);
@@ -129,6 +127,7 @@ int cgm_worker_start(struct cgm_worker *worker, const char *name, uint64_t spin_
     pthread_cond_init(&worker->wake, NULL);
     worker->stop = false;
     worker->spin_ns = spin_ns;
+    worker->spin = (struct cgm_spin){0};
     atomic_init(&worker->asleep, false);
     if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0)
         return CGM_NO_MEMORY;

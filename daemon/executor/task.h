@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/spin.h"
+
 /* Embedded in a larger object. run may post, reuse or free the task: it is not touched afterwards.
  */
 struct cgm_task {
@@ -35,6 +37,7 @@ struct cgm_worker {
     struct cgm_task_list list;
     pthread_cond_t wake; /* with list.lock */
     uint64_t spin_ns;    /* how long it polls for tasks before it sleeps */
+    struct cgm_spin spin;
     _Atomic bool asleep;
     bool stop;
 };

@@ -124,7 +124,8 @@ static bool is_over(const struct copy *copy)
     const Cgm__CopyForward *m = (const Cgm__CopyForward *)request->message;
     const struct cgm_endpoint *endpoint =
         cgm_map_get(&request->executor->poller.endpoints, m->session);
-    if (request->status == CGM_OK && copy->done_bytes < m->bytes && (!endpoint || endpoint->removal))
+    if (request->status == CGM_OK && copy->done_bytes < m->bytes &&
+        (!endpoint || endpoint->removal))
         request->status = CGM_CANCELLED;
     return request->status != CGM_OK || copy->done_bytes == m->bytes;
 }

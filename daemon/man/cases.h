@@ -13,7 +13,7 @@ struct cgm_case_row {
 };
 
 static const struct cgm_case_row cgm_cases[] = {
-    {"\"Buffer size is incorrect\"",
+    {"\\(lqBuffer size is incorrect\\(rq",
      "A plan's m, n and k are those of the whole product, its buffer_shape that of one rank's user "
      "buffer, and tp_size is the comm's size. What an operation divides over the ranks must be a "
      "multiple of their number, and so must the rows of a job. An operand that collapses several "
@@ -21,19 +21,18 @@ static const struct cgm_case_row cgm_cases[] = {
      "would fit; commgemm-bench(1) with the same sizes says the same. After an executor died a "
      "buffer may have another generation, or be tainted",
      {CGM_INVALID_ARGUMENT, CGM_STALE, CGM_TAINTED}},
-    {"\"Invalid collective type\"",
+    {"\\(lqInvalid collective type\\(rq",
      "The operation decides it: ag_gemm gathers, gemm_rs scatters, gemm alone has none, and a "
-     "method "
-     "goes with some operations only; pipeline, for one, with gemm_rs. The refusal lists what "
-     "would "
-     "work, and so does commgemmctl algorithms. Every rank must create the plan with the same "
+     "method goes with some operations only; pipeline, for one, not with ag_gemm. The refusal "
+     "lists "
+     "what would work, and so does commgemmctl algorithms. Every rank must create the plan with "
+     "the same "
      "parameters and submit it in the same order",
      {CGM_INVALID_ARGUMENT, CGM_NOT_SUPPORTED, CGM_MISMATCH}},
-    {"\"Missing inverse scaling factor\"",
-     "This release multiplies fp32, fp16 and bf16, which have no scaling factors: operands named "
-     "lhs_scale, rhs_scale and out_scale are refused by name, and so are types of 8 bits. Nothing "
-     "is "
-     "scaled silently",
+    {"\\(lqMissing inverse scaling factor\\(rq",
+     "No type here has a scaling factor: products are of fp32, fp16, bf16, and of int8 with exact "
+     "results in int32; there is no FP8. Operands named lhs_scale, rhs_scale and out_scale are "
+     "refused by name. Nothing is scaled silently",
      {CGM_INVALID_ARGUMENT, CGM_NOT_SUPPORTED, CGM_OK}},
     {"Poor performance, or much memory",
      "A completion says how long its job was queued (for the other ranks), waiting (for streams) "

@@ -68,7 +68,13 @@ static const struct cgm_event_row cgm_events[] = {
     {"Memory or a quota is exhausted",
      "The request is refused with how much was asked for, used and allowed; nothing else is "
      "disturbed",
-     "daemon.broker_objects:test_quotas_say_asked_used_allowed fault.limits"},
+     "daemon.broker_objects:test_quotas_say_asked_used_allowed fault.limits fault.descriptors "
+     "daemon.priorities:test_a_comm_has_few_pairs"},
+    {"File descriptors come that nobody closes, or more than a user may have",
+     "They end their session, and a thread waits for each; the daemon serves everybody else and "
+     "can "
+     "start an executor meanwhile. Sessions of a user who has too many end when they are heard",
+     "fault.descriptors"},
     {"A bad message",
      "It is refused with a detail that names the field. After one that breaks the protocol the "
      "session is closed; nobody else notices",
@@ -86,6 +92,16 @@ static const struct cgm_event_row cgm_events[] = {
      "daemon.broker_mps:test_both_sides_are_told "
      "daemon.broker_mps:test_single_user_of_our_uid "
      "daemon.broker_mps:test_single_user_of_another_uid"},
+    {"Somebody dies while a plan's algorithms are timed",
+     "As otherwise: nothing is left of the trial, who waits for the plan gets EXECUTOR_LOST when "
+     "that was the executor, and other plans are timed. A plan that was made keeps its algorithm",
+     "daemon.tuning:test_clients_killed daemon.tuning:test_executor_killed "
+     "daemon.tuning:test_daemon_ends"},
+    {"What method auto measured was changed on disk, cut off, or cannot be kept",
+     "The file is ignored as a whole, with a warning, and plans are timed again; without a folder "
+     "that the daemon alone can write, what was measured is forgotten with it",
+     "daemon.tuning:test_bad_files daemon.tuning:test_bad_folders unit.timing "
+     "unit.timings:test_full_disk"},
     {"The driver, a library or peer access is missing",
      "One warning or refusal with the consequence and the fix, in the log and in commgemmctl "
      "doctor",

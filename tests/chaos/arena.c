@@ -7,17 +7,19 @@
 #include <unistd.h>
 
 #include "proto/types.h"
+#include "tests/backend.h"
 
 #define GUARD 512u
-
-static bool is_mapped(const struct chaos_arena *arena)
-{
-    return arena->kind != CHAOS_ARENA_REMOTE;
-}
 
 static bool is_import(const struct chaos_arena *arena)
 {
     return arena->kind == CHAOS_ARENA_IMPORT;
+}
+
+/* Buffers of the CUDA backend are device memory. */
+static bool is_mapped(const struct chaos_arena *arena)
+{
+    return is_import(arena) || (arena->kind != CHAOS_ARENA_REMOTE && !test_backend_is_cuda());
 }
 
 bool chaos_arena_init(struct chaos_arena *arena, enum chaos_arena_kind kind)

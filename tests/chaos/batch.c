@@ -58,7 +58,7 @@ static void lay_out(struct batch *batch, struct task *task)
     for (int i = 0; i < CGM_MATRIX_COUNT; i++) {
         enum cgm_matrix_name name = (enum cgm_matrix_name)i;
         const struct cgm_matrix *matrix = chaos_data_matrix(task->data, name);
-        bool written = name == CGM_MATRIX_OUT || name == CGM_MATRIX_AUX;
+        bool written = cgm_matrix_is_output(name);
         if (!matrix->present)
             continue;
         if (!chaos_arena_place(&c->arena[below(c, c->n_arenas)], matrix, written, &c->random,
@@ -75,14 +75,14 @@ static void add_task(struct batch *batch, uint32_t at, uint32_t rank, struct cha
     const struct chaos_job *job = &c->script->job[batch->number][at];
     struct task *task = &batch->task[batch->n_tasks++];
     const struct cgm_bench_options *plan = &c->script->comm[job->comm].plan[job->plan];
+    const char *reason = c->plan[job->comm][job->plan].reason;
+    uint64_t seed = job->collective ? job->seed : job->seed + rank;
     memset(task, 0, sizeof(*task));
     task->job = job;
     task->at = at;
     task->rank = rank;
     task->owns_data = !job->collective || !*shared;
-    task->data = task->owns_data
-                     ? chaos_data_new(plan, job, job->collective ? job->seed : job->seed + rank)
-                     : *shared;
+    task->data = task->owns_data ? chaos_data_new(plan, reason, job, seed) : *shared;
     if (!task->data)
         client_fail(c, "no memory for the numbers of a job");
     *shared = task->data;
@@ -148,6 +148,9 @@ static void describe(const struct batch *batch, const struct task *task,
     ret_job->out = operand[CGM_MATRIX_OUT];
     ret_job->aux_in = operand[CGM_MATRIX_AUX_IN];
     ret_job->aux_out = operand[CGM_MATRIX_AUX];
+    ret_job->gelu_input = operand[CGM_MATRIX_GELU_INPUT];
+    ret_job->pre_gelu_out = operand[CGM_MATRIX_PRE_GELU];
+    ret_job->bias_grad = operand[CGM_MATRIX_BIAS_GRAD];
     ret_job->want_phases = script->phases;
     ret_job->deadline_ms = script->deadline_ms;
     if (task->lhs.id)
@@ -473,8 +476,9 @@ static void check(struct batch *batch)
         there[i] = pull(batch, &c->arena[i]);
     for (uint32_t i = 0; i < batch->n_tasks; i++) {
         struct task *task = &batch->task[i];
-        for (int name = CGM_MATRIX_OUT; name <= CGM_MATRIX_AUX; name++)
-            if (task->place[name].arena && there[task->place[name].arena - c->arena])
+        for (int name = 0; name < CGM_MATRIX_COUNT; name++)
+            if (cgm_matrix_is_output((enum cgm_matrix_name)name) && task->place[name].arena &&
+                there[task->place[name].arena - c->arena])
                 check_output(batch, task, (enum cgm_matrix_name)name);
     }
     for (uint32_t i = 0; i < c->n_arenas; i++) {

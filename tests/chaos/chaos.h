@@ -101,9 +101,10 @@ struct chaos_script {
     struct chaos_fault fault[CHAOS_FAULTS];
 };
 
-/* Everything of the round is decided here. `hang`: launched jobs may take longer than they may. */
+/* Everything of the round is decided here. `hang`: launched jobs may take longer than they may.
+ * `impatient`: so may streams. */
 void chaos_script_make(uint64_t seed, uint64_t round, uint32_t max_clients, bool hang,
-                       struct chaos_script *ret_script);
+                       bool impatient, struct chaos_script *ret_script);
 
 /* One line about a job, for whoever looks into what went wrong. */
 void chaos_job_text(const struct chaos_script *script, const struct chaos_job *job, char *ret_text,
@@ -163,6 +164,7 @@ struct chaos_board {
     struct chaos_script script;
     char socket[96];
     bool hang;
+    bool impatient;         /* ready_timeout is shorter than a stream may be late */
     _Atomic uint32_t order; /* counts; with verb and argument written before */
     uint32_t verb, argument;
     _Atomic uint32_t kills; /* of the executor; counted before it is killed */

@@ -9,12 +9,13 @@
 #include "client/bench/inputs.h"
 #include "kernels/number_format.h"
 #include "proto/types.h"
+#include "tests/backend.h"
 
 static bool is_input(const struct chaos_data *data, enum cgm_matrix_name name)
 {
     if (name == CGM_MATRIX_OUT)
         return data->bench.cases[CGM_VARIANT_JOB].accumulate;
-    return name != CGM_MATRIX_AUX;
+    return !cgm_matrix_is_output(name);
 }
 
 static bool take_memory(struct chaos_data *data)
@@ -28,8 +29,8 @@ static bool take_memory(struct chaos_data *data)
     return there;
 }
 
-struct chaos_data *chaos_data_new(const struct cgm_bench_options *plan, const struct chaos_job *job,
-                                  uint64_t seed)
+struct chaos_data *chaos_data_new(const struct cgm_bench_options *plan, const char *reason,
+                                  const struct chaos_job *job, uint64_t seed)
 {
     struct chaos_data *data = calloc(1, sizeof(*data));
     if (!data)
@@ -38,6 +39,9 @@ struct chaos_data *chaos_data_new(const struct cgm_bench_options *plan, const st
     data->options.rows = job->rows;
     data->bench.options = &data->options;
     data->bench.results = &data->results;
+    snprintf(data->results.backend, sizeof(data->results.backend), "%s", test_backend());
+    struct cgm_plan_answer *answer = &data->results.plans[CGM_VARIANT_JOB];
+    snprintf(answer->reason, sizeof(answer->reason), "%s", reason);
     cgm_cases_derive(&data->options, data->bench.cases);
     if (!data->bench.cases[CGM_VARIANT_JOB].shaped || !take_memory(data)) {
         chaos_data_free(data);
@@ -106,6 +110,35 @@ static void check_sum(const struct cgm_reference *reference, const struct cgm_ma
                  verdict.expected, verdict.bound, (unsigned long long)verdict.no_number);
 }
 
+/* What GELU was applied to. */
+static void check_pre_gelu(const struct chaos_data *data, const struct cgm_matrix *matrix,
+                           uint32_t rank, const void *shard, char *ret_text, size_t size,
+                           double *worst)
+{
+    struct cgm_reference linear = data->reference;
+    linear.activation = CGM_REFERENCE_LINEAR;
+    check_sum(&linear, matrix, rank, shard, ret_text, size, worst);
+}
+
+static void check_gradient(const struct chaos_data *data, const struct cgm_matrix *matrix,
+                           uint32_t rank, const void *shard, char *ret_text, size_t size,
+                           double *worst)
+{
+    struct cgm_reference sums;
+    struct cgm_matrix all = *matrix; /* of the rank's own sums */
+    if (cgm_expected_make_gradient(&data->bench, &data->reference, rank, &sums)) {
+        snprintf(ret_text, size, "no memory for the sums of a gradient");
+        return;
+    }
+    all.split = CGM_SPLIT_NONE;
+    if (sums.cols == 1) { /* a column is there as a row */
+        all.shard_rows = matrix->shard_cols;
+        all.shard_cols = 1;
+    }
+    check_sum(&sums, &all, rank, shard, ret_text, size, worst);
+    cgm_reference_fini(&sums);
+}
+
 void chaos_data_check(const struct chaos_data *data, enum cgm_matrix_name name, uint32_t rank,
                       const void *shard, char *ret_text, size_t size, uint64_t *checked,
                       double *worst)
@@ -117,6 +150,10 @@ void chaos_data_check(const struct chaos_data *data, enum cgm_matrix_name name, 
     *checked += matrix->shard_rows * matrix->shard_cols;
     if (name == CGM_MATRIX_OUT && op != CGM_OP_AG && op != CGM_OP_A2AV)
         check_sum(&data->reference, matrix, rank, shard, ret_text, size, worst);
+    else if (name == CGM_MATRIX_PRE_GELU)
+        check_pre_gelu(data, matrix, rank, shard, ret_text, size, worst);
+    else if (name == CGM_MATRIX_BIAS_GRAD)
+        check_gradient(data, matrix, rank, shard, ret_text, size, worst);
     else if (name == CGM_MATRIX_AUX && op == CGM_OP_BULK_RS)
         check_sum(&data->moved, matrix, rank, shard, ret_text, size, worst);
     else

@@ -15,9 +15,10 @@ struct chaos_data {
     struct cgm_reference moved; /* bulk_rs: of the buffer that it scatters */
 };
 
-/* NULL when memory is short, or there are no shapes for the operation. */
-struct chaos_data *chaos_data_new(const struct cgm_bench_options *plan, const struct chaos_job *job,
-                                  uint64_t seed);
+/* reason: what was said about the plan. NULL when memory is short, or there are no shapes for the
+ * operation. */
+struct chaos_data *chaos_data_new(const struct cgm_bench_options *plan, const char *reason,
+                                  const struct chaos_job *job, uint64_t seed);
 void chaos_data_free(struct chaos_data *data);
 
 static inline const struct cgm_matrix *chaos_data_matrix(const struct chaos_data *data,

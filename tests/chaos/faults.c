@@ -78,21 +78,21 @@ static bool kill_executor(struct chaos_round *round, struct chaos_fault *fault)
     if (atomic_load(&round->board->kills) != round->kills_settled)
         return true; /* it is dead */
     atomic_fetch_add(&round->board->kills, 1);
-    send(round->server->executor, SIGKILL);
+    chaos_server_signal_executor(round->server, SIGKILL);
     return true;
 }
 
 static bool stop_executor(struct chaos_round *round, struct chaos_fault *fault)
 {
     (void)fault;
-    send(round->server->executor, SIGSTOP);
+    chaos_server_signal_executor(round->server, SIGSTOP);
     return true;
 }
 
 static bool go_executor(struct chaos_round *round, struct chaos_fault *fault)
 {
     (void)fault;
-    send(round->server->executor, SIGCONT);
+    chaos_server_signal_executor(round->server, SIGCONT);
     return true;
 }
 
@@ -101,7 +101,7 @@ static bool kill_daemon(struct chaos_round *round, struct chaos_fault *fault)
     (void)fault;
     atomic_store(&round->board->daemon_killed, true);
     round->over = true;
-    send(round->server->executor, SIGCONT);
+    chaos_server_signal_executor(round->server, SIGCONT);
     send(round->server->daemon.pid, SIGKILL);
     return true;
 }

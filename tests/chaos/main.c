@@ -1,4 +1,5 @@
-/* commgemm-chaos: rounds of chaos against a daemon of its own. */
+/* commgemm-chaos: rounds of chaos against a daemon of its own, with the backend that
+ * tests/backend.h says. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,13 +12,14 @@
 #include "client/common/args.h"
 #include "daemon/executor/algorithm.h"
 #include "kernels/random.h"
+#include "tests/backend.h"
 #include "tests/chaos/round.h"
 
 #define SERVER_ROUNDS 60u /* at most, of one daemon */
 #define SERVER_KILLS 2u   /* then the daemon waits for longer and longer before it starts one */
 
 struct settings {
-    uint64_t rounds, first, seed, clients, limit_s;
+    uint64_t rounds, first, seed, clients, limit_s, seconds;
     bool verbose, help;
 };
 
@@ -54,6 +56,13 @@ static const struct cgm_option options[] = {
      .min = 1,
      .max = 3600,
      .summary = "what takes longer than this hangs (120)"},
+    {.name = "seconds",
+     .kind = CGM_ARG_UINT,
+     .value = "S",
+     CGM_FIELD(struct settings, seconds),
+     .min = 1,
+     .max = 1000000,
+     .summary = "no round begins after this time (there is no end)"},
     {.name = "verbose",
      .letter = 'v',
      .kind = CGM_ARG_FLAG,
@@ -84,14 +93,26 @@ static bool start_server(struct chaos_server *server, struct cgm_random *random,
 {
     static const unsigned spins[] = {0, 50, 1000}, delays[] = {0, 0, 0, 50, 500, 3000};
     char set[128];
-    board->hang = cgm_random_below(random, 24) == 0;
-    snprintf(set, sizeof(set), "spin_us=%u,test_delay_us=%u,job_timeout=%u,log_level=info",
-             spins[cgm_random_below(random, 3)],
-             board->hang ? 500000u : delays[cgm_random_below(random, 6)], board->hang ? 1u : 100u);
+    bool hang = cgm_random_below(random, 24) == 0;
+    board->impatient = cgm_random_below(random, 8) == 0;
+    board->hang = hang && !test_backend_is_cuda(); /* there it takes minutes to end */
+    snprintf(
+        set, sizeof(set),
+        "tune_ms=100,spin_us=%u,test_delay_us=%u,job_timeout=%u,ready_timeout=%u,log_level=info",
+        spins[cgm_random_below(random, 3)],
+        board->hang ? 500000u : delays[cgm_random_below(random, 6)], board->hang ? 1u : 100u,
+        board->impatient ? 1u : 100u);
     if (!chaos_server_start(server, 1 + (uint32_t)cgm_random_below(random, 4), set))
         return false;
     snprintf(board->socket, sizeof(board->socket), "%s", server->daemon.socket);
     return true;
+}
+
+static uint64_t end_ns; /* no round begins after that */
+
+static bool time_is_up(void)
+{
+    return end_ns && chaos_now_ns() >= end_ns;
 }
 
 static bool run_round(struct chaos_server *server, struct chaos_board *board,
@@ -101,7 +122,7 @@ static bool run_round(struct chaos_server *server, struct chaos_board *board,
         .server = server, .board = board, .totals = totals, .limit_s = (uint32_t)settings->limit_s};
     uint64_t begin_ns = chaos_now_ns();
     chaos_script_make(settings->seed, number, (uint32_t)settings->clients, board->hang,
-                      &board->script);
+                      board->impatient, &board->script);
     if (!server->has_base) /* the first round is quiet: what is used after it is what must be */
         board->script.n_faults = 0;
     bool right = chaos_round_run(&round);
@@ -126,7 +147,7 @@ static bool run_server(struct chaos_board *board, const struct settings *setting
         return false;
     uint64_t last = *number + (board->hang ? 2 : 1 + cgm_random_below(&random, SERVER_ROUNDS));
     totals->daemons++;
-    while (right && *number < end && *number < last) {
+    while (right && *number < end && *number < last && !time_is_up()) {
         right = run_round(&server, board, settings, *number, totals);
         if (!right)
             printf("chaos: round %llu went wrong; the rounds of its daemon again: --seed %llu "
@@ -204,7 +225,8 @@ int main(int argc, char **argv)
     printf("seed %llu\n", (unsigned long long)settings.seed);
     uint64_t begin_ns = chaos_now_ns(), number = settings.first;
     bool right = true;
-    while (right && number < settings.first + settings.rounds)
+    end_ns = settings.seconds ? begin_ns + settings.seconds * 1000000000ull : 0;
+    while (right && number < settings.first + settings.rounds && !time_is_up())
         right = run_server(board, &settings, &totals, &number);
     bool all = report(&totals);
     printf("%s after %.1f s\n", right && all ? "all right" : "WRONG",

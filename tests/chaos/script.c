@@ -9,6 +9,8 @@
 #include "proto/types.h"
 #include "tests/chaos/chaos.h"
 
+#define LATE_US 1200000u /* than ready_timeout where it is 1 s */
+
 static uint64_t below(struct cgm_random *random, uint64_t limit)
 {
     return cgm_random_below(random, limit);
@@ -75,6 +77,10 @@ static void make_plan(struct cgm_random *random, uint32_t world, struct chaos_co
     plan->transb = row->product && one_in(random, 3);
     plan->bias = (row->epilogues & CGM_EPILOGUE_BIAS) && one_in(random, 3);
     plan->accumulate = (row->epilogues & CGM_EPILOGUE_ACCUMULATE) && one_in(random, 6);
+    bool integer = plan->dtype == CGM_DTYPE_INT8;
+    plan->gelu = !integer && (row->epilogues & CGM_EPILOGUE_GELU) && one_in(random, 4);
+    plan->grad = !integer && (row->epilogues & CGM_EPILOGUE_GRAD) &&
+                 one_in(random, plan->gelu || plan->bias ? 3 : 40); /* else refused */
     plan->aux = plan->op == CGM_OP_AG_GEMM && one_in(random, 3);
     plan->aggregate_ag = plan->op == CGM_OP_AG_GEMM && one_in(random, 4);
     plan->num_splits = one_in(random, 4) ? 1 + below(random, 4) : 0;
@@ -285,8 +291,23 @@ static void make_faults(struct cgm_random *random, struct chaos_script *script)
     shorten_joins(random, script);
 }
 
+/* One stream of the round comes later than ready_timeout allows. */
+static void delay_streams(struct cgm_random *random, struct chaos_script *script)
+{
+    uint32_t batch = (uint32_t)below(random, script->n_batches - 1);
+    for (uint32_t i = 0; i < script->n_jobs[batch]; i++) {
+        struct chaos_job *job = &script->job[batch][i];
+        uint32_t rank = (uint32_t)below(random, script->comm[job->comm].world);
+        if (!script->client[script->comm[job->comm].client[rank]].streams)
+            continue;
+        job->late_rank = rank;
+        job->late_us = LATE_US;
+        return;
+    }
+}
+
 void chaos_script_make(uint64_t seed, uint64_t round, uint32_t max_clients, bool hang,
-                       struct chaos_script *ret_script)
+                       bool impatient, struct chaos_script *ret_script)
 {
     struct chaos_script *script = ret_script;
     struct cgm_random random;
@@ -305,6 +326,8 @@ void chaos_script_make(uint64_t seed, uint64_t round, uint32_t max_clients, bool
         make_batch(&random, script, i);
     if (!hang)
         make_faults(&random, script);
+    if (impatient)
+        delay_streams(&random, script);
 }
 
 void chaos_job_text(const struct chaos_script *script, const struct chaos_job *job, char *ret_text,
@@ -313,14 +336,15 @@ void chaos_job_text(const struct chaos_script *script, const struct chaos_job *j
     const struct cgm_bench_options *plan = &script->comm[job->comm].plan[job->plan];
     snprintf(
         ret_text, size,
-        "%s%s, %s %s, m %llu n %llu k %llu, world %llu, %s->%d buffer %d, %c%c%s%s%s%s%s, rows "
+        "%s%s, %s %s, m %llu n %llu k %llu, world %llu, %s->%d buffer %d, %c%c%s%s%s%s%s%s%s, rows "
         "%llu, deadline %u ms, canceller %d, mismatcher %d, offender %d",
         cgm_type_name(CGM_TABLE_ALGO, plan->algorithm), plan->atomic ? " atomic" : "",
         cgm_type_name(CGM_TABLE_OP, plan->op), cgm_type_name(CGM_TABLE_METHOD, plan->method),
         (unsigned long long)plan->m, (unsigned long long)plan->n, (unsigned long long)plan->k,
         (unsigned long long)plan->world, cgm_type_name(CGM_TABLE_DTYPE, plan->dtype),
         plan->out_dtype, plan->buffer_dtype, plan->transa ? 'T' : 'N', plan->transb ? 'T' : 'N',
-        plan->bias ? " bias" : "", plan->accumulate ? " accumulate" : "", plan->aux ? " aux" : "",
+        plan->bias ? " bias" : "", plan->gelu ? " gelu" : "", plan->grad ? " grad" : "",
+        plan->accumulate ? " accumulate" : "", plan->aux ? " aux" : "",
         plan->aggregate_ag ? " aggregate" : "", job->in_place ? " in place" : "",
         (unsigned long long)job->rows, job->deadline_ms, (int)job->canceller, (int)job->mismatcher,
         (int)job->offender);

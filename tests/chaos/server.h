@@ -15,6 +15,7 @@ struct chaos_server {
     struct cgm_private_daemon daemon;
     commgemm_client *eye; /* the coordinator's session, from after the fork until the round's end */
     pid_t executor;
+    int executor_fd; /* a pidfd: the number may be another process's by the time of a signal */
     uint64_t deaths; /* of executors, as the daemon counts them */
     /* The least that daemon and executor ever used with nothing there but the kept buffers. */
     struct chaos_usage base[2];
@@ -30,6 +31,9 @@ void chaos_server_close_eye(struct chaos_server *server);
 
 /* A number of the daemon's status; 0 where it has none. */
 uint64_t chaos_server_number(struct chaos_server *server, const char *key);
+
+/* Whoever has ended since it was looked at gets none. */
+void chaos_server_signal_executor(const struct chaos_server *server, int number);
 
 /* Waits until the daemon has counted this many dead executors, and another one serves. */
 bool chaos_server_await_executor(struct chaos_server *server, uint64_t deaths);

@@ -135,6 +135,47 @@ grep -q '</svg>' "$work/job.svg" || fail "the timeline is cut off"
 expect 0 "OpenBLAS" $small --op gemm --world 1 --iters 3 --output-file "$work/report.json"
 has openblas_ms
 
+# Rows that no rank number divides, where columns are what is divided.
+# shellcheck disable=SC2086
+expect 0 "collective alone" $small --op gemm_as --world 2 --rows 33 --benchmark --iters 2
+
+# Comparisons: each algorithm beside the floor; sweeps go on behind a shape that is refused.
+# shellcheck disable=SC2086
+expect 0 "speedup: over no_overlap" $small --op gemm_ar --world 2 --compare --validate --iters 3 \
+    --warmup 0 --csv "$work/compare.csv" --plot "$work/compare.svg" --output-file "$work/report.json"
+has variants floor_fraction link_gb_per_s speedup communication_ms local_k global_k
+is local_k 40
+is global_k 80
+is world_size 2
+is validated true
+for variant in auto no_overlap "gemm alone" "collective alone" one_shot_ar two_shot_ar fused_ar; do
+    grep -q "\"variant\": \"$variant\"" "$work/report.json" || fail "$variant is not compared"
+    grep -q ",$variant," "$work/compare.csv" || fail "$variant is not in the CSV"
+done
+grep -q '<title>two_shot_ar, gemm_ar-96-64-80: ' "$work/compare.svg" || fail "no bar of two_shot_ar"
+# shellcheck disable=SC2086
+"$bench" $small --op gemm --world 1 --compare --iters 1 --json >"$work/report.json" 2>"$work/output"
+is op '"gemm"'
+grep -q MILLISECONDS "$work/output" || fail "the table is not on standard error"
+printf 'ag_gemm 96 64 80 bf16 NT name=first\ngemm_rs 97 64 80 name=odd # \nar 32 64 0 fp16\n' \
+    >"$work/some.shapes"
+expect 2 "odd: plan of job gemm_rs: " --private=cpu --world 2 --shapes "$work/some.shapes" --iters 2 \
+    --csv "$work/sweep.csv" --plot "$work/sweep.svg" --output-file "$work/report.json"
+grep -q '^first .*FLOOR' "$work/output" && fail "the table is mixed up"
+grep -Eq '^ar-32-64-0 +ar +32 +64 +0 +fp16 NN ' "$work/output" || fail "$(cat "$work/output")"
+grep -q '^odd,gemm_rs,97,64,80,fp32,NN,2,cpu,,,,.*"plan of job gemm_rs: ' "$work/sweep.csv" ||
+    fail "$(cat "$work/sweep.csv")"
+has rows error link_gb_per_s
+is success false
+grep -q '"name": "ar-32-64-0"' "$work/report.json" || fail "no name in $(cat "$work/report.json")"
+grep -q '</svg>' "$work/sweep.svg" || fail "the picture is cut off"
+echo "ag_gemm 8 8 eight" >>"$work/some.shapes"
+expect 2 "some.shapes:4: k 'eight': it must be 1 to 16777216" --private=cpu \
+    --shapes "$work/some.shapes"
+expect 1 "$work/no/such.csv" --private=cpu --compare --csv "$work/no/such.csv"
+expect 1 "$work/no/such.svg" --private=cpu --compare --plot "$work/no/such.svg"
+expect_nothing_left
+
 # shellcheck disable=SC2086
 refuse() {
     words=$1

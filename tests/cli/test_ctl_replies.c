@@ -128,6 +128,16 @@ static void test_statuses_become_exit_statuses(void **state)
     script.query_status = CGM_OK;
 }
 
+static void test_advice_helps(void **state)
+{
+    (void)state;
+    script.query_status = CGM_PERMISSION;
+    expect(4, "try: run it as the buffer's owner or root", "buffers destroy x");
+    expect(4, "create it with a wider --mode", "buffers checksum x");
+    expect(4, "try: run it as the daemon's user or root", "drain");
+    script.query_status = CGM_OK;
+}
+
 static void set_row(const char *key, const char *value)
 {
     script.key = key;
@@ -197,6 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_statuses_become_exit_statuses),
+        cmocka_unit_test(test_advice_helps),
         cmocka_unit_test(test_odd_rows_are_shown),
         cmocka_unit_test(test_another_release_is_a_warning),
     };

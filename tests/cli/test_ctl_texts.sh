@@ -41,6 +41,8 @@ expect 2 '--bytes is "-1"' buffers create x --bytes=-1
 expect 2 '--bytes is missing' buffers create x
 expect 2 '--mode is "9"' buffers create x --bytes 4K --mode 9
 expect 2 'try: commgemmctl buffers create --help' buffers create
+expect 2 'SESSION is "99999999999999999999"; it must be a number from 1 to 18446744073709551615' \
+    kill 99999999999999999999
 expect 2 'the shell is "fish"' completion fish
 expect 3 'the daemon is not running' status
 expect 3 'try: ' sessions --json

@@ -31,7 +31,8 @@ expect sbin/commgemmd libexec/commgemm/commgemm-executor-cpu bin/commgemmctl bin
     lib/systemd/system/commgemm-mps.service \
     lib/sysusers.d/commgemm.conf lib/tmpfiles.d/commgemm.conf etc/commgemm/commgemmd.conf \
     share/man/man7/commgemm.7 share/man/man8/commgemmd.8 share/man/man1/commgemmctl.1 share/man/man1/commgemm-bench.1 \
-    share/man/man3/libcommgemm.3 share/doc/commgemm/README.md
+    share/man/man3/libcommgemm.3 share/doc/commgemm/README.md \
+    share/commgemm/shapes/peers.shapes share/commgemm/shapes/frameworks.shapes
 
 if command -v mandoc >/dev/null; then
     find "$prefix/share/man" -type f -exec mandoc -T lint -W warning {} +

@@ -75,6 +75,14 @@ with commgemm.Client(name="test") as client:
         client.plan(comm, op="ag_gemm", m=64, n=48, k=32, dtype="bf61")
     except ValueError as error:
         assert "bf61" in str(error)
+    wide = client.plan(comm, op="gemm_rs", m=64, n=48, k=32, dtype="bf16", buffer_dtype="fp32")
+    wide.close()
+    try:
+        client.plan(comm, op="gemm", m="many", n=48, k=32)
+    except TypeError as error:
+        assert "m is 'many'" in str(error), error
+    else:
+        raise AssertionError("a plan with words for sizes was made")
     plan.close()
 try:
     commgemm.Client(socket="/nonexistent")

@@ -18,6 +18,7 @@ refused
 refused no-such-command
 refused build now
 want=1
+refused peers
 refused fuzz soon
 ./run help >/dev/null
 

@@ -42,15 +42,17 @@ void daemon_init(struct daemon *daemon)
 
 static void exec_daemon(const struct daemon *daemon, const char *const *settings)
 {
-    const char *arguments[2 * SETTINGS_MAX + 10] = {CGM_BIN_DIR "/commgemmd",
+    const char *arguments[2 * SETTINGS_MAX + 12] = {CGM_BIN_DIR "/commgemmd",
                                                     "--socket",
                                                     daemon->socket,
                                                     "--set",
                                                     "log_level=debug",
                                                     "--set",
-                                                    "executor=" CGM_BIN_DIR "/fake_executor"};
+                                                    "executor=" CGM_BIN_DIR "/fake_executor",
+                                                    "--set",
+                                                    "state_dir=none"};
     char log[128];
-    size_t n = 7;
+    size_t n = 9;
     for (; settings && *settings; settings++) {
         arguments[n++] = "--set";
         arguments[n++] = *settings;

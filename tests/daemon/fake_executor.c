@@ -183,6 +183,18 @@ static void on_plan_add(struct cgm_packet *packet, const ProtobufCMessage *messa
     cgm__plan_create__free_unpacked(request, NULL);
 }
 
+static void on_plan_measure(struct cgm_packet *packet, const ProtobufCMessage *message)
+{
+    const Cgm__PlanMeasure *measure = (const Cgm__PlanMeasure *)message;
+    Cgm__PlanCreate *request =
+        cgm__plan_create__unpack(NULL, measure->request.len, measure->request.data);
+    Cgm__PlanMeasured measured = CGM__PLAN_MEASURED__INIT;
+    measured.bytes = request->m * request->n * 4 * 64 + 4096; /* for any number of ranks */
+    note("measured %ju\n", (uintmax_t)measured.bytes);
+    answer(packet, CGM_MSG_PLAN_MEASURED, &measured.base, NULL, 0);
+    cgm__plan_create__free_unpacked(request, NULL);
+}
+
 static void complete(uint64_t session, uint64_t ticket)
 {
     Cgm__CompletionForward forward = CGM__COMPLETION_FORWARD__INIT;
@@ -227,10 +239,15 @@ static const struct {
     int type;
     void (*handle)(struct cgm_packet *packet, const ProtobufCMessage *message);
 } rows[] = {
-    {CGM_MSG_EXECUTOR_SETUP, on_setup},  {CGM_MSG_SESSION_ADD, on_session_add},
-    {CGM_MSG_COMM_ADD, on_comm_add},     {CGM_MSG_BUFFER_ALLOC, on_alloc},
-    {CGM_MSG_BUFFER_ADOPT, on_adopt},    {CGM_MSG_PLAN_ADD, on_plan_add},
-    {CGM_MSG_SUBMIT_FORWARD, on_submit}, {CGM_MSG_QUERY, on_query},
+    {CGM_MSG_EXECUTOR_SETUP, on_setup},
+    {CGM_MSG_SESSION_ADD, on_session_add},
+    {CGM_MSG_COMM_ADD, on_comm_add},
+    {CGM_MSG_BUFFER_ALLOC, on_alloc},
+    {CGM_MSG_BUFFER_ADOPT, on_adopt},
+    {CGM_MSG_PLAN_ADD, on_plan_add},
+    {CGM_MSG_PLAN_MEASURE, on_plan_measure},
+    {CGM_MSG_SUBMIT_FORWARD, on_submit},
+    {CGM_MSG_QUERY, on_query},
 };
 
 static void handle(struct cgm_packet *packet, const ProtobufCMessage *message)

@@ -322,8 +322,9 @@ static void test_gpu_lost_under_mps_names_who_is_attached(void **state)
     daemon_start(&daemon, executor, control, NULL);
     client_open(&client, &daemon);
     client_open(&asker, &daemon);
+    prctl(PR_SET_NAME, "odd\033[2J\377"); /* for a terminal, and no UTF-8 */
     make_trouble(&daemon, &client, "lose", CGM_GPU_LOST);
-    snprintf(words, sizeof(words), "until these have ended: %d (", (int)getpid());
+    snprintf(words, sizeof(words), "until these have ended: %d (odd?[2J?)", (int)getpid());
     await_text(&asker, words);
     write_file(daemon.folder, "answer.get_client_list", "", 0644);
     wait_for_executor(&asker);

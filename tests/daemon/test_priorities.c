@@ -248,6 +248,25 @@ static void test_out_of_range_is_refused(void **state)
     assert_non_null(strstr(commgemm_last_error(), "comm_priority is -6; the limits are -5 and 5"));
 }
 
+/* A queue is a thread or a stream, which no quota counts. */
+static void test_a_comm_has_few_pairs(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan;
+    commgemm_plan_options_init(&options);
+    options.comm = scene->comm;
+    options.op = COMMGEMM_OP_GEMM;
+    options.m = options.n = options.k = SIDE;
+    options.gemm_priority = -1;
+    options.comm_priority = -1;
+    assert_int_equal(commgemm_plan_create(scene->client, &options, &plan), COMMGEMM_QUOTA);
+    assert_non_null(strstr(commgemm_last_error(), "at most 4 pairs"));
+    options.gemm_priority = -3; /* one that is there */
+    options.comm_priority = 0;
+    assert_int_equal(commgemm_plan_create(scene->client, &options, &plan), COMMGEMM_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +275,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_phases_come_from_every_set_of_queues, scene_open,
                                         scene_close),
         cmocka_unit_test_setup_teardown(test_out_of_range_is_refused, scene_open, scene_close),
+        cmocka_unit_test_setup_teardown(test_a_comm_has_few_pairs, scene_open, scene_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,6 +70,7 @@ static const struct step_row step_rows[] = {
     /* its plan */
     AT_GATE(PLAN),
     CLIENT(PLAN, PLAN_CREATE),
+    SETTLED(PLAN, PLAN_MEASURE, 0),
     SETTLED(PLAN, PLAN_ADD, 0),
     CLIENT(PLAN, PLAN_CHUNK),
     CLIENT(PLAN, QUERY),

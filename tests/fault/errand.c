@@ -104,7 +104,7 @@ static int plan(struct errand *e)
     commgemm_plan_options_init(&options);
     options.comm = e->comm;
     options.op = COMMGEMM_OP_AG_GEMM;
-    options.method = COMMGEMM_METHOD_RING_EXCHANGE;
+    options.method = COMMGEMM_METHOD_AUTO;
     options.m = PRODUCT_M;
     options.n = PRODUCT_N;
     options.k = PRODUCT_K;
@@ -168,12 +168,20 @@ static int run(struct errand *e)
     return statuses[0] != COMMGEMM_OK ? statuses[0] : statuses[1];
 }
 
+/* Twice: a call of the check may have failed, and only one does. */
+static bool rank_is_right(struct errand *e, uint32_t rank)
+{
+    bool right = false;
+    for (int i = 0; i < 2 && !right; i++)
+        right = product_is_right(COMMGEMM_OP_AG_GEMM, e->seed, rank, e->out_values[rank]);
+    return right;
+}
+
 static int check(struct errand *e)
 {
     for (uint32_t i = 0; i < WORLD; i++)
-        if (!product_is_right(COMMGEMM_OP_AG_GEMM, e->seed, i, e->out_values[i]) &&
-            !product_is_right(COMMGEMM_OP_AG_GEMM, e->seed, i, e->out_values[i]))
-            return COMMGEMM_INTERNAL; /* and no call of the check has failed */
+        if (!rank_is_right(e, i))
+            return COMMGEMM_INTERNAL;
     return COMMGEMM_OK;
 }
 

@@ -13,11 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/include/commgemm.h"
+#include "tests/backend.h"
 #include "tests/fault/product.h"
 
-#define EXECUTOR_WAIT_MS 20000
-#define JOB_WAIT_MS 40000
+#define EXECUTOR_WAIT_MS test_backend_wait(20000)
+#define JOB_WAIT_MS test_backend_wait(40000)
 
 const char *const gate_names[GATE_COUNT] = {
 #define X(NAME, text) [GATE_##NAME] = (text),
@@ -31,7 +31,8 @@ struct person {
     int fd; /* to the test */
     commgemm_client *client;
     struct commgemm_buffer in, out, scratch;
-    float *in_values, *out_values, *import_values;
+    struct buffer_view in_view, out_view;
+    float *import_values;
     int import_fd;
     struct commgemm_operand import;
     uint64_t comm;
@@ -116,6 +117,18 @@ static int reopen_in(struct person *p)
 static int reopen_out(struct person *p)
 {
     return commgemm_buffer_open(p->client, NULL, p->out.id, 0, &p->out);
+}
+
+/* A copy that was lost with an executor leaves the buffer with a new generation. */
+static int fill_in(struct person *p)
+{
+    int status = p->in_view.is_copy ? reopen_in(p) : COMMGEMM_OK;
+    return status == COMMGEMM_OK ? buffer_view_push(p->client, &p->in, &p->in_view) : status;
+}
+
+static int read_out(struct person *p)
+{
+    return buffer_view_pull(p->client, &p->out, &p->out_view);
 }
 
 static int import(struct person *p)
@@ -205,7 +218,6 @@ static int stage_connect(struct person *p)
 
 static int stage_buffers(struct person *p)
 {
-    void *in = NULL, *out = NULL;
     int status = persist(p, "commgemm_buffer_create (in)", create_in);
     if (status == COMMGEMM_OK)
         status = persist(p, "commgemm_buffer_create (out)", create_out);
@@ -214,14 +226,13 @@ static int stage_buffers(struct person *p)
     if (status == COMMGEMM_OK)
         status = persist(p, "commgemm_buffer_open (scratch)", open_scratch);
     if (status == COMMGEMM_OK)
-        status = commgemm_buffer_map(p->client, &p->in, &in);
+        status = buffer_view_open(p->client, &p->in, &p->in_view);
     if (status == COMMGEMM_OK)
-        status = commgemm_buffer_map(p->client, &p->out, &out);
-    p->in_values = in;
-    p->out_values = out;
-    if (status == COMMGEMM_OK)
-        product_lhs(p->options->op, p->options->seed, p->options->rank, in);
-    return status;
+        status = buffer_view_open(p->client, &p->out, &p->out_view);
+    if (status != COMMGEMM_OK)
+        return status;
+    product_lhs(p->options->op, p->options->seed, p->options->rank, p->in_view.memory);
+    return persist(p, "commgemm_buffer_write (in)", fill_in);
 }
 
 static int stage_import(struct person *p)
@@ -288,11 +299,13 @@ static int stage_wait(struct person *p)
     while (status = wait_once(p), is_worth_repeating(p, &status))
         if ((status = submit_again(p)) != COMMGEMM_OK)
             return status;
+    p->detail[0] = status == COMMGEMM_OK ? '\0' : p->detail[0];
+    if (status == COMMGEMM_OK)
+        status = persist(p, "commgemm_buffer_read (out)", read_out);
     if (status != COMMGEMM_OK)
         return status;
     p->call = "the result";
-    p->detail[0] = '\0';
-    if (!product_is_right(p->options->op, p->options->seed, p->options->rank, p->out_values))
+    if (!product_is_right(p->options->op, p->options->seed, p->options->rank, p->out_view.memory))
         return COMMGEMM_INTERNAL;
     return COMMGEMM_OK;
 }
@@ -381,10 +394,8 @@ static void report(struct person *p, int gate, int status)
 static int leave(struct person *p, int status)
 {
     commgemm_disconnect(p->client);
-    if (p->in_values)
-        commgemm_buffer_unmap(p->in_values, PRODUCT_BYTES_MAX);
-    if (p->out_values)
-        commgemm_buffer_unmap(p->out_values, PRODUCT_BYTES_MAX);
+    buffer_view_close(&p->in_view);
+    buffer_view_close(&p->out_view);
     if (p->import_values && p->import_values != MAP_FAILED)
         munmap(p->import_values, PRODUCT_BYTES_MAX);
     if (p->import_fd >= 0)

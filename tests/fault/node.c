@@ -13,11 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/include/commgemm.h"
+#include "tests/backend.h"
 #include "tests/fault/life.h"
 
 #define START_S 60
-#define END_S 30
+#define END_S test_backend_wait(30)
 
 /* ---- processes ---------------------------------------------------------------------------------
  */
@@ -163,19 +163,22 @@ static unsigned char kept_byte(unsigned buffer, size_t at)
     return (unsigned char)((at * 2654435761u >> 7) + buffer * 101);
 }
 
+/* The process ends soon, and takes the views with it. */
 static long kept_make(commgemm_client *client, const char *what)
 {
     (void)what;
     for (unsigned i = 0; i < NODE_KEPT; i++) {
         struct commgemm_buffer buffer;
+        struct buffer_view view;
         char name[16];
-        void *memory;
         snprintf(name, sizeof(name), "kept.%u", i);
         if (commgemm_buffer_create(client, name, NODE_KEPT_BYTES, -1, 0, 0, &buffer) ||
-            commgemm_buffer_map(client, &buffer, &memory))
+            buffer_view_open(client, &buffer, &view))
             return -1;
         for (size_t at = 0; at < NODE_KEPT_BYTES; at++)
-            ((unsigned char *)memory)[at] = kept_byte(i, at);
+            ((unsigned char *)view.memory)[at] = kept_byte(i, at);
+        if (buffer_view_push(client, &buffer, &view))
+            return -1;
     }
     return 0;
 }
@@ -187,14 +190,15 @@ static long kept_check(commgemm_client *client, const char *what)
     (void)what;
     for (unsigned i = 0; i < NODE_KEPT; i++) {
         struct commgemm_buffer buffer;
+        struct buffer_view view;
         char name[16];
-        void *memory;
         snprintf(name, sizeof(name), "kept.%u", i);
         if (commgemm_buffer_open(client, name, 0, 0, &buffer) || buffer.tainted ||
-            buffer.generation != 1 || commgemm_buffer_map(client, &buffer, &memory))
+            buffer.generation != 1 || buffer_view_open(client, &buffer, &view) ||
+            buffer_view_pull(client, &buffer, &view))
             return -1;
         for (size_t at = 0; at < NODE_KEPT_BYTES; at++)
-            wrong += ((unsigned char *)memory)[at] != kept_byte(i, at);
+            wrong += ((unsigned char *)view.memory)[at] != kept_byte(i, at);
     }
     return wrong;
 }
@@ -285,27 +289,36 @@ void node_fini(struct node *node)
 
 static void exec_daemon(const struct node *node)
 {
-    char path[160], steps[128];
+    char path[160], steps[128], timeout[48], start_timeout[48];
     const char *arguments[] = {CGM_BIN_DIR "/commgemmd",
                                "--socket",
                                node->socket,
                                "--set",
-                               "executor=" CGM_BIN_DIR "/commgemm-executor-cpu",
+                               test_backend_setting(),
                                "--set",
-                               "devices=2",
+                               test_executor_setting(),
+                               "--set",
+                               test_devices_setting(),
                                "--set",
                                "spin_us=0",
                                "--set",
                                "log_level=debug",
                                "--set",
+                               "state_dir=none",
+                               "--set",
+                               "tune_ms=50",
+                               "--set",
                                "join_timeout=60",
                                "--set",
-                               "executor_timeout=1",
+                               timeout,
                                "--set",
-                               "executor_start_timeout=3",
+                               start_timeout,
                                "--set",
                                steps,
                                NULL};
+    snprintf(timeout, sizeof(timeout), "executor_timeout=%d", test_backend_wait(1));
+    snprintf(start_timeout, sizeof(start_timeout), "executor_start_timeout=%d",
+             test_backend_wait(4));
     snprintf(steps, sizeof(steps), "test_steps=%s", node->steps_path);
     snprintf(path, sizeof(path), "%s/log", node->folder);
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);

@@ -1,4 +1,5 @@
-/* Who dies, and what everybody else sees: the real daemon, executor and library, two ranks. */
+/* Who dies, and what everybody else sees: the real daemon, executor and library, two ranks, with
+ * the backend that tests/backend.h says. */
 #include "tests/daemon/broker_fixture.h"
 
 #include <math.h>
@@ -10,14 +11,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "commgemm.h"
+#include "tests/backend.h"
 
 #define WORLD 2u
 #define M 64u
 #define N 48u /* of the whole product */
 #define K 32u
 #define WAIT_MS (WAIT_S * 1000)
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+#define AWAIT(condition)                                                                           \
+    for (unsigned naps_ = 0; !(condition); usleep(10000))                                          \
+    assert_true(++naps_ < WAIT_S * 100)
+#define TIMEOUT_S test_backend_wait(1) /* of an executor that does not answer */
 
 struct rank {
     commgemm_client *client;
@@ -25,7 +29,8 @@ struct rank {
     uint64_t comm;
     struct commgemm_plan plan;
     struct commgemm_buffer in, out; /* in: lhs shard, then rhs shard */
-    float *inputs, *product;
+    struct buffer_view in_view, out_view;
+    float *inputs, *product; /* their memory */
 };
 
 #define LHS_FLOATS (M / WORLD * K)
@@ -74,10 +79,13 @@ static void rank_buffers(struct rank *r)
     snprintf(name, sizeof(name), "out.%u", r->rank);
     assert_int_equal(commgemm_buffer_create(r->client, name, OUT_FLOATS * 4, -1, 0, 0, &r->out),
                      COMMGEMM_OK);
-    assert_int_equal(commgemm_buffer_map(r->client, &r->in, (void **)&r->inputs), COMMGEMM_OK);
-    assert_int_equal(commgemm_buffer_map(r->client, &r->out, (void **)&r->product), COMMGEMM_OK);
+    assert_int_equal(buffer_view_open(r->client, &r->in, &r->in_view), COMMGEMM_OK);
+    assert_int_equal(buffer_view_open(r->client, &r->out, &r->out_view), COMMGEMM_OK);
+    r->inputs = r->in_view.memory;
+    r->product = r->out_view.memory;
     for (uint32_t i = 0; i < LHS_FLOATS + RHS_FLOATS; i++)
         r->inputs[i] = (float)(rand() % 7 - 3);
+    assert_int_equal(buffer_view_push(r->client, &r->in, &r->in_view), COMMGEMM_OK);
 }
 
 static int rank_submit(struct rank *r, uint64_t deadline_ms, uint64_t *ret_ticket)
@@ -108,10 +116,8 @@ static int rank_wait(struct rank *r, uint64_t ticket, char *ret_detail, size_t s
 
 static void rank_close(struct rank *r)
 {
-    if (r->inputs) {
-        commgemm_buffer_unmap(r->inputs, r->in.bytes);
-        commgemm_buffer_unmap(r->product, r->out.bytes);
-    }
+    buffer_view_close(&r->in_view);
+    buffer_view_close(&r->out_view);
     commgemm_disconnect(r->client);
 }
 
@@ -131,12 +137,18 @@ static void *join(void *argument)
     return NULL;
 }
 
-/* The second setting may be NULL. */
+/* Settings may be NULL. */
+static void start_daemon(struct daemon *daemon, const char *setting, const char *another)
+{
+    daemon_init(daemon);
+    daemon_start(daemon, test_backend_setting(), test_executor_setting(), test_devices_setting(),
+                 setting, another, NULL);
+}
+
 static void pair_join(struct pair *pair, const char *setting, const char *another)
 {
     pthread_t threads[WORLD];
-    daemon_init(&pair->daemon);
-    daemon_start(&pair->daemon, REAL_EXECUTOR, "devices=2", setting, another, NULL);
+    start_daemon(&pair->daemon, setting, another);
     for (uint32_t i = 0; i < WORLD; i++) {
         rank_connect(&pair->rank[i], &pair->daemon, i);
         assert_int_equal(commgemm_wait_executor(pair->rank[i].client, WAIT_MS), COMMGEMM_OK);
@@ -144,6 +156,13 @@ static void pair_join(struct pair *pair, const char *setting, const char *anothe
     }
     for (uint32_t i = 0; i < WORLD; i++)
         pthread_join(threads[i], NULL);
+}
+
+static const char *timeout_setting(void)
+{
+    static char setting[48];
+    snprintf(setting, sizeof(setting), "executor_timeout=%d", TIMEOUT_S);
+    return setting;
 }
 
 static void pair_open(struct pair *pair, const char *setting)
@@ -178,15 +197,28 @@ static void check_product(const struct pair *pair, uint32_t rank)
     }
 }
 
-static void run_right(struct pair *pair)
+static void run_once(struct pair *pair)
 {
     uint64_t tickets[WORLD];
     for (uint32_t i = 0; i < WORLD; i++)
         assert_int_equal(rank_submit(&pair->rank[i], 0, &tickets[i]), COMMGEMM_OK);
-    for (uint32_t i = 0; i < WORLD; i++) {
+    for (uint32_t i = 0; i < WORLD; i++)
         assert_int_equal(rank_wait(&pair->rank[i], tickets[i], NULL, 0), COMMGEMM_OK);
+}
+
+static void read_results(struct pair *pair)
+{
+    for (uint32_t i = 0; i < WORLD; i++) {
+        struct rank *r = &pair->rank[i];
+        assert_int_equal(buffer_view_pull(r->client, &r->out, &r->out_view), COMMGEMM_OK);
         check_product(pair, i);
     }
+}
+
+static void run_right(struct pair *pair)
+{
+    run_once(pair);
+    read_results(pair);
 }
 
 static uint64_t status_of(const struct daemon *daemon, const char *key)
@@ -196,6 +228,19 @@ static uint64_t status_of(const struct daemon *daemon, const char *key)
     uint64_t number = status_number(&client, key);
     client_close(&client);
     return number;
+}
+
+/* Nobody may be there to reap it. */
+static bool is_gone(pid_t pid)
+{
+    char path[64], state = 'X';
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = 'X';
+    if (file)
+        fclose(file);
+    return state == 'X' || state == 'Z';
 }
 
 static pid_t executor_pid(const struct daemon *daemon)
@@ -235,6 +280,7 @@ static void test_executor_dies_in_a_job(void **state)
         reopen(r, "out", &r->out);
         assert_int_equal(r->in.generation, 1);
         assert_false(r->in.tainted);
+        assert_int_equal(buffer_view_pull(r->client, &r->in, &r->in_view), COMMGEMM_OK);
         assert_memory_equal(inputs[i], r->inputs, sizeof(inputs[i]));
         /* What it was writing is marked, until it is written again. */
         assert_int_equal(r->out.generation, 2);
@@ -262,8 +308,7 @@ static void test_executor_dies_again_and_again(void **state)
         pid_t pid = executor_pid(&pair.daemon);
         assert_int_equal(kill(pid, SIGKILL), 0);
         /* Idle: nothing is lost but the executor. */
-        while (executor_pid(&pair.daemon) == pid)
-            usleep(10000);
+        AWAIT(executor_pid(&pair.daemon) != pid);
         for (uint32_t i = 0; i < WORLD; i++)
             assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
     }
@@ -308,8 +353,7 @@ static void test_lost_rank_is_remembered(void **state)
             status = rank_wait(&pair.rank[0], ticket, detail, sizeof(detail));
         assert_int_equal(commgemm_wait_executor(pair.rank[0].client, WAIT_MS), COMMGEMM_OK);
         if (i == 0)
-            while (status_of(&pair.daemon, "executor_life") != 2)
-                usleep(10000);
+            AWAIT(status_of(&pair.daemon, "executor_life") == 2);
         else
             assert_int_equal(status, COMMGEMM_PEER_LOST);
     }
@@ -343,7 +387,7 @@ static void test_executor_that_hangs(void **state)
     (void)state;
     struct pair pair;
     uint64_t ticket;
-    pair_open(&pair, "executor_timeout=1");
+    pair_open(&pair, timeout_setting());
     pid_t executor = executor_pid(&pair.daemon);
     assert_int_equal(kill(executor, SIGSTOP), 0);
     assert_int_equal(rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
@@ -379,7 +423,8 @@ static void test_executor_that_stopped_for_long(void **state)
     (void)state;
     struct pair pair;
     uint64_t tickets[WORLD];
-    pair_join(&pair, "test_delay_us=200000", "job_timeout=2");
+    bool cuda = test_backend_is_cuda();
+    pair_join(&pair, "test_delay_us=200000", cuda ? "job_timeout=4" : "job_timeout=2");
     for (uint32_t i = 0; i < WORLD; i++) {
         rank_plan(&pair.rank[i]);
         rank_buffers(&pair.rank[i]);
@@ -388,7 +433,8 @@ static void test_executor_that_stopped_for_long(void **state)
         assert_int_equal(rank_submit(&pair.rank[i], 0, &tickets[i]), COMMGEMM_OK);
     pid_t executor = executor_pid(&pair.daemon);
     assert_int_equal(kill(executor, SIGSTOP), 0);
-    usleep(4500000); /* longer than the job may take, and than an aborted one may */
+    /* Longer than the job may take, and than an aborted one may. */
+    usleep(cuda ? 6500000 : 4500000);
     assert_int_equal(kill(executor, SIGCONT), 0);
     for (uint32_t i = 0; i < WORLD; i++) {
         int status = rank_wait(&pair.rank[i], tickets[i], NULL, 0);
@@ -403,12 +449,13 @@ static void test_daemon_that_stops_for_long(void **state)
 {
     (void)state;
     struct pair pair;
-    pair_open(&pair, "executor_timeout=1");
+    pair_open(&pair, timeout_setting());
     pid_t executor = executor_pid(&pair.daemon);
     assert_int_equal(kill(pair.daemon.pid, SIGSTOP), 0);
-    run_right(&pair); /* through the rings, which the executor serves alone */
-    usleep(1500000);
+    run_once(&pair); /* through the rings, which the executor serves alone */
+    usleep((useconds_t)TIMEOUT_S * 1500000);
     assert_int_equal(kill(pair.daemon.pid, SIGCONT), 0);
+    read_results(&pair);
     usleep(500000);
     assert_int_equal(executor_pid(&pair.daemon), executor);
     run_right(&pair);
@@ -424,6 +471,7 @@ static pid_t start_rank_1(const struct daemon *daemon)
     if (pid == 0) {
         struct rank r;
         rank_connect(&r, daemon, 1);
+        commgemm_wait_executor(r.client, WAIT_MS);
         join(&r);
         rank_plan(&r);
         pause();
@@ -435,10 +483,10 @@ static void with_a_peer_process(void (*test)(struct rank *r, pid_t peer))
 {
     struct daemon daemon;
     struct rank r;
-    daemon_init(&daemon);
-    daemon_start(&daemon, REAL_EXECUTOR, "devices=2", NULL);
+    start_daemon(&daemon, NULL, NULL);
     pid_t peer = start_rank_1(&daemon);
     rank_connect(&r, &daemon, 0);
+    assert_int_equal(commgemm_wait_executor(r.client, WAIT_MS), COMMGEMM_OK);
     join(&r);
     rank_plan(&r);
     rank_buffers(&r);
@@ -457,6 +505,7 @@ static void client_dies(struct rank *r, pid_t peer)
     kill(peer, SIGKILL);
     assert_int_equal(rank_wait(r, ticket, detail, sizeof(detail)), COMMGEMM_PEER_LOST);
     assert_non_null(strstr(detail, "rank 1"));
+    assert_int_equal(buffer_view_pull(r->client, &r->out, &r->out_view), COMMGEMM_OK);
     for (uint32_t i = 0; i < OUT_FLOATS; i++)
         assert_true(isnan(r->product[i]));
     /* Later submissions are told at once. */
@@ -517,8 +566,7 @@ static void test_daemon_dies(void **state)
     assert_int_equal(status, COMMGEMM_DAEMON_LOST);
     pthread_join(killer, NULL);
     assert_int_equal(daemon_wait(&pair.daemon), 1000 + SIGKILL);
-    while (kill(executor, 0) == 0) /* it ends with its broker */
-        usleep(1000);
+    AWAIT(is_gone(executor)); /* it ends with its broker */
     pair_close(&pair);
 }
 
@@ -559,7 +607,8 @@ static void test_session_with_a_broken_ring_is_closed(void **state)
     pair_close(&pair);
 }
 
-int main(void)
+/* test_deaths [[-]PATTERN]: only those tests whose names match, or none of them; with * and ?. */
+int main(int argc, char **argv)
 {
     unsigned seed = (unsigned)getpid();
     print_message("seed %u\n", seed);
@@ -579,5 +628,9 @@ int main(void)
         cmocka_unit_test(test_daemon_dies),
         cmocka_unit_test(test_session_with_a_broken_ring_is_closed),
     };
+    if (argc > 1 && argv[1][0] == '-')
+        cmocka_set_skip_filter(argv[1] + 1);
+    else if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,11 +79,14 @@ static void put_between(const struct run *run, bool broker)
 
 static void exec_daemon(const struct run *run)
 {
-    static const char *const settings[] = {
+    char state_dir[160];
+    const char *const settings[] = {
         "executor=" CGM_BIN_DIR "/commgemm-executor-cpu",
+        state_dir,
         "devices=2",
         "spin_us=0",
         "executor_start_timeout=5",
+        "tune_ms=50",
     };
     const char *arguments[3 + 2 * sizeof(settings) / sizeof(settings[0]) + 1] = {
         CGM_BIN_DIR "/commgemmd", "--socket", run->socket};
@@ -91,6 +94,7 @@ static void exec_daemon(const struct run *run)
         arguments[3 + 2 * i] = "--set";
         arguments[4 + 2 * i] = settings[i];
     }
+    snprintf(state_dir, sizeof(state_dir), "state_dir=%s/state", run->folder);
     int fd = open(run->log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
     dup2(fd, STDERR_FILENO);
     close(fd);
@@ -326,6 +330,14 @@ static bool live(struct run *run, const struct state *expected)
     return check_result(run, &run->second, "second", true) && check_state(run, expected);
 }
 
+/* The first errand measures its plan, the second one is told. */
+static void forget_times(const struct run *run)
+{
+    char path[160];
+    snprintf(path, sizeof(path), "%s/state/timings", run->folder);
+    unlink(path);
+}
+
 static bool run_once(struct run *run, uint64_t at, const struct state *expected)
 {
     memset((void *)run->page, 0, sizeof(*run->page));
@@ -335,6 +347,7 @@ static bool run_once(struct run *run, uint64_t at, const struct state *expected)
     run->at = at;
     run->why[0] = '\0';
     unlink(run->log_path);
+    forget_times(run);
     bool passed = live(run, expected);
     if (!run->daemon)
         return passed;
@@ -369,7 +382,7 @@ static void run_init(struct run *run, enum failing_who who, enum failing_family 
 
 static void run_fini(struct run *run)
 {
-    static const char *const names[] = {"socket", "socket.lock", "page", "log"};
+    static const char *const names[] = {"socket", "socket.lock", "page", "log", "state/timings"};
     char path[160];
     if (run->daemon) {
         kill(run->daemon, SIGKILL);
@@ -379,6 +392,8 @@ static void run_fini(struct run *run)
         snprintf(path, sizeof(path), "%s/%s", run->folder, names[i]);
         unlink(path);
     }
+    snprintf(path, sizeof(path), "%s/state", run->folder);
+    rmdir(path);
     rmdir(run->folder);
     munmap(run->page, sizeof(*run->page));
 }

@@ -143,6 +143,13 @@ static bool has_memory(pid_t pid, const char *where)
     return system(command) == 0;
 }
 
+static uint64_t quota_used(struct client *client, const char *quota)
+{
+    char value[32];
+    query_value(client, CGM_QUERY_QUOTAS, "quota", quota, "used", value, sizeof(value));
+    return strtoull(value, NULL, 10);
+}
+
 static void test_closed_when_idle(void **state)
 {
     struct scene *scene = *state;
@@ -150,8 +157,10 @@ static void test_closed_when_idle(void **state)
     struct commgemm_operand lhs = import(scene->client, scene->memfd), again;
     assert_int_equal(run(scene, &lhs), COMMGEMM_OK);
     assert_true(has_memory(executor, "maps") && has_memory(scene->daemon.pid, "fd"));
+    assert_int_equal(quota_used(&scene->watcher, "\"quota_import_bytes\""), BYTES);
     wait_until_closed(&scene->watcher, lhs.id);
     assert_false(has_memory(scene->daemon.pid, "fd"));
+    assert_int_equal(quota_used(&scene->watcher, "\"quota_import_bytes\""), 0);
     for (int naps = 0; has_memory(executor, "maps"); naps++) {
         assert_true(naps < WAIT_S * 50);
         usleep(20000);

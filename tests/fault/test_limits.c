@@ -237,7 +237,7 @@ static void test_jobs_are_counted_by_rings(void **state)
     daemon_stop(&daemon);
 }
 
-static uint32_t send_import(struct client *client, int memfd, uint32_t segments)
+static uint32_t send_import_of(struct client *client, int memfd, uint32_t segments, uint64_t bytes)
 {
     Cgm__ImportCreate create = CGM__IMPORT_CREATE__INIT;
     uint32_t kind[CGM_IMPORT_SEGMENTS_MAX];
@@ -245,7 +245,7 @@ static uint32_t send_import(struct client *client, int memfd, uint32_t segments)
     int fds[CGM_IMPORT_SEGMENTS_MAX];
     for (uint32_t i = 0; i < segments; i++) {
         kind[i] = 1;
-        length[i] = PAGE;
+        length[i] = bytes;
         fds[i] = memfd;
     }
     create.n_kind = create.n_offset = create.n_length = segments;
@@ -253,6 +253,44 @@ static uint32_t send_import(struct client *client, int memfd, uint32_t segments)
     create.offset = offset;
     create.length = length;
     return client_send(client, CGM_MSG_IMPORT_CREATE, &create.base, fds, segments);
+}
+
+static uint32_t send_import(struct client *client, int memfd, uint32_t segments)
+{
+    return send_import_of(client, memfd, segments, PAGE);
+}
+
+/* Memory that was never touched costs its owner nothing, and the executor as many addresses. */
+static void test_bytes_of_imports_are_counted(void **state)
+{
+    enum { MIB = 1 << 20 };
+    Cgm__ImportRelease release = CGM__IMPORT_RELEASE__INIT;
+    struct daemon daemon;
+    struct client client, other;
+    (void)state;
+    int memfd = memfd_create("limits", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(memfd, 1ll << 40), 0);
+    assert_int_equal(fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_import_bytes=10485760", NULL);
+    client_open(&client, &daemon);
+    client_open(&other, &daemon);
+    expect_error(client_reply(&client, send_import_of(&client, memfd, 1, 1ull << 40)), CGM_QUOTA,
+                 "quota_import_bytes of uid");
+    struct message *reply = client_reply(&client, send_import_of(&client, memfd, 8, MIB));
+    assert_int_equal(reply->type, CGM_MSG_IMPORT_REPLY);
+    release.id = ((const Cgm__ImportReply *)reply->body)->id;
+    message_free(reply);
+    expect_error(client_reply(&other, send_import_of(&other, memfd, 3, MIB)), CGM_QUOTA,
+                 "asked for 3145728, used 8388608, allowed 10485760");
+    message_free(client_reply(&other, send_import_of(&other, memfd, 2, MIB)));
+    assert_int_equal(quota_used(&other, "quota_import_bytes"), 10 * MIB);
+    client_ok(&client, CGM_MSG_IMPORT_RELEASE, &release.base);
+    wait_for_quota(&other, "quota_import_bytes", 2 * MIB);
+    client_close(&client);
+    client_close(&other);
+    daemon_stop(&daemon);
+    close(memfd);
 }
 
 static void test_fds_are_counted(void **state)
@@ -345,11 +383,43 @@ static void test_waiting_for_a_plan_is_limited(void **state)
     daemon_stop(&daemon);
 }
 
+/* While plans are made none has its memory yet, and each knows of the others. */
+static void test_plans_that_are_made_at_once(void **state)
+{
+    Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
+    struct daemon daemon;
+    struct client client, other;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_bytes=100000", NULL);
+    fake_fault(&daemon, "drop", "PlanAdd", "");
+    client_open(&client, &daemon);
+    client_open(&other, &daemon);
+    create.comm = comm_join_all(&client, "one", 1);
+    create.op = 2;
+    create.method = 4;
+    create.n = create.k = 8;
+    create.m = 16; /* the fake says that it takes 36 KiB to make it */
+    client_send(&client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0);
+    create.m = 24;
+    client_send(&client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0);
+    create.m = 32;
+    client_error(&client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, CGM_QUOTA,
+                 "quota_bytes of uid");
+    assert_int_equal(quota_used(&other, "quota_bytes"), (16 + 24) * 8 * 4 * 64 + 2 * 4096);
+    client_close(&client);
+    assert_int_equal(kill((pid_t)status_number(&other, "executor_pid"), SIGKILL), 0);
+    wait_for_quota(&other, "quota_bytes", 0);
+    client_close(&other);
+    daemon_stop(&daemon);
+}
+
 /* Everything that is given out is given back. */
 static void test_nothing_stays_counted(void **state)
 {
-    static const char *const quotas[] = {"quota_bytes", "quota_buffers", "quota_plans",
-                                         "quota_comms", "quota_ranks",   "quota_jobs"};
+    static const char *const quotas[] = {"quota_bytes",       "quota_buffers", "quota_plans",
+                                         "quota_comms",       "quota_ranks",   "quota_jobs",
+                                         "quota_import_bytes"};
     struct daemon daemon;
     struct client client, other;
     (void)state;
@@ -449,9 +519,11 @@ int main(void)
         cmocka_unit_test(test_an_operator_gets_in_when_it_is_full),
         cmocka_unit_test(test_comms_and_ranks),
         cmocka_unit_test(test_jobs_are_counted_by_rings),
+        cmocka_unit_test(test_bytes_of_imports_are_counted),
         cmocka_unit_test(test_fds_are_counted),
         cmocka_unit_test(test_plan_ids_cannot_be_foretold),
         cmocka_unit_test(test_waiting_for_a_plan_is_limited),
+        cmocka_unit_test(test_plans_that_are_made_at_once),
         cmocka_unit_test(test_nothing_stays_counted),
         cmocka_unit_test(test_counted_until_the_executor_is_through),
         cmocka_unit_test(test_what_is_ending_is_limited_too),

@@ -20,10 +20,9 @@
 #include <unistd.h>
 
 #include "client/bench/stats.h"
-#include "commgemm.h"
+#include "tests/backend.h"
 #include "tests/fault/product.h"
 
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define STRANGER "12345"
 #define WORLD PRODUCT_WORLD
 #define OPS 2
@@ -39,7 +38,7 @@ struct rank {
     uint64_t comm;
     struct commgemm_plan plans[OPS];
     struct commgemm_buffer lhs, rhs, out;
-    float *lhs_values, *rhs_values, *out_values;
+    struct buffer_view lhs_view, rhs_view, out_view;
 };
 
 struct samples {
@@ -72,14 +71,14 @@ static void add_sample(struct samples *samples, double us)
  */
 
 static void get_buffer(struct rank *r, const char *what, struct commgemm_buffer *ret_buffer,
-                       float **ret_values)
+                       struct buffer_view *ret_view)
 {
     char name[32];
     snprintf(name, sizeof(name), "honest.%s.%u", what, r->rank);
     assert_int_equal(
         commgemm_buffer_create(r->client, name, PRODUCT_BYTES_MAX, -1, 0, 0, ret_buffer),
         COMMGEMM_OK);
-    assert_int_equal(commgemm_buffer_map(r->client, ret_buffer, (void **)ret_values), COMMGEMM_OK);
+    assert_int_equal(buffer_view_open(r->client, ret_buffer, ret_view), COMMGEMM_OK);
 }
 
 static void *rank_begin(void *argument)
@@ -98,9 +97,9 @@ static void *rank_begin(void *argument)
         options.k = PRODUCT_K;
         assert_int_equal(commgemm_plan_create(r->client, &options, &r->plans[i]), COMMGEMM_OK);
     }
-    get_buffer(r, "lhs", &r->lhs, &r->lhs_values);
-    get_buffer(r, "rhs", &r->rhs, &r->rhs_values);
-    get_buffer(r, "out", &r->out, &r->out_values);
+    get_buffer(r, "lhs", &r->lhs, &r->lhs_view);
+    get_buffer(r, "rhs", &r->rhs, &r->rhs_view);
+    get_buffer(r, "out", &r->out, &r->out_view);
     return NULL;
 }
 
@@ -134,8 +133,11 @@ static void work_once(struct siege *siege)
     int which = (int)(++siege->seed % OPS);
     uint64_t tickets[WORLD];
     for (uint32_t i = 0; i < WORLD; i++) {
-        product_lhs(ops[which], siege->seed, i, siege->ranks[i].lhs_values);
-        product_rhs(ops[which], siege->seed, i, siege->ranks[i].rhs_values);
+        struct rank *r = &siege->ranks[i];
+        product_lhs(ops[which], siege->seed, i, r->lhs_view.memory);
+        product_rhs(ops[which], siege->seed, i, r->rhs_view.memory);
+        assert_int_equal(buffer_view_push(r->client, &r->lhs, &r->lhs_view), COMMGEMM_OK);
+        assert_int_equal(buffer_view_push(r->client, &r->rhs, &r->rhs_view), COMMGEMM_OK);
     }
     double begin_us = now_us();
     for (uint32_t i = 0; i < WORLD; i++)
@@ -143,8 +145,11 @@ static void work_once(struct siege *siege)
     for (uint32_t i = 0; i < WORLD; i++)
         rank_wait(&siege->ranks[i], tickets[i]);
     add_sample(&siege->jobs, now_us() - begin_us);
-    for (uint32_t i = 0; i < WORLD; i++)
-        assert_true(product_is_right(ops[which], siege->seed, i, siege->ranks[i].out_values));
+    for (uint32_t i = 0; i < WORLD; i++) {
+        struct rank *r = &siege->ranks[i];
+        assert_int_equal(buffer_view_pull(r->client, &r->out, &r->out_view), COMMGEMM_OK);
+        assert_true(product_is_right(ops[which], siege->seed, i, r->out_view.memory));
+    }
 }
 
 /* ---- those who look ---------------------------------------------------------------------------
@@ -237,8 +242,8 @@ static void siege_begin(struct siege *siege)
     pthread_t threads[WORLD];
     daemon_init(&siege->daemon);
     chmod(siege->daemon.folder, 0711);
-    daemon_start(&siege->daemon, REAL_EXECUTOR, "devices=2", "socket_mode=0666",
-                 "log_level=warning", NULL);
+    daemon_start(&siege->daemon, test_backend_setting(), test_executor_setting(),
+                 test_devices_setting(), "socket_mode=0666", "log_level=warning", NULL);
     commgemm_connect_options_init(&options);
     options.socket = siege->daemon.socket;
     for (uint32_t i = 0; i < WORLD; i++) {
@@ -257,8 +262,13 @@ static void siege_end(struct siege *siege)
     client_open(&client, &siege->daemon);
     assert_int_equal(status_number(&client, "executor_deaths"), 0);
     client_close(&client);
-    for (uint32_t i = 0; i < WORLD; i++)
-        commgemm_disconnect(siege->ranks[i].client);
+    for (uint32_t i = 0; i < WORLD; i++) {
+        struct rank *r = &siege->ranks[i];
+        commgemm_disconnect(r->client);
+        buffer_view_close(&r->lhs_view);
+        buffer_view_close(&r->rhs_view);
+        buffer_view_close(&r->out_view);
+    }
     daemon_stop(&siege->daemon);
 }
 

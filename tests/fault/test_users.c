@@ -101,6 +101,23 @@ static float *map(commgemm_client *client, struct commgemm_buffer *ret_buffer)
     return address;
 }
 
+/* A rank reads the plan's user buffers of all ranks, and writes its own alone. */
+static void try_user_buffers(commgemm_client *client, const struct commgemm_plan *plan,
+                             uint32_t rank)
+{
+    struct commgemm_chunk own, other;
+    struct commgemm_buffer buffer;
+    CHECK(commgemm_plan_chunk(client, plan->id, rank, COMMGEMM_WHOLE_BUFFER, &own) == COMMGEMM_OK);
+    CHECK(commgemm_plan_chunk(client, plan->id, !rank, COMMGEMM_WHOLE_BUFFER, &other) ==
+          COMMGEMM_OK);
+    CHECK(commgemm_buffer_open(client, NULL, own.buffer, 0, &buffer) == COMMGEMM_OK);
+    CHECK(commgemm_buffer_write(client, &buffer, 0, "mine\0\0\0", 8) == COMMGEMM_OK);
+    CHECK(commgemm_buffer_open(client, NULL, other.buffer, 0, &buffer) == COMMGEMM_PERMISSION);
+    CHECK(commgemm_buffer_open(client, NULL, other.buffer, 1, &buffer) == COMMGEMM_OK);
+    CHECK(commgemm_buffer_write(client, &buffer, 0, "mine\0\0\0", 8) != COMMGEMM_OK);
+    CHECK(mmap(NULL, BYTES, PROT_WRITE, MAP_SHARED, buffer.fd, 0) == MAP_FAILED);
+}
+
 /* Both are ranks of a comm that lets them in, with memory of their own. */
 static void work_together(commgemm_client *client, struct shared *shared, uint32_t rank)
 {
@@ -118,6 +135,7 @@ static void work_together(commgemm_client *client, struct shared *shared, uint32
     join.n_ranks = 1;
     CHECK(commgemm_comm_join(client, &join, &comm) == COMMGEMM_OK);
     plan_new(client, comm, COMMGEMM_OP_AG_GEMM, &plan);
+    try_user_buffers(client, &plan, rank);
     for (uint64_t i = 0; i < JOBS; i++) {
         struct commgemm_completion done;
         struct commgemm_job job;
@@ -239,7 +257,8 @@ static void try_the_rest(commgemm_client *client, const struct shared *shared)
     struct commgemm_join_options join;
     struct commgemm_chunk chunk;
     struct commgemm_killed killed;
-    uint32_t rank = 0;
+    const char *record = "at=1";
+    uint32_t rank = 0, cleared;
     uint64_t comm;
     commgemm_join_options_init(&join);
     join.comm = shared->closed_comm;
@@ -252,6 +271,8 @@ static void try_the_rest(commgemm_client *client, const struct shared *shared)
     CHECK(commgemm_import_release(client, shared->import_id) == COMMGEMM_NOT_FOUND);
     CHECK(commgemm_drain(client, 0) == COMMGEMM_PERMISSION);
     CHECK(commgemm_kill_session(client, shared->session, &killed) == COMMGEMM_PERMISSION);
+    CHECK(commgemm_tune_clear(client, &cleared) == COMMGEMM_PERMISSION);
+    CHECK(commgemm_tune_import(client, &record, 1) == COMMGEMM_PERMISSION);
 }
 
 static void be_bob(struct shared *shared)

@@ -248,6 +248,8 @@ static uint16_t reply_type(uint16_t type)
         return CGM_MSG_MEMORY;
     case CGM_MSG_PLAN_ADD:
         return CGM_MSG_PLAN_ADDED;
+    case CGM_MSG_PLAN_MEASURE:
+        return CGM_MSG_PLAN_MEASURED;
     case CGM_MSG_QUERY:
         return CGM_MSG_QUERY_REPLY;
     default:
@@ -566,6 +568,7 @@ static void set_up(void)
     snprintf(config.socket, sizeof(config.socket), "/tmp/commgemm-fuzz-%d", (int)getpid());
     snprintf(config.executor, sizeof(config.executor), "/commgemm-executor-fuzz");
     config.join_timeout = 1;
+    strcpy(config.state_dir, "none");
     config.executor_timeout = 0; /* the loop's own timers would make runs differ */
     config.max_sessions = 5;
     config.quota_sessions = 4;

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "daemon/executor/control.h"
+#include "daemon/executor/warmth.h"
 #include "proto/messages.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/message.h"
@@ -27,6 +28,7 @@
 #define HELD_NS_MAX 15000000000u
 #define ROUNDS_MAX 100u
 #define ROUND_NS 100000u
+#define TUNE_NS 4000000u
 
 struct record {
     uint8_t what, whom, type, extra;
@@ -134,7 +136,7 @@ static void run_all(void)
     unsigned idle = 0;
     for (unsigned i = 0; i < ROUNDS_MAX && idle < 2; i++) {
         bool busy = run_threads();
-        busy |= poller_round(&executor.poller);
+        busy |= poller_round(&executor.poller) || looks(&executor.poller);
         idle = busy ? 0 : idle + 1;
         now_ns += ROUND_NS;
     }
@@ -270,6 +272,20 @@ static void on_comm(const struct record *record)
     send_request(CGM_MSG_COMM_ADD, &add.base);
 }
 
+/* What is remembered of its algorithms, right or wrong. */
+static void add_times(const struct record *record, Cgm__PlanAdd *add)
+{
+    static uint32_t tried[3];
+    static uint64_t tried_ns[3] = {5, 0, 7};
+    for (unsigned i = 0; i < 3; i++)
+        tried[i] = (uint32_t)fuzz_number(&words, record->values[FUZZ_VALUES - 1 - i]);
+    add->tried = tried;
+    add->tried_ns = tried_ns;
+    add->n_tried = record->extra >> 4 & 3;
+    add->n_tried_ns = record->extra >> 4 & 2;
+    add->has_tried_at = add->tried_at = record->extra >> 6 & 1;
+}
+
 /* Plan n has id n; its request is made of the values, its user buffers have ids of their own. */
 static void on_plan(const struct record *record)
 {
@@ -286,6 +302,8 @@ static void on_plan(const struct record *record)
     add.n_buffer_ids = add.n_journals = comm && comm->size <= 2 ? comm->size : 1;
     add.buffer_ids = ids;
     add.journals = journals;
+    executor.limits.tune_ns = record->extra & 1 ? TUNE_NS : 0;
+    add_times(record, &add);
     send_request(CGM_MSG_PLAN_ADD, &add.base);
 }
 
@@ -521,7 +539,7 @@ static void check_nothing_is_left(void)
     const struct cgm_poller *poller = &executor.poller;
     FUZZ_CHECK(poller->endpoints.count == 0 && poller->comms.count == 0);
     FUZZ_CHECK(poller->plans.count == 0 && poller->memories.count == 0);
-    FUZZ_CHECK(poller->n_rings == 0 && !poller->gangs && !poller->idle_noops && !poller->warming);
+    FUZZ_CHECK(poller->n_rings == 0 && !poller->gangs && !poller->noops.first && !poller->warming);
     FUZZ_CHECK(!poller->quiet_first && poller->enqueuing == 0);
     FUZZ_CHECK(null_backend.mems == 0 && null_backend.group_count == 0);
     for (uint32_t serial = 1; serial <= last_serial; serial++)
@@ -532,6 +550,15 @@ static void check_nothing_is_left(void)
     FUZZ_CHECK(count_fds() == fds_at_rest);
 }
 
+/* Its own deadline, or that of a number before it. */
+static bool has_deadline(const struct cgm_gang *gang)
+{
+    for (const struct cgm_gang *g = executor.poller.gangs; g; g = g->links[CGM_GANGS_ALL].next)
+        if (g->comm == gang->comm && g->number <= gang->number && g->deadline_ms != 0)
+            return true;
+    return false;
+}
+
 /* Whoever does not come, comes too late or starts with the wrong number: nothing waits for ever,
  * unless a client asked for that with a deadline of its own. */
 static void check_nothing_waits(void)
@@ -540,8 +567,9 @@ static void check_nothing_waits(void)
         now_ns += 6000000000u;
         run_all();
     }
-    for (const struct cgm_gang *gang = executor.poller.gangs; gang; gang = gang->next)
-        FUZZ_CHECK(gang->deadline_ms != 0);
+    for (const struct cgm_gang *gang = executor.poller.gangs; gang;
+         gang = gang->links[CGM_GANGS_ALL].next)
+        FUZZ_CHECK(has_deadline(gang));
 }
 
 static void finish(void)
@@ -572,17 +600,21 @@ static void set_up(void)
     executor.link = -1;
     executor.life = 1;
     executor.journal = &journal;
-    executor.limits = (struct cgm_limits){.join_timeout_ns = 5000000000,
+    executor.limits = (struct cgm_limits){.spin_ns = 5000000000,
+                                          .join_timeout_ns = 5000000000,
                                           .ready_timeout_ns = 5000000000,
                                           .job_timeout_ns = 8000000000};
     executor.n_devices = NULL_DEVICES;
     executor.devices = devices;
     executor.info = info;
+    executor.warmth = cgm_warmth_new(&executor);
+    FUZZ_CHECK(executor.warmth);
     for (unsigned i = 0; i < NULL_DEVICES; i++) {
         cgm_task_list_init(&devices[i].list);
         executor.ops->device_info(NULL, i, &info[i]);
     }
     cgm_task_list_init(&executor.mapper.list);
+    cgm_turns_init(&executor.turns, &executor.mapper);
     cgm_task_list_init(&poller->inbox);
     poller->executor = &executor;
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -12,6 +12,7 @@
 
 struct cgm_mem {
     uint64_t bytes;
+    unsigned unfilled, undrained; /* slices */
 };
 struct cgm_queue {
     uint32_t device;
@@ -54,7 +55,13 @@ static int device_info(struct cgm_backend *backend, uint32_t device,
     (void)backend;
     FUZZ_CHECK(device < NULL_DEVICES);
     *ret_info = (struct cgm_device_info){
-        .uuid = "GPU-0", .name = "null", .sms = 8, .priority_greatest = -2};
+        .uuid = "GPU-0",
+        .name = "null",
+        .bytes_total = MEM_BYTES_MAX,
+        .bytes_free = MEM_BYTES_MAX / 2,
+        .sms = 8,
+        .priority_greatest = -2,
+    };
     ret_info->uuid[4] = (char)('0' + device);
     return CGM_OK;
 }
@@ -72,6 +79,7 @@ static int mem_alloc(struct cgm_backend *backend, uint32_t device, uint64_t byte
     *ret_mem = malloc(sizeof(**ret_mem));
     FUZZ_CHECK(*ret_mem);
     (*ret_mem)->bytes = bytes;
+    (*ret_mem)->unfilled = (*ret_mem)->undrained = bytes > CGM_MEM_AT_ONCE ? 2 : 0;
     null_backend.mems++;
     return CGM_OK;
 }
@@ -103,6 +111,25 @@ static int mem_import(struct cgm_backend *backend, uint32_t device,
             return CGM_INVALID_ARGUMENT;
         }
     return mem_alloc(backend, device, bytes, 0, ret_mem);
+}
+
+/* Every slice is as much as was asked for. */
+static int mem_fill(struct cgm_mem *mem, uint64_t *bytes)
+{
+    int status = mem->unfilled && *bytes ? next_status() : CGM_OK;
+    if (mem->unfilled && *bytes && status == CGM_OK) {
+        mem->unfilled--;
+        *bytes = 0;
+    }
+    return status;
+}
+
+static void mem_drain(struct cgm_mem *mem, uint64_t *bytes)
+{
+    if (mem->undrained && *bytes) {
+        mem->undrained--;
+        *bytes = 0;
+    }
 }
 
 static uint64_t mem_bytes(const struct cgm_mem *mem)
@@ -207,6 +234,22 @@ static int await(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,
     return CGM_OK;
 }
 
+static int raise_all(struct cgm_queue *queue, const struct cgm_flag_value *signals, uint32_t count)
+{
+    FUZZ_CHECK(count > 0 && count <= CGM_FLAGS_AT_ONCE);
+    for (uint32_t i = 0; i < count; i++)
+        raise_flag(queue, signals[i].flag, signals[i].value);
+    return CGM_OK;
+}
+
+static int await_all(struct cgm_queue *queue, const struct cgm_wait *waits, uint32_t count)
+{
+    FUZZ_CHECK(count > 0 && count <= CGM_FLAGS_AT_ONCE);
+    for (uint32_t i = 0; i < count; i++)
+        await(queue, waits[i].until.flag, waits[i].until.value, &waits[i].label);
+    return CGM_OK;
+}
+
 /* ---- work ------------------------------------------------------------------------------------
  */
 
@@ -230,6 +273,15 @@ static int copy(struct cgm_queue *queue, const struct cgm_copy *c)
     check_view(&c->src);
     check_same_shape(&c->dst, &c->src);
     return next_status();
+}
+
+static void check_also(const struct cgm_view *also, uint32_t count, const struct cgm_view *like)
+{
+    FUZZ_CHECK(count <= CGM_ALSO_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        check_view(&also[i]);
+        check_same_shape(like, &also[i]);
+    }
 }
 
 static void check_gemm(const struct cgm_gemm *g, const struct cgm_view *a,
@@ -259,6 +311,7 @@ static int flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *
     for (uint32_t i = 0; i < flagged->n_parts; i++) {
         const struct cgm_gemm_part *part = &flagged->parts[i];
         check_gemm(&flagged->gemm, &part->a, &part->out);
+        check_also(part->also, part->n_also, &part->out);
         if (part->publish.flag)
             raise_flag(queue, part->publish.flag, part->publish.value);
     }
@@ -273,6 +326,7 @@ static int reduce(struct cgm_queue *queue, const struct cgm_reduce *r)
         check_view(&r->src[i]);
         check_same_shape(&r->dst, &r->src[i]);
     }
+    check_also(r->also, r->n_also, &r->dst);
     if (r->bias.mem)
         check_view(&r->bias);
     return next_status();
@@ -361,6 +415,12 @@ static void release_waits(struct cgm_backend *backend, const struct cgm_run *run
     FUZZ_CHECK(atomic_load(&run->status) != CGM_OK);
 }
 
+static void warm_up(struct cgm_backend *backend, uint32_t device)
+{
+    (void)backend;
+    FUZZ_CHECK(device < NULL_DEVICES);
+}
+
 static void finish_phases(struct cgm_backend *backend, struct cgm_run *run)
 {
     (void)backend;
@@ -388,6 +448,8 @@ const struct cgm_backend_ops null_backend_ops = {
     .mem_import = mem_import,
     .mem_bytes = mem_bytes,
     .mem_free = mem_free,
+    .mem_fill = mem_fill,
+    .mem_drain = mem_drain,
     .queue_new = queue_new,
     .queue_free = queue_free,
     .flag_new = flag_new,
@@ -403,6 +465,8 @@ const struct cgm_backend_ops null_backend_ops = {
     .poison = poison,
     .signal = raise_flag,
     .wait = await,
+    .wait_all = await_all,
+    .signal_all = raise_all,
     .allocations = allocations,
     .prepare_gemm = prepare_gemm,
     .prepare_flagged_gemm = prepare_flagged_gemm,
@@ -410,6 +474,7 @@ const struct cgm_backend_ops null_backend_ops = {
     .group_free = group_free,
     .collective = collective,
     .release_waits = release_waits,
+    .warm_up = warm_up,
     .finish_phases = finish_phases,
     .check = look,
 };

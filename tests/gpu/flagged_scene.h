@@ -54,10 +54,11 @@ struct operand {
 struct product {
     struct memory memory;
     struct operand a, b, bias, out;
+    struct operand twin; /* absent, or where out's numbers go too */
     struct cgm_gemm gemm;
     uint64_t bytes;
     uint32_t n_parts;
-    bool by_cols;
+    bool by_cols, woven;
 };
 
 #define PRODUCT_BYTES (8 * MIB)
@@ -93,6 +94,8 @@ static inline void product_open(struct product *product, int kind)
     operand_place(product, &product->out, m, n, out_dtype);
     if (pick(2))
         operand_place(product, &product->bias, 1, n, out_dtype);
+    if (pick(2))
+        operand_place(product, &product->twin, m, n, out_dtype);
     host_view_push(&product->memory.view, 0, PRODUCT_BYTES);
     product->gemm = (struct cgm_gemm){.label = label,
                                       .b = product->b.view,
@@ -102,6 +105,7 @@ static inline void product_open(struct product *product, int kind)
                                       .accumulate = pick(3) == 0};
     product->n_parts = 1 + (uint32_t)pick(10);
     product->by_cols = pick(2);
+    product->woven = pick(2);
 }
 
 static inline void product_close(struct product *product)
@@ -110,6 +114,7 @@ static inline void product_close(struct product *product)
     free(product->b.values);
     free(product->bias.values);
     free(product->out.values);
+    free(product->twin.values);
     memory_close(&product->memory);
 }
 
@@ -138,8 +143,11 @@ static inline int product_multiply(struct lane *lane, const struct product *prod
                                        .col = product->by_cols ? first : 0};
         if (!product->by_cols)
             part->a = cut(&product->a.view, product->gemm.transa, first, count);
+        if (product->twin.view.mem)
+            part->also[part->n_also++] = cut(&product->twin.view, product->by_cols, first, count);
         flagged.n_parts += count > 0;
     }
+    flagged.woven = product->woven;
     return ops->flagged_gemm(lane->queue, &flagged);
 }
 
@@ -167,6 +175,8 @@ static inline void product_judge(struct product *product)
         cgm_reference_add_bias(&reference, product->bias.values);
     host_view_pull(&product->memory.view, 0, PRODUCT_BYTES);
     judge(&reference, out, product->memory.view.base);
+    if (product->twin.view.mem)
+        judge(&reference, &product->twin.view, product->memory.view.base);
     cgm_reference_fini(&reference);
 }
 

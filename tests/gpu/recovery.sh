@@ -1,18 +1,26 @@
 #!/bin/sh
 # shellcheck disable=SC2015,SC2317 # cases are called by their names, stop by a trap
-# recovery.sh BIN mps|no-mps|cpu: who survives whose death, with a named buffer whose checksum must
-# stay the same, a second client that says what became of it, and a job that must be right
-# afterwards. cpu: the cases that need no GPU, without the second client.
+# recovery.sh BIN mps|no-mps|cpu [DEVICES [OUT]]: who survives whose death, with named buffers, one on
+# each device, whose checksums must stay the same, a second client that says what became of it, and
+# jobs of as many ranks as there are devices, at least two, that must be right afterwards. The other
+# clients' own kernels are on the last device. cpu: the cases that need no GPU, without the second
+# client. OUT: what each case said and what the daemon's log has of it, a file a case.
 set -eu
 bin=$1
 mode=$2
+devices=${3:-2}
+out=${4:-}
+world=$((devices > 2 ? devices : 2))
 work=$(mktemp -d)
 daemon=
 failed=0
+[ -z "$out" ] || mkdir -p "$out"
+visible=${CUDA_VISIBLE_DEVICES:-}
 export COMMGEMM_SOCKET="$work/commgemmd.sock"
 
 stop() {
     [ -z "$daemon" ] || kill "$daemon" 2>/dev/null || :
+    [ -z "$out" ] || cp "$work/log" "$out/daemon.log" 2>/dev/null || :
     [ "$mode" != mps ] || echo quit | nvidia-cuda-mps-control >/dev/null 2>&1 || :
     wait
     rm -rf "$work"
@@ -31,7 +39,7 @@ unexpected() {
 }
 
 ctl() {
-    "$bin/commgemmctl" "$@"
+    timeout 60 "$bin/commgemmctl" "$@"
 }
 
 # Of the status; 0 while nothing answers.
@@ -56,21 +64,30 @@ await() {
 
 has_another_executor() {
     new=$(value executor_pid)
-    [ -n "$new" ] && [ "$new" != 0 ] && [ "$new" != "$1" ] && ctl buffers checksum weights
+    [ -n "$new" ] && [ "$new" != 0 ] && [ "$new" != "$1" ] && ctl buffers checksum weights.0
 }
 
 job_is_right() {
-    "$bin/commgemm-bench" --validate --op ag_gemm --method ring_exchange --world 2 -m 256 -n 512 \
-        -k 384 --datatype bf16 >"$work/bench" 2>&1 || {
-        cat "$work/bench" >&2
-        die "$1: the next job is not right"
-    }
+    for op in ag_gemm gemm_rs; do
+        timeout 120 "$bin/commgemm-bench" --validate --op "$op" --method ring_exchange \
+            --world "$world" -m 256 -n 512 -k 384 --datatype bf16 >"$work/bench" 2>&1 || {
+            cat "$work/bench" >&2
+            die "$1: the next job ($op) is not right"
+        }
+    done
 }
 
-buffer_is_whole() {
-    now=$(ctl buffers checksum weights | cut -d' ' -f1)
-    [ "$now" = "$sum" ] || die "$1: the buffer's checksum is $now, it was $sum"
-    echo "  the buffer is whole ($now)"
+each_device() {
+    seq 0 $((devices - 1))
+}
+
+buffers_are_whole() {
+    for device in $(each_device); do
+        now=$(ctl buffers checksum "weights.$device" | cut -d' ' -f1)
+        [ "$now" = "$sum" ] ||
+            die "$1: the checksum of weights.$device is $now, it was $sum"
+    done
+    echo "  $devices buffers are whole ($sum), the next jobs right"
 }
 
 # ---- the other clients ---------------------------------------------------------------------------
@@ -78,7 +95,11 @@ buffer_is_whole() {
 # begin NAME WORD...: a process of the test in the background; waits for its word.
 begin() {
     name=$1 word=$2
-    "$bin/gpu_process" "$name" "$COMMGEMM_SOCKET" >"$work/$name" 2>&1 &
+    # The slow job is on device 0, as rank 0 is.
+    on=$((devices - 1))
+    [ "$name" != slow ] || on=0
+    CUDA_VISIBLE_DEVICES=$(echo "${visible:-$(seq -s , 0 15)}" | cut -d, -f$((on + 1))) \
+        "$bin/gpu_process" "$name" "$COMMGEMM_SOCKET" >"$work/$name" 2>&1 &
     pid=$!
     tries=1200
     until grep -q "$word" "$work/$name"; do
@@ -118,10 +139,10 @@ lost_under_mps() {
 }
 
 client_killed_with_jobs() {
-    depth=8192
-    [ "$mode" != cpu ] || depth=16
-    "$bin/commgemm-bench" --benchmark --op gemm_rs --method ring_exchange --world 2 -m 8192 \
-        -n 8192 -k "$depth" --datatype bf16 --iters 100000 >"$work/victim" 2>&1 &
+    side=8192 depth=8192
+    [ "$mode" != cpu ] || side=2048 depth=16
+    "$bin/commgemm-bench" --benchmark --op gemm_rs --method ring_exchange --world "$world" -m "$side" \
+        -n "$side" -k "$depth" --datatype bf16 --iters 100000 >"$work/victim" 2>&1 &
     victim=$!
     before=$(value jobs_done)
     tries=600
@@ -182,6 +203,18 @@ job_hangs() {
 }
 
 run() {
+    [ -n "$out" ] || { run_case "$1"; return; }
+    lines=$(wc -l <"$work/log")
+    # With its status, and the trap at its end.
+    run_case "$1" >"$out/$1.txt"
+    cat "$out/$1.txt"
+    {
+        echo "the daemon's log:"
+        tail -n +$((lines + 1)) "$work/log"
+    } >>"$out/$1.txt"
+}
+
+run_case() {
     case=$(echo "$1" | tr _ ' ')
     echo "$case:"
     executor=$(value executor_pid)
@@ -193,8 +226,8 @@ run() {
     elif [ "$(value executor_pid)" != "$executor" ]; then
         unexpected "there is another executor"
     fi
-    buffer_is_whole "$case"
     job_is_right "$case"
+    buffers_are_whole "$case"
 }
 
 # ---- set-up ---------------------------------------------------------------------------------------
@@ -206,25 +239,24 @@ if [ "$mode" = mps ]; then
 fi
 backend=cuda job_timeout=1
 [ "$mode" != cpu ] || backend=cpu job_timeout=60
-"$bin/commgemmd" --socket "$COMMGEMM_SOCKET" --set "backend=$backend" --set devices=2 \
+"$bin/commgemmd" --socket "$COMMGEMM_SOCKET" --set "backend=$backend" --set "devices=$devices" \
     --set "job_timeout=$job_timeout" --set log_level=warning >"$work/log" 2>&1 &
 daemon=$!
-await 60 "the daemon" ctl buffers create weights --bytes 256M
+await 60 "the daemon" ctl buffers create weights --bytes 128M
 ctl buffers destroy weights
-python3 - "$work/w.npy" <<'PY' || die "no python3 to make the tensor"
-import os, sys
-rows, cols = 8192, 8192
-with open(sys.argv[1], "wb") as f:
-    head = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }" % (rows, cols)
-    f.write(b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + head.ljust(117).encode() + b"\n")
-    for _ in range(64):
-        f.write(os.urandom(rows * cols * 4 // 64))
-PY
-ctl buffers import weights "$work/w.npy"
-sum=$(ctl buffers checksum weights | cut -d' ' -f1)
-echo "256 MiB, checksum $sum, $mode"
+{
+    printf '\223NUMPY\001\000\166\000'
+    printf '%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (8192, 4096), }"
+    head -c $((8192 * 4096 * 4)) /dev/urandom
+} >"$work/w.npy"
+for device in $(each_device); do
+    ctl buffers import "weights.$device" --device "$device" "$work/w.npy"
+done
+sum=$(ctl buffers checksum weights.0 | cut -d' ' -f1)
+echo "128 MiB on each of $devices devices, checksum $sum, $world ranks, $mode"
 job_is_right start
 
+began_ms=$(now_ms)
 run client_killed_with_jobs
 run executor_killed
 if [ "$mode" != cpu ]; then
@@ -233,6 +265,7 @@ if [ "$mode" != cpu ]; then
     run client_killed_with_a_kernel
     run client_faults
 fi
+echo "all cases took $((($(now_ms) - began_ms) / 1000)) s"
 ctl status
 [ "$mode" != mps ] || ctl doctor || :
 echo "the daemon's log:"

@@ -1,14 +1,15 @@
 #!/bin/sh
 # shellcheck disable=SC2086 # lists of words on purpose
 # run_all.sh BUILD OUT [PART...]: every check that needs GPUs, or some parts (lanes, together, products,
-# leaks, recovery, conformance), from the source folder, with the executables of BUILD. One line a
-# check on standard output, each one's own output in OUT. The lanes have what needs one GPU, on
-# several of them at a time. Exit status 77 where there is no GPU, 1 when a check failed.
+# leaks, recovery, attack, conformance, and opening, which is none of all), from the source folder,
+# with the executables of BUILD. One line a check on standard output, each one's own output in OUT.
+# The lanes have what needs one GPU, on several of them at a time. Exit status 77 where there is no
+# GPU, 1 when a check failed.
 set -u
 build=$1
 out=$2
 shift 2
-parts=${*:-lanes together products leaks recovery conformance}
+parts=${*:-lanes together products leaks recovery attack conformance}
 bin=$build/bin
 mkdir -p "$out"
 verdicts=$out/verdicts
@@ -166,9 +167,35 @@ leaks() {
     check leaks 150 sh tests/gpu/leaks.sh "$bin" 1000
 }
 
+# On one GPU, and on all; $RECOVERY_DEVICES may say other numbers of GPUs.
 recovery() {
-    check recovery 200 sh tests/gpu/recovery.sh "$bin" no-mps
-    check recovery-mps 200 sh tests/gpu/recovery.sh "$bin" mps
+    check mps-of-another-uid 120 sh tests/gpu/mps_uid.sh "$bin"
+    some=1
+    [ "$gpus" -eq 1 ] || some="1 $gpus"
+    for devices in ${RECOVERY_DEVICES:-$some}; do
+        for mode in no-mps mps; do
+            name=recovery-$mode-$devices
+            check "$name" 240 env CUDA_VISIBLE_DEVICES="$(seq -s , 0 $((devices - 1)))" \
+                sh tests/gpu/recovery.sh "$bin" "$mode" "$devices" "$out/$name"
+        done
+    done
+}
+
+# What each part of it did is shown.
+attack() {
+    check attack 300 sh tests/gpu/attack.sh "$bin" "$out/attack"
+    sed 's/^/    /' "$out/attack.log"
+}
+
+# And that nothing is loaded behind a stream that waits, where kernels are loaded on demand.
+opening() {
+    check opening 120 sh tests/gpu/opening.sh "$bin" "$out/opening"
+    sed 's/^/    /' "$out/opening.log"
+    for test in products queues lives kernels; do
+        check "lazy-$test" 200 env CUDA_MODULE_LOADING=LAZY CUDA_VISIBLE_DEVICES=0 \
+            "$bin/test_gpu_$test"
+    done
+    check lazy-stream 120 env CUDA_MODULE_LOADING=LAZY "$bin/test_gpu_stream"
 }
 
 conformance() {
@@ -178,7 +205,7 @@ conformance() {
 echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort -u)"
 for part in $parts; do
     case $part in
-    lanes | together | products | leaks | recovery | conformance) "$part" ;;
+    lanes | together | products | leaks | recovery | attack | conformance | opening) "$part" ;;
     *) echo "run_all.sh: no such part: $part" >&2 && exit 2 ;;
     esac
 done

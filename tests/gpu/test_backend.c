@@ -107,6 +107,29 @@ static void copy_through(struct cgm_mem *mem, uint64_t offset, const struct memo
     lane_close(&lane);
 }
 
+static void copy_what_may_only_be_read(const struct cgm_memory_segment *segment,
+                                       const struct memory *to, const float *expected)
+{
+    char detail[CGM_CQE_DETAIL] = "";
+    struct lane lane;
+    struct cgm_mem *mem;
+    struct host_view view = to->view;
+    int status = ops->mem_import(backend, 0, segment, 1, true, detail, sizeof(detail), &mem);
+    if (status != CGM_OK)
+        fail_msg("reading only: %s: %s", cgm_status_name(status), detail);
+    copy_through(mem, 0, to);
+    host_view_pull(&view, 0, 4096);
+    assert_memory_equal(view.base, expected, 4096);
+    lane_open(&lane, 0);
+    struct cgm_copy back = {.label = label,
+                            .dst = view_of(mem, 0, 1, 1024, 1024, CGM_DTYPE_FP32),
+                            .src = view_of(to->mem, 0, 1, 1024, 1024, CGM_DTYPE_FP32)};
+    assert_int_equal(ops->copy(lane.queue, &back), CGM_INVALID_ARGUMENT);
+    lane_finish(&lane);
+    lane_close(&lane);
+    ops->mem_free(mem);
+}
+
 static void test_memfds_are_imported(void **state)
 {
     (void)state;
@@ -121,7 +144,8 @@ static void test_memfds_are_imported(void **state)
     for (int i = 0; i < 65536 / 4; i++)
         base[i] = (float)i;
     segment.length = 65536;
-    assert_int_equal(import(&segment, 1, "beyond the memory", &mem), CGM_INVALID_ARGUMENT);
+    assert_int_equal(import(&segment, 1, "reach beyond the 65536 bytes", &mem),
+                     CGM_INVALID_ARGUMENT);
     segment.length = 8192;
     assert_int_equal(import(&segment, 1, NULL, &mem), CGM_OK);
     memory_open(&to, 0, MIB);
@@ -129,6 +153,7 @@ static void test_memfds_are_imported(void **state)
     host_view_pull(&to.view, 0, 4096);
     assert_memory_equal(to.view.base, base + 2048, 4096);
     ops->mem_free(mem);
+    copy_what_may_only_be_read(&segment, &to, base + 1024);
     memory_close(&to);
     munmap(base, 65536);
     close(fd);
@@ -431,6 +456,45 @@ static void test_flags_hold_queues_of_all_devices(void **state)
         }
 }
 
+static void test_several_waits_hold_a_queue(void **state)
+{
+    (void)state;
+    struct lane waiter, signaller;
+    struct cgm_wait waits[CGM_FLAGS_AT_ONCE];
+    struct cgm_flag_value signals[CGM_FLAGS_AT_ONCE];
+    lane_open(&waiter, 0);
+    lane_open(&signaller, ops->device_count(backend) - 1);
+    for (uint32_t i = 0; i < CGM_FLAGS_AT_ONCE; i++) {
+        waits[i] = (struct cgm_wait){.until.value = i + 1, .label = label};
+        assert_int_equal(ops->flag_new(backend, 0, CGM_FLAG_DEVICE, &waits[i].until.flag), CGM_OK);
+    }
+    for (uint32_t count = 1; count <= CGM_FLAGS_AT_ONCE; count *= 4) {
+        uint32_t last = (uint32_t)cgm_random_below(&rng, count);
+        for (uint32_t i = 0; i < count; i++)
+            waits[i].until.value++;
+        assert_int_equal(ops->wait_all(waiter.queue, waits, count), CGM_OK);
+        assert_int_equal(ops->signal(waiter.queue, waiter.done, ++waiter.epoch), CGM_OK);
+        for (uint32_t i = 0; i < count; i++)
+            signals[i] =
+                (struct cgm_flag_value){waits[i].until.flag, waits[i].until.value - (i == last)};
+        assert_int_equal(ops->signal_all(signaller.queue, signals, count), CGM_OK);
+        assert_false(lane_is_through(&waiter, 5));
+        assert_int_equal(
+            ops->signal(signaller.queue, waits[last].until.flag, waits[last].until.value), CGM_OK);
+        assert_true(lane_is_through(&waiter, 5000));
+    }
+    assert_int_equal(ops->wait_all(waiter.queue, waits, 0), CGM_INVALID_ARGUMENT);
+    assert_int_equal(ops->signal_all(waiter.queue, signals, 0), CGM_INVALID_ARGUMENT);
+    assert_int_equal(ops->signal_all(waiter.queue, signals, CGM_FLAGS_AT_ONCE + 1),
+                     CGM_INVALID_ARGUMENT);
+    assert_int_equal(ops->wait_all(waiter.queue, waits, CGM_FLAGS_AT_ONCE + 1),
+                     CGM_INVALID_ARGUMENT);
+    lane_close(&waiter);
+    lane_close(&signaller);
+    for (uint32_t i = 0; i < CGM_FLAGS_AT_ONCE; i++)
+        ops->flag_free(waits[i].until.flag);
+}
+
 static void test_waits_of_a_failed_run_give_up(void **state)
 {
     (void)state;
@@ -441,7 +505,8 @@ static void test_waits_of_a_failed_run_give_up(void **state)
     assert_int_equal(ops->flag_new(backend, 0, CGM_FLAG_DEVICE, &never), CGM_OK);
     assert_int_equal(ops->flag_new(backend, 0, CGM_FLAG_DEVICE, &late), CGM_OK);
     /* What waits for a signal that is in a queue stays held; what waits for none is let go. */
-    assert_int_equal(ops->wait(other.queue, never, 7, &label), CGM_OK);
+    const struct cgm_wait both[] = {{{late, 0}, label}, {{never, 7}, label}};
+    assert_int_equal(ops->wait_all(other.queue, both, 2), CGM_OK);
     assert_int_equal(ops->signal(other.queue, late, 3), CGM_OK);
     assert_int_equal(ops->wait(lane.queue, late, 3, &label), CGM_OK);
     assert_int_equal(ops->signal(lane.queue, lane.done, ++lane.epoch), CGM_OK);
@@ -531,10 +596,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_exported_memory_is_imported),
         cmocka_unit_test(test_bad_segments_are_refused_by_name),
         cmocka_unit_test(test_ipc_handles_of_others_are_opened),
-        cmocka_unit_test(test_products_are_right),
         cmocka_unit_test(test_flags_hold_queues_of_all_devices),
+        cmocka_unit_test(test_several_waits_hold_a_queue),
         cmocka_unit_test(test_waits_of_a_failed_run_give_up),
         cmocka_unit_test(test_phases_have_times),
+        cmocka_unit_test(test_products_are_right),
         cmocka_unit_test(test_nothing_allocates_when_warm),
     };
     take_filter(argc, argv);

@@ -42,10 +42,11 @@ static void expect(unsigned char *expected, const struct memory *from, const str
 static void check_copy(struct lane *lane, struct memory *from, struct memory *to,
                        unsigned char *expected)
 {
-    static const int dtypes[] = {CGM_DTYPE_FP32, CGM_DTYPE_FP16, CGM_DTYPE_BF16};
+    static const int dtypes[] = {CGM_DTYPE_FP32, CGM_DTYPE_FP16, CGM_DTYPE_BF16, CGM_DTYPE_INT8,
+                                 CGM_DTYPE_INT32};
     static const uint32_t sms[] = {0, 1, 4, 16, 200};
     bool aligned = cgm_random_below(&rng, 2);
-    int dtype = dtypes[cgm_random_below(&rng, 3)];
+    int dtype = dtypes[cgm_random_below(&rng, 5)];
     uint64_t unit = aligned ? 16 / cgm_dtype_bytes(dtype) : 1;
     uint64_t rows = 1 + cgm_random_below(&rng, 300);
     uint64_t cols = (1 + cgm_random_below(&rng, 2000) / unit) * unit;

@@ -91,9 +91,10 @@ static void test_unseen_rows_load_nothing(void **state)
     assert_int_equal(ops->flag_new(backend, 0, CGM_FLAG_DEVICE, &gate), CGM_OK);
     assert_int_equal(ops->wait(blocked.queue, gate, 1, &label), CGM_OK);
     assert_int_equal(ops->signal(blocked.queue, blocked.done, ++blocked.epoch), CGM_OK);
-    alarm(120); /* whatever is loaded here would wait for the gate for ever */
+    alarm(120); /* what is loaded or waits for the device here would wait for the gate for ever */
     for (int i = 0; i < TRIES; i++) {
         uint64_t rows = 1 + cgm_random_below(&rng, i % 2 ? 256 : SIDE);
+        ops->warm_up(backend, 0);
         struct cgm_gemm gemm = product_of(&scene, rows, SIDE, 3);
         uint64_t begin_ns = now_ns();
         int status = ops->prepare_gemm(scene.lane.queue, &gemm, CGM_PREPARE_KNOWN);

@@ -60,8 +60,10 @@ static int scene_open(void **state)
     struct commgemm_connect_options options;
     struct commgemm_plan_options plan_options;
     struct commgemm_plan plan;
-    if (!realpath(CGM_BIN_DIR "/commgemm-executor-cuda", executor + strlen(executor)))
+    if (!realpath(CGM_BIN_DIR "/commgemm-executor-cuda", executor + strlen(executor))) {
+        free(scene);
         return -1;
+    }
     daemon_init(&scene->daemon);
     daemon_start(&scene->daemon, "backend=cuda", executor, NULL);
     commgemm_connect_options_init(&options);
@@ -126,7 +128,7 @@ static void test_more_memory_than_there_is(void **state)
                                        &buffer),
                 COMMGEMM_NO_MEMORY, "are free");
     small_plan(&options, scene);
-    options.m = 1 << 20;
+    options.m = 1 << 19; /* within what a user may have */
     options.k = 1 << 18;
     refused(commgemm_plan_create(scene->client, &options, &plan), COMMGEMM_NO_MEMORY, "are free");
     serves_on(scene);
@@ -194,6 +196,37 @@ static void test_handles(void **state)
     ok(commgemm_import_release(scene->client, operand.id));
     assert_int_equal(cudaFree(memory), cudaSuccess);
     refused(import(scene, &segment, 0, &operand), 0, "its memory was freed");
+    serves_on(scene);
+}
+
+/* A handle of device 0's memory that is said to be device 1's. Where the driver does not tell whose
+ * memory it is, jobs with it are right all the same. */
+static void test_the_handle_of_another_device(void **state)
+{
+    const struct scene *scene = *state;
+    struct commgemm_operand lhs = {0};
+    void *memory;
+    if (scene->devices < 2) {
+        print_message("needs two GPUs\n");
+        skip();
+    }
+    assert_int_equal(cudaMalloc(&memory, 4 * MIB), cudaSuccess);
+    struct commgemm_segment segment = handle_of(memory, 2 * SQUARE);
+    int status = import(scene, &segment, 1, &lhs);
+    if (status == COMMGEMM_OK) {
+        struct commgemm_operand out = lhs;
+        out.offset_bytes = SQUARE;
+        struct commgemm_completion done = run(scene, lhs, out);
+        print_message("the driver does not tell; the job: %s\n", commgemm_status_name(done.status));
+        assert_int_equal(done.status, COMMGEMM_OK);
+        ok(commgemm_import_release(scene->client, lhs.id));
+    } else {
+        refused_at(__LINE__, status, COMMGEMM_INVALID_ARGUMENT, commgemm_last_error(),
+                   "its memory is on device 0, and the import is for device 1");
+    }
+    ok(import(scene, &segment, 0, &lhs));
+    ok(commgemm_import_release(scene->client, lhs.id));
+    assert_int_equal(cudaFree(memory), cudaSuccess);
     serves_on(scene);
 }
 
@@ -295,6 +328,80 @@ static void test_operands(void **state)
     serves_on(scene);
 }
 
+/* ---- machines that lack something ------------------------------------------------------------ */
+
+static void expect_words(struct client *client, const char *key, const char *words)
+{
+    char value[2048];
+    query_value(client, CGM_QUERY_STATUS, NULL, NULL, key, value, sizeof(value));
+    if (!strstr(value, words))
+        fail_msg("%s: %s lacks: %s", key, value, words);
+}
+
+/* A driver that shows no device: the CPU backend serves, and says why. */
+static void test_no_gpu(void **state)
+{
+    (void)state;
+    struct daemon daemon;
+    struct client client;
+    char path[4096];
+    char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    visible = visible ? strdup(visible) : NULL;
+    assert_non_null(realpath(CGM_BIN_DIR, path));
+    setenv("COMMGEMM_LIBEXEC", path, 1);
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    daemon_init(&daemon);
+    daemon_start(&daemon, "executor=", "backend=auto", NULL);
+    unsetenv("COMMGEMM_LIBEXEC");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    if (visible)
+        setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    free(visible);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    expect_words(&client, "backend", "cpu");
+    expect_words(&client, "warnings", "shows no device");
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+/* Without peer access: comms with ranks on two devices are refused, on one they work. */
+static void test_no_peer_access(void **state)
+{
+    const struct scene *scene = *state;
+    static char executor[4200] = "executor=";
+    static const uint32_t ranks[] = {0, 1};
+    struct daemon daemon;
+    struct commgemm_connect_options options;
+    struct commgemm_join_options join;
+    commgemm_client *client;
+    uint64_t comm;
+    if (scene->devices < 2) {
+        print_message("needs two GPUs\n");
+        skip();
+    }
+    assert_non_null(
+        realpath(CGM_BIN_DIR "/commgemm-executor-cuda", executor + strlen("executor=")));
+    setenv("COMMGEMM_TEST_NO_PEERS", "1", 1);
+    daemon_init(&daemon);
+    daemon_start(&daemon, "backend=cuda", executor, NULL);
+    unsetenv("COMMGEMM_TEST_NO_PEERS");
+    commgemm_connect_options_init(&options);
+    options.socket = daemon.socket;
+    ok(commgemm_connect(&options, &client));
+    ok(commgemm_wait_executor(client, WAIT_S * 1000));
+    commgemm_join_options_init(&join);
+    join.name = "parted";
+    join.size = join.n_ranks = 2;
+    join.ranks = ranks;
+    join.create = 1;
+    refused(commgemm_comm_join(client, &join, &comm), COMMGEMM_NOT_SUPPORTED,
+            "device 0 of rank 0 cannot access the memory of device 1 of rank 1");
+    ok(commgemm_comm_join_simple(client, "alone", 1, 0, &comm));
+    commgemm_disconnect(client);
+    daemon_stop(&daemon);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--export") == 0)
@@ -303,9 +410,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_more_memory_than_there_is),
         cmocka_unit_test(test_margins_and_priorities_beyond_the_device),
         cmocka_unit_test(test_handles),
+        cmocka_unit_test(test_the_handle_of_another_device),
         cmocka_unit_test(test_the_handle_of_a_dead_process),
         cmocka_unit_test(test_file_descriptors),
         cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_no_gpu),
+        cmocka_unit_test(test_no_peer_access),
     };
     return cmocka_run_group_tests(tests, scene_open, scene_close);
 }

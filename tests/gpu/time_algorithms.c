@@ -1,7 +1,7 @@
 /* How long algorithms take inside the executor, without its poller: launches behind each other on
  * every device, variants in turn, median of rounds. Nothing is checked here.
  *
- *     test_gpu_time [ranks [phases]]
+ *     test_gpu_time [ranks [phases|- [OP]]]
  *
  * floor: the longer of the product alone and the bytes that a rank sends at LINK_GBS. */
 #include <pthread.h>
@@ -13,6 +13,7 @@
 
 #include "daemon/executor/algorithm.h"
 #include "daemon/executor/cuda/cuda.h"
+#include "daemon/executor/cuda/queue.h"
 #include "daemon/executor/rehearse.h"
 #include "kernels/number_format.h"
 #include "kernels/random.h"
@@ -63,7 +64,27 @@ static const struct {
     {CGM_OP_GEMM_RS,
      {CGM_ALGO_SPLIT_PIPELINED_RS_P2P, CGM_ALGO_ATOMIC_GEMM_RS_P2P, CGM_ALGO_ATOMIC_GEMM_RS,
       CGM_ALGO_FUSED_RS}},
+    {CGM_OP_GEMM_AR, {CGM_ALGO_ONE_SHOT_AR, CGM_ALGO_TWO_SHOT_AR, CGM_ALGO_FUSED_AR}},
+    {CGM_OP_GEMM_AS, {CGM_ALGO_SPLIT_AS, CGM_ALGO_FUSED_AS}},
 };
+
+static bool shards_columns(int op)
+{
+    return op == CGM_OP_AG_GEMM || op == CGM_OP_GEMM_AS;
+}
+
+static bool shards_depth(int op)
+{
+    return op == CGM_OP_GEMM_RS || op == CGM_OP_GEMM_AR;
+}
+
+static const int *overlapping_algorithms(int op)
+{
+    size_t i = 0;
+    while (overlapping[i].op != op)
+        i++;
+    return overlapping[i].algorithms;
+}
 
 static void must(int status, const char *what)
 {
@@ -146,15 +167,16 @@ static void make(struct plan *plan, const struct shape *shape, int algorithm, bo
 {
     Cgm__PlanCreate ask = CGM__PLAN_CREATE__INIT;
     char detail[256];
-    bool ag = shape->op == CGM_OP_AG_GEMM, local = shape->op == CGM_OP_GEMM;
     ask.op = (uint32_t)shape->op;
     ask.method = CGM_METHOD_AUTO;
-    ask.comm_type = ag ? CGM_COMM_TYPE_AG : local ? CGM_COMM_TYPE_NONE : CGM_COMM_TYPE_RS;
+    ask.comm_type = shape->op == CGM_OP_AG_GEMM   ? CGM_COMM_TYPE_AG
+                    : shape->op == CGM_OP_GEMM_RS ? CGM_COMM_TYPE_RS
+                                                  : CGM_COMM_TYPE_NONE;
     ask.has_algorithm = 1;
     ask.algorithm = (uint32_t)algorithm;
     ask.m = shape->m;
-    ask.n = ag ? shape->n * world : shape->n;
-    ask.k = ag || local ? shape->k : shape->k * world;
+    ask.n = shards_columns(shape->op) ? shape->n * world : shape->n;
+    ask.k = shards_depth(shape->op) ? shape->k * world : shape->k;
     ask.dtype = CGM_DTYPE_BF16;
     if (cgm_spec_init(&ask, world, false, detail, sizeof(detail), &plan->spec) != CGM_OK ||
         cgm_algorithm_choose(&plan->spec, detail, sizeof(detail), &plan->algorithm) != CGM_OK) {
@@ -205,9 +227,19 @@ struct gate {
     _Atomic bool open;
 };
 
+/* The first calls of a thread take longer by tens of microseconds: the executor's threads have them
+ * behind them. */
+static void make_first_calls(uint32_t rank)
+{
+    cgm_device_use(rank);
+    (void)cudaStreamQuery(compute[rank]->stream->handle);
+    (void)cudaStreamQuery(comm[rank]->stream->handle);
+}
+
 static void *worker_main(void *argument)
 {
     struct worker *w = argument;
+    make_first_calls(w->rank);
     atomic_fetch_add(&w->gate->arrived, 1);
     while (!atomic_load(&w->gate->open))
         ;
@@ -280,7 +312,7 @@ static double median(double *values)
 static int make_variants(const struct shape *shape, struct plan *plans)
 {
     const struct shape alone = {CGM_OP_GEMM, shape->m, shape->n, shape->k};
-    const int *algorithms = overlapping[shape->op == CGM_OP_GEMM_RS].algorithms;
+    const int *algorithms = overlapping_algorithms(shape->op);
     int count = OVERLAPPED;
     make(&plans[PRODUCT], &alone, CGM_ALGO_NO_OVERLAP, false);
     make(&plans[COPIES], shape, CGM_ALGO_NO_OVERLAP, false);
@@ -290,20 +322,33 @@ static int make_variants(const struct shape *shape, struct plan *plans)
     return count;
 }
 
+static double bytes_sent(const struct shape *shape)
+{
+    double share = (double)(world - 1) / world * (double)shape->m * 2;
+    switch (shape->op) {
+    case CGM_OP_AG_GEMM:
+        return share * (double)shape->k;
+    case CGM_OP_GEMM_AR:
+        return share * 2 * (double)shape->n;
+    case CGM_OP_GEMM_AS:
+        return share * (double)shape->n * world;
+    default:
+        return share * (double)shape->n;
+    }
+}
+
 /* us: of launches behind each other. single: of one at a time, from the first call to the last
  * flag.
  */
 static void print_times(const struct shape *shape, const struct plan *plans, const double *us,
                         const double *single, int count)
 {
-    bool ag = shape->op == CGM_OP_AG_GEMM;
-    double sent =
-        (double)(world - 1) / world * (double)shape->m * 2 * (double)(ag ? shape->k : shape->n);
-    double link = sent / LINK_GBS / 1e3, floor = us[PRODUCT] > link ? us[PRODUCT] : link;
+    double sent = bytes_sent(shape), link = sent / LINK_GBS / 1e3,
+           floor = us[PRODUCT] > link ? us[PRODUCT] : link;
     printf("%-7s M %5llu N %5llu K %5llu: product %.0f us (%.0f TFLOP/s), link %.0f, no_overlap "
            "%.0f, with %s %.0f; one at a time: product %.0f, no_overlap %.0f\n",
-           ag ? "ag_gemm" : "gemm_rs", (unsigned long long)shape->m, (unsigned long long)shape->n,
-           (unsigned long long)shape->k, us[PRODUCT],
+           cgm_type_name(CGM_TABLE_OP, shape->op), (unsigned long long)shape->m,
+           (unsigned long long)shape->n, (unsigned long long)shape->k, us[PRODUCT],
            2.0 * (double)shape->m * (double)shape->n * (double)shape->k / us[PRODUCT] / 1e6, link,
            us[COPIES], group ? "the library" : "copies again", us[LIBRARY], single[PRODUCT],
            single[COPIES] < single[LIBRARY] ? single[COPIES] : single[LIBRARY]);
@@ -384,6 +429,7 @@ static int call(struct caller *caller, int kind, uint64_t number)
 static void *caller_main(void *argument)
 {
     struct caller *caller = argument;
+    make_first_calls(caller->rank);
     ops->set_run(compute[caller->rank], &caller->run);
     atomic_fetch_add(&caller->gate->arrived, 1);
     while (!atomic_load(&caller->gate->open))
@@ -451,10 +497,11 @@ int main(int argc, char **argv)
         {CGM_OP_AG_GEMM, 2048, 14336, 8192}, {CGM_OP_AG_GEMM, 512, 14336, 8192},
         {CGM_OP_GEMM_RS, 8192, 8192, 7168},  {CGM_OP_GEMM_RS, 8192, 8192, 2048},
         {CGM_OP_GEMM_RS, 2048, 8192, 7168},  {CGM_OP_GEMM_RS, 512, 8192, 7168},
+        {CGM_OP_GEMM_AR, 4864, 4096, 2064},  {CGM_OP_GEMM_AS, 4864, 1024, 8256},
     };
     const struct cgm_backend_options options = {.devices = argc > 1 ? (uint32_t)atoi(argv[1]) : 0};
     char detail[256] = "";
-    want_phases = argc > 2;
+    want_phases = argc > 2 && strcmp(argv[2], "phases") == 0;
     if (ops->open(&options, detail, sizeof(detail), &backend) != CGM_OK) {
         fprintf(stderr, "%s\n", detail);
         return 77;
@@ -470,6 +517,7 @@ int main(int argc, char **argv)
     time_calls(world);
     printf("%u ranks, bf16, %u launches a round, median of %u\n", world, LAUNCHES, ROUNDS);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
-        time_shape(&shapes[i]);
+        if (argc < 4 || strcmp(argv[3], cgm_type_name(CGM_TABLE_OP, shapes[i].op)) == 0)
+            time_shape(&shapes[i]);
     return 0;
 }

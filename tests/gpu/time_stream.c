@@ -4,7 +4,8 @@
  *
  * A barrier over 1, 2, ... ranks, a process each, submitted to idle streams; and products beside
  * the same product by cuBLASLt alone with the fastest of its candidates, in this process, in turn,
- * on the same random numbers. Figures are medians; nothing is checked here. */
+ * on the same random numbers, also for streams that come later than what is enqueued. Figures are
+ * medians; nothing is checked here. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "commgemm.h"
 #include "daemon/executor/cuda/cuda.h"
 #include "daemon/executor/cuda/queue.h"
+#include "kernels/device_kernels.h"
 #include "kernels/number_format.h"
 #include "kernels/random.h"
 
@@ -165,11 +167,19 @@ static void time_barrier(const char *socket, uint32_t world)
 /* ---- products ---------------------------------------------------------------------------------
  */
 
-#define PRODUCTS 3u
+#define PRODUCTS 5u
+#define ROWS_MAX 8192u
+#define COLUMNS_MAX 14336u
+#define DEPTH_MAX 8192u
 #define TURNS 40u
 
-static const uint64_t rows[PRODUCTS] = {8192, 2048, 512};
-static const uint64_t columns = 14336, depth = 8192;
+static const struct {
+    uint64_t m, n, k;
+} products[PRODUCTS] = {{8192, 14336, 8192},
+                        {2048, 14336, 8192},
+                        {512, 14336, 8192},
+                        {8192, 2560, 8192},
+                        {2048, 8192, 7168}};
 
 struct alone {
     struct cgm_backend *backend;
@@ -206,9 +216,11 @@ static void alone_open(struct alone *alone)
     must(cgm_backend_cuda.open(&options, detail, sizeof(detail), &alone->backend), detail);
     must(cgm_backend_cuda.queue_new(alone->backend, 0, 0, 0, &alone->queue), "queue");
     alone->gemm = (struct cgm_gemm){
-        .a = view_of(random_memory(alone->backend, rows[0] * depth), rows[0], depth),
-        .b = view_of(random_memory(alone->backend, depth * columns), depth, columns),
-        .out = view_of(random_memory(alone->backend, rows[0] * columns), rows[0], columns)};
+        .a = view_of(random_memory(alone->backend, ROWS_MAX * DEPTH_MAX), ROWS_MAX, DEPTH_MAX),
+        .b =
+            view_of(random_memory(alone->backend, DEPTH_MAX * COLUMNS_MAX), DEPTH_MAX, COLUMNS_MAX),
+        .out =
+            view_of(random_memory(alone->backend, ROWS_MAX * COLUMNS_MAX), ROWS_MAX, COLUMNS_MAX)};
 }
 
 static float alone_time(const struct alone *alone, struct rank *r)
@@ -249,20 +261,68 @@ static float phase_time(struct rank *r, struct commgemm_job *job)
     return us;
 }
 
-static void time_product(struct rank *r, struct alone *alone, uint64_t m)
+static void reshape(struct cgm_view *view, uint64_t n_rows, uint64_t n_columns)
+{
+    *view = view_of(view->mem, n_rows, n_columns);
+}
+
+/* The stream comes this much later than the job, as it does where a client works ahead of its
+ * device: what the daemon's threads need has had time to leave the caches. */
+static float late_time(struct rank *r, const struct alone *alone, const struct commgemm_job *job,
+                       uint64_t after_us)
+{
+    struct commgemm_completion done;
+    uint64_t ticket = 0;
+    float ms = 0;
+    cudaStream_t stream = job ? r->stream : alone->queue->stream->handle;
+    must(cgm_kernel_delay_launch(after_us * 1000, stream), "delay");
+    must(cudaEventRecord(r->begin, stream), "begin");
+    if (job)
+        must(commgemm_submit_on_stream(r->client, job, stream, &ticket), "submit");
+    else
+        must(cgm_backend_cuda.gemm(alone->queue, &alone->gemm), "gemm");
+    must(cudaEventRecord(r->end, stream), "end");
+    must(cudaStreamSynchronize(stream), "stream");
+    must(cudaEventElapsedTime(&ms, r->begin, r->end), "elapsed");
+    if (job) {
+        must(commgemm_wait(r->client, ticket, WAIT_MS, &done), "wait");
+        must(done.status, done.detail);
+    }
+    return ms * 1e3f;
+}
+
+static void time_late(struct rank *r, const struct alone *alone, const struct commgemm_job *job)
+{
+    static const uint64_t after_us[] = {200, 1000, 5000};
+    for (size_t i = 0; i < sizeof(after_us) / sizeof(after_us[0]); i++) {
+        float ours[TURNS], theirs[TURNS];
+        for (uint32_t turn = 0; turn < TURNS; turn++) {
+            theirs[turn] = late_time(r, alone, NULL, after_us[i]);
+            ours[turn] = late_time(r, alone, job, after_us[i]);
+        }
+        float a = middle(theirs, TURNS), b = middle(ours, TURNS);
+        printf("    enqueued %.1f ms ahead: %.1f us alone, %.1f us through the daemon, %.1f us "
+               "more\n",
+               (double)after_us[i] / 1e3, (double)a, (double)b, (double)(b - a));
+    }
+}
+
+static void time_product(struct rank *r, struct alone *alone, uint64_t m, uint64_t n, uint64_t k)
 {
     float ours[TURNS], theirs[TURNS], inside[TURNS], phase[TURNS];
     struct commgemm_plan_options options;
     struct commgemm_plan plan;
     struct commgemm_job job;
-    alone->gemm.a.rows = alone->gemm.out.rows = m;
+    reshape(&alone->gemm.a, m, k);
+    reshape(&alone->gemm.b, k, n);
+    reshape(&alone->gemm.out, m, n);
     must(cgm_backend_cuda.prepare_gemm(alone->queue, &alone->gemm, CGM_PREPARE_TRIALS), "prepare");
     commgemm_plan_options_init(&options);
     options.comm = r->comm;
     options.op = COMMGEMM_OP_GEMM;
     options.m = m;
-    options.n = columns;
-    options.k = depth;
+    options.n = n;
+    options.k = k;
     options.dtype = COMMGEMM_BF16;
     must(commgemm_plan_create(r->client, &options, &plan), "plan");
     commgemm_job_init(&job);
@@ -284,9 +344,10 @@ static void time_product(struct rank *r, struct alone *alone, uint64_t m)
     float a = middle(theirs, TURNS), b = middle(ours, TURNS);
     printf("gemm %llu x %llu x %llu bf16: %.1f us by cuBLASLt alone, %.1f us through the daemon, "
            "%.1f us more, ratio %.3f; %.1f us from launch to end, %.1f us the product there\n",
-           (unsigned long long)m, (unsigned long long)columns, (unsigned long long)depth, (double)a,
+           (unsigned long long)m, (unsigned long long)n, (unsigned long long)k, (double)a,
            (double)b, (double)(b - a), (double)(a / b), (double)middle(inside, TURNS),
            (double)middle(phase, TURNS));
+    time_late(r, alone, &job);
     fflush(stdout);
 }
 
@@ -299,7 +360,7 @@ static void time_products(const char *socket)
     alone_open(&alone);
     rank_open(&r, socket, name, 1, 0);
     for (uint32_t i = 0; i < PRODUCTS; i++)
-        time_product(&r, &alone, rows[i]);
+        time_product(&r, &alone, products[i].m, products[i].n, products[i].k);
     commgemm_disconnect(r.client);
 }
 

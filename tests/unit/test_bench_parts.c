@@ -12,8 +12,11 @@
 
 #include <cmocka.h>
 
+#include "client/bench/bar_chart.h"
 #include "client/bench/bench.h"
+#include "client/bench/compare.h"
 #include "client/bench/inputs.h"
+#include "client/bench/shapes.h"
 #include "client/bench/stats.h"
 #include "client/bench/timeline.h"
 #include "client/bench/validate.h"
@@ -73,6 +76,19 @@ static void test_refusals(void **state)
         {"--private=tpu", "tpu"},
         {"--no-such-option", "no-such-option"},
         {"left over", "left"},
+        {"--csv x.csv", "needs --compare or --shapes"},
+        {"--plot x.svg", "needs --compare or --shapes"},
+        {"--compare --csv -", "--csv -: must be the name of a file"},
+        {"--timeline -", "--timeline -: must be the name of a file"},
+        {"--compare --debug", "does not go with --compare"},
+        {"--compare --timeline x.svg", "timeline"},
+        {"--compare --op noop", "noop"},
+        {"--shapes x --lhs A.npy", "does not go with --shapes"},
+        {"--shapes x --op ag", "the file says it"},
+        {"--shapes x -k 3", "the file says it"},
+        {"--BLK_M 256", "the backend chooses the tiles"},
+        {"--benchmark --mfmaInstrSize=16", "--mfmaInstrSize: no counterpart"},
+        {"--gemm_sms 256", "--num-comm-sm"},
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct cgm_bench_options options;
@@ -105,6 +121,218 @@ static void test_defaults_and_spellings(void **state)
     assert_int_equal(parse("--private --num-splits 4 --buffer-shape 8x16", detail, &o), CGM_OK);
     assert_int_equal(o.private_daemon, CGM_PRIVATE_AUTO);
     assert_int_equal(o.buffer_shape[1], 16);
+}
+
+/* ---- files of shapes ---- */
+
+static int parse_shapes(const char *text, char *ret_detail, struct cgm_shapes *ret_shapes)
+{
+    FILE *file = fmemopen((void *)(uintptr_t)text, strlen(text), "r");
+    assert_non_null(file);
+    ret_detail[0] = '\0';
+    int status = cgm_shapes_parse(file, "x.shapes", ret_detail, ret_shapes);
+    fclose(file);
+    return status;
+}
+
+static void test_shape_lines(void **state)
+{
+    (void)state;
+    struct cgm_shapes shapes;
+    struct cgm_bench_options defaults, o;
+    char detail[CGM_BENCH_DETAIL_BYTES];
+    assert_int_equal(parse_shapes("# only a comment\n\n ag_gemm\t8 16 24 TN name=a bf16 # b\n"
+                                  "rs 4 4 0\ngemm 16777216 1 1 int8",
+                                  detail, &shapes),
+                     CGM_OK);
+    assert_int_equal(shapes.count, 3);
+    assert_string_equal(shapes.all[0].name, "a");
+    assert_string_equal(shapes.all[1].name, "rs-4-4-0");
+    assert_int_equal(parse("--datatype fp16 --transb --bias", detail, &defaults), CGM_OK);
+    o = cgm_shape_options(&shapes.all[0], &defaults);
+    assert_true(o.transa && !o.transb && o.bias && o.dtype == CGM_DTYPE_BF16);
+    assert_true(o.op == CGM_OP_AG_GEMM && o.m == 8 && o.n == 16 && o.k == 24);
+    o = cgm_shape_options(&shapes.all[1], &defaults);
+    assert_true(!o.transa && o.transb && o.dtype == CGM_DTYPE_FP16 && o.k == 1);
+    cgm_shapes_fini(&shapes);
+}
+
+static void test_bad_shape_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *words;
+    } wrong[] = {
+        {"ag_gemm 8 8", "op m n k [type]"},
+        {"ag_gem 8 8 8", "op 'ag_gem': it must be one of"},
+        {"noop 8 8 8", "op 'noop': it must be one of gemm, "},
+        {"copy_in 8 8 8", ", ar, a2av"},
+        {"ag_gemm 8 8 8 fp32 NN bf16", "field 'bf16': it must be the only one of its kind"},
+        {"ag_gemm 8 8 8 NT NT", "field 'NT': it must be the only one"},
+        {"ag_gemm 8 8 8 name=a name=b", "field 'name=b': it must be the only one"},
+        {"ag_gemm 0 8 8", "m '0': it must be 1 to 16777216"},
+        {"ag_gemm 8 -8 8", "n '-8': it must be 1 to 16777216"},
+        {"ag_gemm 8 8 0", "k '0': it must be 1 to 16777216"},
+        {"ag 8 8 16777217", "k '16777217': it must be 0 to 16777216"},
+        {"ag_gemm 8 8x 8", "n '8x'"},
+        {"ag_gemm 8 8 99999999999999999999", "k '99999999999999999999'"},
+        {"ag_gemm 8 8 8 fp8", "field 'fp8': it must be a type (fp32, "},
+        {"ag_gemm 8 8 8 NX", "field 'NX'"},
+        {"ag_gemm 8 8 8 name=", "field 'name='"},
+        {"ag_gemm 8 8 8 fp32 NN name=a fp32 fp32 fp32", "field 'fp32': it must be the end"},
+    };
+    char text[700], where[64];
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct cgm_shapes shapes;
+        char detail[CGM_BENCH_DETAIL_BYTES];
+        snprintf(text, sizeof(text), "# a\nag 8 8 8\n%s\n", wrong[i].line);
+        assert_int_equal(parse_shapes(text, detail, &shapes), CGM_INVALID_ARGUMENT);
+        snprintf(where, sizeof(where), "x.shapes:3: ");
+        if (!strstr(detail, wrong[i].words) || strncmp(detail, where, strlen(where)) != 0)
+            fail_msg("%s: \"%s\" lacks \"%s\"", wrong[i].line, detail, wrong[i].words);
+    }
+    struct cgm_shapes shapes;
+    char detail[CGM_BENCH_DETAIL_BYTES];
+    memset(text, 'x', 600);
+    text[600] = '\0';
+    assert_int_equal(parse_shapes(text, detail, &shapes), CGM_INVALID_ARGUMENT);
+    assert_non_null(strstr(detail, "x.shapes:1: line"));
+    FILE *file = fmemopen((char[]){"ag 8 8 8\nag 8 8\0 8\n"}, 20, "r");
+    assert_int_equal(cgm_shapes_parse(file, "x.shapes", detail, &shapes), CGM_INVALID_ARGUMENT);
+    fclose(file);
+    assert_non_null(strstr(detail, "x.shapes:2: line"));
+    assert_int_equal(parse_shapes("# none\n", detail, &shapes), CGM_INVALID_ARGUMENT);
+    assert_non_null(strstr(detail, "no shape"));
+    assert_int_equal(cgm_shapes_read("/nonexistent/x", detail, &shapes), CGM_INVALID_ARGUMENT);
+    assert_non_null(strstr(detail, "/nonexistent/x"));
+}
+
+static void test_shipped_shapes(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"peers", "frameworks"};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        struct cgm_shapes shapes;
+        char detail[CGM_BENCH_DETAIL_BYTES], path[512];
+        snprintf(path, sizeof(path), "%s/client/bench/shapes/%s.shapes", CGM_SOURCE_DIR, files[i]);
+        if (cgm_shapes_read(path, detail, &shapes))
+            fail_msg("%s", detail);
+        assert_true(shapes.count > 10);
+        cgm_shapes_fini(&shapes);
+    }
+}
+
+/* ---- comparisons ---- */
+
+static void test_sent_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        uint64_t bytes;
+    } jobs[] = {
+        {"--op gemm -m 8 -n 16 -k 24", 0},
+        {"--op ag_gemm -m 8 -n 16 -k 24 --datatype bf16", 8 * 24 * 2 * 3 / 4},
+        {"--op gemm_rs -m 8 -n 16 -k 24 --datatype bf16 --out-datatype fp32", 8 * 16 * 4 * 3 / 4},
+        {"--op gemm_ar -m 8 -n 16 -k 24", 2 * 8 * 16 * 4 * 3 / 4},
+        {"--op gemm_as -m 8 -n 16 -k 24", 8 * 16 * 4 * 3 / 4},
+        {"--op bulk_ag -m 8 -n 16 -k 24 --buffer-shape 4x5", 4 * 5 * 4 * 3 / 4},
+        {"--op ag -m 8 -n 16 --world 2", 8 * 16 * 4 / 2},
+        {"--op ar -m 8 -n 16 --world 1", 0},
+    };
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        struct cgm_bench_options o;
+        static struct cgm_case cases[CGM_VARIANT_COUNT];
+        char detail[CGM_BENCH_DETAIL_BYTES];
+        assert_int_equal(parse(jobs[i].line, detail, &o), CGM_OK);
+        cgm_cases_derive(&o, cases);
+        assert_int_equal(cgm_case_sent_bytes(&cases[CGM_VARIANT_JOB]), jobs[i].bytes);
+        for (int v = CGM_VARIANT_ALGORITHM; v < CGM_VARIANT_COUNT; v++)
+            assert_false(cases[v].exists);
+    }
+}
+
+/* Milliseconds as one client saw them, in a single iteration. */
+static void set_time(struct cgm_bench *bench, enum cgm_variant variant, uint64_t ms)
+{
+    *cgm_bench_samples(bench, variant, 0) = (struct cgm_sample){1000, 1000 + ms * 1000000, ms};
+    bench->results->wanted[variant] = true;
+}
+
+static enum cgm_variant variant_of(int algorithm)
+{
+    int v = CGM_VARIANT_ALGORITHM;
+    while (cgm_variant_algorithm((enum cgm_variant)v) != algorithm)
+        v++;
+    return (enum cgm_variant)v;
+}
+
+static void test_comparison(void **state)
+{
+    (void)state;
+    static struct cgm_bench bench;
+    static struct cgm_bench_results results;
+    static struct cgm_sample samples[CGM_VARIANT_COUNT];
+    static struct cgm_bench_options o;
+    struct cgm_report report;
+    struct cgm_validation validation = {0};
+    struct cgm_compare c;
+    const struct cgm_link link = {576 / 5.0, "test"}; /* 8 x 24 x 4 x 3 / 4 bytes take 5 ms */
+    char detail[CGM_BENCH_DETAIL_BYTES];
+    enum cgm_variant fused = variant_of(CGM_ALGO_FUSED_AG),
+                     ring = variant_of(CGM_ALGO_SPLIT_PIPELINED_AG_P2P);
+    assert_int_equal(parse("--op ag_gemm -m 8 -n 16 -k 24 --compare --iters 1", detail, &o),
+                     CGM_OK);
+    cgm_cases_derive(&o, bench.cases);
+    assert_true(bench.cases[fused].exists && bench.cases[fused].algorithm == CGM_ALGO_FUSED_AG);
+    assert_false(bench.cases[variant_of(CGM_ALGO_NO_OVERLAP)].exists);
+    bench.options = &o, bench.workers = 1, bench.results = &results, bench.samples = samples;
+    results.iterations = 1;
+    set_time(&bench, CGM_VARIANT_JOB, 10);
+    set_time(&bench, CGM_VARIANT_SERIAL, 16);
+    set_time(&bench, CGM_VARIANT_GEMM, 4);
+    set_time(&bench, ring, 8);
+    results.refusals[fused].teller = 1;
+    strcpy(results.refusals[fused].why, "no \"room\"");
+    cgm_report_make(&bench, &validation, &report);
+    cgm_compare_make(&report, &link, &c);
+    assert_int_equal(c.count, 5);
+    assert_true(fabs(c.floor_ms - 5) < 1e-9);
+    assert_true(fabs(cgm_compare_find(&c, CGM_VARIANT_JOB)->fraction - 0.5) < 1e-9);
+    assert_true(fabs(cgm_compare_find(&c, ring)->speedup - 2) < 1e-9);
+    assert_true(cgm_compare_best(&c) == cgm_compare_find(&c, ring));
+    assert_true(isnan(cgm_compare_find(&c, CGM_VARIANT_GEMM)->fraction));
+    assert_string_equal(cgm_compare_find(&c, fused)->refusal, "no \"room\"");
+    assert_true(isnan(cgm_compare_find(&c, fused)->fraction));
+    set_time(&bench, CGM_VARIANT_GEMM, 7); /* now the product is the longer one */
+    cgm_report_make(&bench, &validation, &report);
+    cgm_compare_make(&report, &link, &c);
+    assert_true(fabs(c.floor_ms - 7) < 1e-9);
+    const struct cgm_link unknown = {0};
+    cgm_compare_make(&report, &unknown, &c);
+    assert_true(isnan(c.floor_ms));
+}
+
+static void test_bar_chart(void **state)
+{
+    (void)state;
+    char text[16384] = "";
+    const struct cgm_bar_series series[] = {{"auto", "#111111"}, {"a<b", "#222222"}};
+    const struct cgm_bar_group groups[] = {{"one", "8 8 8"}, {"two & three", "9 9 9"}};
+    const double values[] = {0.5, NAN, 1.25, 0.75};
+    const struct cgm_bar_chart chart = {"Title", "sub", "floor / time", "shape", series, 2,
+                                        groups,  2,     values};
+    FILE *out = fmemopen(text, sizeof(text) - 1, "w");
+    cgm_bar_chart_draw(&chart, out);
+    fclose(out);
+    assert_non_null(strstr(text, "<title>auto, one: 0.500</title>"));
+    assert_non_null(strstr(text, "<title>a&lt;b, two &amp; three: 0.750</title>"));
+    assert_null(strstr(text, "a&lt;b, one"));
+    assert_non_null(strstr(text, "<rect x=\"588.0\"")); /* two shapes fill the width */
+    assert_null(strstr(text, "nan"));
+    assert_non_null(strstr(text, ">1.3<")); /* the axis reaches what is above 1 */
+    assert_non_null(strstr(text, "floor / time"));
+    assert_non_null(strstr(text, "</svg>"));
 }
 
 /* ---- shards ---- */
@@ -469,10 +697,13 @@ int main(void)
     printf("seed %llu\n", (unsigned long long)seed);
     cgm_random_init(&rng, seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_defaults_and_spellings),
-        cmocka_unit_test(test_shards),        cmocka_unit_test(test_exchange),
-        cmocka_unit_test(test_statistics),    cmocka_unit_test(test_right_results),
-        cmocka_unit_test(test_wrong_results), cmocka_unit_test(test_failing_workers),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_defaults_and_spellings),
+        cmocka_unit_test(test_shape_lines),    cmocka_unit_test(test_bad_shape_lines),
+        cmocka_unit_test(test_shipped_shapes), cmocka_unit_test(test_sent_bytes),
+        cmocka_unit_test(test_comparison),     cmocka_unit_test(test_bar_chart),
+        cmocka_unit_test(test_shards),         cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_statistics),     cmocka_unit_test(test_right_results),
+        cmocka_unit_test(test_wrong_results),  cmocka_unit_test(test_failing_workers),
         cmocka_unit_test(test_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -131,12 +132,12 @@ static void test_auto(void **state)
     struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
     assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_AG_P2P,
                   "auto: split_pipelined_ag_p2p, estimated cheapest of no_overlap, "
-                  "split_pipelined_ag_p2p, fused_ag; nothing measured yet");
+                  "split_pipelined_ag_p2p, fused_ag");
     spec.m = 64;
     spec.n = 64;
     assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "estimated cheapest");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
-    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_RS_P2P, "nothing measured yet");
+    assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_RS_P2P, "estimated cheapest");
     spec.world = 1;
     assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "one rank has nothing to overlap");
     spec = spec_of(CGM_OP_AG, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
@@ -152,6 +153,38 @@ static void test_auto(void **state)
     assert_chosen(&spec, CGM_ALGO_ATOMIC_GEMM_RS, "cheapest of atomic_gemm_rs, atomic_gemm_rs_p2p");
     spec.op = CGM_OP_GEMM_AR;
     assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm does gemm_ar with atomic_gemm");
+}
+
+static void assert_candidates(const struct cgm_spec *spec, const char *expected)
+{
+    const struct cgm_algorithm *found[16];
+    char names[256] = "";
+    uint32_t n = cgm_algorithm_candidates(spec, 16, found);
+    for (uint32_t i = 0; i < n; i++)
+        sprintf(names + strlen(names), "%s%s", i ? " " : "", found[i]->name);
+    assert_string_equal(names, expected);
+}
+
+/* Serial first; those of atomic_gemm, too, which auto does not take unmeasured. */
+static void test_candidates(void **state)
+{
+    (void)state;
+    struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    assert_candidates(&spec, "no_overlap split_pipelined_ag_p2p atomic_gemm_ag_p2p fused_ag");
+    spec.atomic_gemm = true;
+    assert_candidates(&spec, "");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    spec.atomic_gemm = true;
+    assert_candidates(&spec, "atomic_gemm_rs atomic_gemm_rs_p2p");
+    spec.atomic_gemm = false;
+    spec.world = 1;
+    assert_candidates(&spec, "");
+    spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_RING_EXCHANGE, CGM_ALGO_AUTO);
+    assert_candidates(&spec, "");
+    spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_FUSED_AG);
+    assert_candidates(&spec, "");
+    spec = spec_of(CGM_OP_AG, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
+    assert_candidates(&spec, "");
 }
 
 static void ask(struct cgm_spec *spec, enum cgm_parameter parameter)
@@ -234,8 +267,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_method),     cmocka_unit_test(test_atomic),
         cmocka_unit_test(test_named),      cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_parameters), cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_candidates), cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_pieces),     cmocka_unit_test(test_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,6 +140,9 @@ static void test_buffers_refused(void **state)
     assert_refused(commgemm_buffer_open(f.client, NULL, 0, 0, &buffer), COMMGEMM_INVALID_ARGUMENT,
                    "name is NULL and id is 0");
     assert_refused(commgemm_buffer_destroy(f.client, NULL), COMMGEMM_INVALID_ARGUMENT, "name");
+    assert_refused(commgemm_tune_clear(f.client, NULL), COMMGEMM_INVALID_ARGUMENT, "ret_count");
+    assert_refused(commgemm_tune_import(f.client, (const char *const[]){NULL}, 1),
+                   COMMGEMM_INVALID_ARGUMENT, "records");
     assert_refused(commgemm_buffer_map(f.client, &buffer, &address), COMMGEMM_NOT_SUPPORTED,
                    "no fd");
     assert_int_equal(pipe(pair), 0);

@@ -190,6 +190,37 @@ static void test_phases(void **state)
     ops->close(backend);
 }
 
+static void test_several_waits(void **state)
+{
+    (void)state;
+    struct cgm_backend *backend = fixture_open(0);
+    struct cgm_queue *queue = fixture_queue(backend, 3);
+    struct cgm_queue *other = fixture_queue(backend, 0);
+    struct cgm_flag *done = fixture_flag(backend, CGM_FLAG_HOST);
+    struct cgm_wait waits[CGM_FLAGS_AT_ONCE];
+    struct cgm_flag_value signals[CGM_FLAGS_AT_ONCE];
+    struct timespec pause = {0, 2000000};
+    for (uint32_t i = 0; i < CGM_FLAGS_AT_ONCE; i++)
+        waits[i] = (struct cgm_wait){{fixture_flag(backend, CGM_FLAG_DEVICE), i + 1}, no_label};
+    uint32_t last = (uint32_t)pick(0, CGM_FLAGS_AT_ONCE - 1);
+    assert_int_equal(ops->wait_all(queue, waits, CGM_FLAGS_AT_ONCE), CGM_OK);
+    assert_int_equal(ops->signal(queue, done, 1), CGM_OK);
+    for (uint32_t i = 0; i < CGM_FLAGS_AT_ONCE; i++)
+        signals[i] = (struct cgm_flag_value){waits[i].until.flag, i + 1 - (i == last)};
+    assert_int_equal(ops->signal_all(other, signals, CGM_FLAGS_AT_ONCE), CGM_OK);
+    fixture_drain(backend, other);
+    nanosleep(&pause, NULL);
+    assert_true(ops->flag_read(done) == 0);
+    assert_int_equal(ops->signal(other, waits[last].until.flag, last + 1), CGM_OK);
+    fixture_await(done, 1);
+    ops->queue_free(queue);
+    ops->queue_free(other);
+    for (uint32_t i = 0; i < CGM_FLAGS_AT_ONCE; i++)
+        ops->flag_free(waits[i].until.flag);
+    ops->flag_free(done);
+    ops->close(backend);
+}
+
 /* A wait is a phase when it held the queue. Whether it did is up to the system's scheduler, so it
  * is tried until it did. */
 static void test_wait_phase(void **state)
@@ -312,6 +343,7 @@ int main(void)
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_phases),
+        cmocka_unit_test(test_several_waits),
         cmocka_unit_test(test_wait_phase),
         cmocka_unit_test(test_host_flag_wakes),
         cmocka_unit_test(test_threads_give_way),

@@ -10,8 +10,9 @@ proto/                  ^proto/
 kernels/                ^kernels/
 daemon/broker/          ^(proto|daemon/broker)/
 daemon/executor/algo/   ^(proto/(ring|types|status)\.h|daemon/executor/(backend|operation|algorithm)\.h|daemon/executor/algo/)
-daemon/executor/cpu/    ^(proto|kernels|daemon/executor/cpu)/|^daemon/executor/(backend|flagged_gemm)\.h
-daemon/executor/cuda/   ^(proto|kernels|daemon/executor/cuda)/|^daemon/executor/(backend|flagged_gemm)\.h
+daemon/executor/host/   ^(proto|daemon/executor/host)/|^daemon/executor/backend\.h
+daemon/executor/cpu/    ^(proto|kernels|daemon/executor/(cpu|host))/|^daemon/executor/(backend|flagged_gemm)\.h
+daemon/executor/cuda/   ^(proto|kernels|daemon/executor/(cuda|host))/|^daemon/executor/(backend|flagged_gemm)\.h
 daemon/man/             ^(proto/(status|types)|daemon/broker/config|daemon/executor/algorithm)\.h|^daemon/man/
 daemon/executor/        ^(proto/|kernels/|daemon/executor/[^/]*$)
 client/include/         ^$

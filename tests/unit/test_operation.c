@@ -311,7 +311,7 @@ static void check_absent(const struct cgm_spec *spec)
 /* Chunks lie behind each other, fill the buffer, and keep their place when rows are fewer. */
 static void check_chunks(const struct cgm_spec *spec, uint64_t rows)
 {
-    struct cgm_shape buffer = cgm_operation_user_buffer(spec), whole, chunk, active;
+    struct cgm_shape buffer = cgm_operation_user_buffer(spec), whole, chunk, active = {0};
     uint32_t chunks = cgm_operation_chunks(spec);
     uint64_t offset, stride, at = 0, active_offset, active_stride, active_rows = 0;
     assert_int_equal(

@@ -227,7 +227,7 @@ def library():
 class Plan:
     """What commgemm_plan_create made; close() or the client's end gives it back."""
 
-    _NUMBERED = ("op", "method", "algorithm", "dtype", "out_dtype")
+    _NUMBERED = ("op", "method", "algorithm", "dtype", "out_dtype", "buffer_dtype")
 
     def __init__(self, client, comm, **options):
         lib = library()
@@ -237,7 +237,11 @@ class Plan:
             if not hasattr(request, name):
                 raise TypeError(f"{name}: commgemm_plan_options has no such field")
             table = "dtype" if name.endswith("dtype") else name
-            setattr(request, name, lib.number(table, value) if name in self._NUMBERED else value)
+            number = lib.number(table, value) if name in self._NUMBERED else value
+            try:
+                setattr(request, name, number)
+            except TypeError as error:
+                raise TypeError(f"{name} is {value!r}: {error}") from None
         self.client, self.reply = client, PlanReply()
         lib.call("commgemm_plan_create", client.handle, ctypes.byref(request),
                  ctypes.byref(self.reply))

@@ -1,6 +1,7 @@
 /* Every rank pushes its shard to all others; one GEMM begins with the rank's own chunk, and its
  * tiles of another chunk wait for the counter of that chunk's arrival. */
 #include "daemon/executor/algo/collective.h"
+#include "daemon/executor/algo/cost.h"
 #include "daemon/executor/algo/flagged.h"
 #include "daemon/executor/algo/product.h"
 #include "daemon/executor/algo/table.h"
@@ -24,8 +25,12 @@ static void multiply(struct cgm_emit *emit)
 static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    bool product_first = cgm_cost_is_product(launch->spec);
+    if (product_first)
+        multiply(&emit);
     cgm_gather_push_first(&emit, rank);
-    multiply(&emit);
+    if (!product_first)
+        multiply(&emit);
     cgm_gather_push_rest(&emit, rank);
     if (cgm_launch_operand(launch, rank, CGM_OPERAND_AUX_OUT)->mem)
         cgm_gather_own(&emit, CGM_EMIT_COMM);

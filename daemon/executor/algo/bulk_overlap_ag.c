@@ -7,9 +7,10 @@
 static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
-    cgm_gather_push(&emit, rank);
-    cgm_gather_own(&emit, CGM_EMIT_COMM);
+    cgm_gather_push_first(&emit, rank);
     cgm_product_band(&emit, cgm_launch_operand(launch, rank, CGM_OPERAND_LHS), 0, 0);
+    cgm_gather_push_rest(&emit, rank);
+    cgm_gather_own(&emit, CGM_EMIT_COMM);
     cgm_gather_await(&emit);
     return cgm_emit_end(&emit);
 }

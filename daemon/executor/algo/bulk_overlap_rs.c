@@ -8,11 +8,12 @@ static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
     struct cgm_view target = cgm_scatter_target(launch, rank);
-    cgm_emit_publish(&emit, 1);
-    cgm_emit_await_source(&emit, 1);
-    for (uint32_t distance = 1; distance < emit.world; distance++)
-        cgm_scatter_push(&emit, cgm_emit_target(&emit, distance));
+    cgm_scatter_await_source(&emit);
+    if (emit.world > 1)
+        cgm_scatter_push(&emit, cgm_emit_target(&emit, 1));
     cgm_product_band(&emit, cgm_launch_operand(launch, rank, CGM_OPERAND_LHS), 0, 0);
+    for (uint32_t distance = 2; distance < emit.world; distance++)
+        cgm_scatter_push(&emit, cgm_emit_target(&emit, distance));
     cgm_scatter_reduce(&emit, &target);
     return cgm_emit_end(&emit);
 }

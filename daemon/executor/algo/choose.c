@@ -43,13 +43,19 @@ static uint32_t ignored_parameters(const struct cgm_algorithm *algorithm,
     return spec->asked & ~algorithm->parameters;
 }
 
-/* Whether auto may take it. */
-static bool is_candidate(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
+/* Whether auto may take it when it was measured: with atomic_gemm those that are atomic alone. */
+static bool may_be_tried(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
 {
     char unused[CGM_CQE_DETAIL];
-    return does_op(algorithm, spec->op) && algorithm->atomic == spec->atomic_gemm &&
+    return does_op(algorithm, spec->op) && (algorithm->atomic || !spec->atomic_gemm) &&
            ignored_parameters(algorithm, spec) == 0 &&
            (!algorithm->check || algorithm->check(spec, unused, sizeof unused) == CGM_OK);
+}
+
+/* Whether auto may take it unmeasured. */
+static bool is_candidate(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
+{
+    return algorithm->atomic == spec->atomic_gemm && may_be_tried(algorithm, spec);
 }
 
 /* Room for names in a reason. */
@@ -209,11 +215,37 @@ static int choose_auto(const struct choice *choice, const struct cgm_algorithm *
                  serial->name);
     } else {
         *ret_algorithm = cheapest(spec);
-        snprintf(choice->text, choice->size,
-                 "auto: %s, estimated cheapest of %s; nothing measured yet", (*ret_algorithm)->name,
-                 list);
+        snprintf(choice->text, choice->size, "auto: %s, estimated cheapest of %s",
+                 (*ret_algorithm)->name, list);
     }
     return CGM_OK;
+}
+
+/* Serial is the one that the others are compared with. */
+static bool comes_before(const struct cgm_algorithm *a, const struct cgm_algorithm *b,
+                         const struct cgm_spec *spec)
+{
+    if (a->number == CGM_ALGO_NO_OVERLAP || b->number == CGM_ALGO_NO_OVERLAP)
+        return a->number == CGM_ALGO_NO_OVERLAP;
+    return a->estimate(spec) < b->estimate(spec);
+}
+
+uint32_t cgm_algorithm_candidates(const struct cgm_spec *spec, uint32_t max,
+                                  const struct cgm_algorithm **ret_algorithms)
+{
+    uint32_t count = 0;
+    if (spec->algorithm != CGM_ALGO_AUTO || spec->method != CGM_METHOD_AUTO || spec->world == 1)
+        return 0;
+    for (size_t i = 0; i < cgm_algorithm_count && count < max; i++) {
+        uint32_t at = count;
+        if (!may_be_tried(cgm_algorithms[i], spec))
+            continue;
+        for (; at > 0 && comes_before(cgm_algorithms[i], ret_algorithms[at - 1], spec); at--)
+            ret_algorithms[at] = ret_algorithms[at - 1];
+        ret_algorithms[at] = cgm_algorithms[i];
+        count++;
+    }
+    return count > 1 ? count : 0;
 }
 
 int cgm_algorithm_choose(const struct cgm_spec *spec, char *ret_reason, size_t reason_bytes,

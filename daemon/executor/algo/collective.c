@@ -47,10 +47,7 @@ static uint32_t first_of(const struct cgm_emit *emit, uint32_t first_peer)
 
 void cgm_gather_push_first(struct cgm_emit *emit, uint32_t first_peer)
 {
-    if (!emit->launch->quiet) {
-        cgm_emit_publish(emit, 1);
-        cgm_emit_await_source(emit, 1);
-    }
+    cgm_emit_await_start(emit);
     if (emit->world > 1)
         push_shard(emit, first_of(emit, first_peer));
 }
@@ -60,12 +57,6 @@ void cgm_gather_push_rest(struct cgm_emit *emit, uint32_t first_peer)
     for (uint32_t distance = 1; distance < emit->world; distance++)
         if (cgm_emit_target(emit, distance) != first_of(emit, first_peer))
             push_shard(emit, cgm_emit_target(emit, distance));
-}
-
-void cgm_gather_push(struct cgm_emit *emit, uint32_t first_peer)
-{
-    cgm_gather_push_first(emit, first_peer);
-    cgm_gather_push_rest(emit, first_peer);
 }
 
 void cgm_gather_own(struct cgm_emit *emit, enum cgm_emit_queue queue)
@@ -148,6 +139,17 @@ struct cgm_view cgm_scatter_slot(const struct cgm_launch *launch, uint32_t owner
     rows = block_begin(launch, rows, owner + 1) - block_begin(launch, rows, owner);
     return cgm_view_of(launch->ranks[owner].scratch, slot * slot_bytes(spec), rows, cols,
                        spec->buffer_dtype);
+}
+
+void cgm_scatter_await_source(struct cgm_emit *emit)
+{
+    int op = emit->launch->spec->op;
+    if (op != CGM_OP_GEMM_RS && op != CGM_OP_GEMM_AR) {
+        cgm_emit_await_start(emit);
+        return;
+    }
+    cgm_emit_publish(emit, 1);
+    cgm_emit_await_source(emit, 1);
 }
 
 void cgm_scatter_push_cols(struct cgm_emit *emit, uint32_t peer, uint64_t first, uint64_t cols,

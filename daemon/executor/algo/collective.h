@@ -18,9 +18,8 @@ struct cgm_view cgm_gather_source(const struct cgm_launch *launch, uint32_t rank
 struct cgm_view cgm_gathered_chunk(const struct cgm_launch *launch, uint32_t rank, uint32_t chunk);
 
 /* Pushes the shard to every peer, to `first_peer` before the others unless that is this rank or
- * beyond the world; step 1 arrives. Publishes the shard as the source. */
-void cgm_gather_push(struct cgm_emit *emit, uint32_t first_peer);
-/* The same in two steps, for what is to be enqueued as soon as the first push is. */
+ * beyond the world; step 1 arrives. In two steps, for what is to be enqueued as soon as the first
+ * push is. */
 void cgm_gather_push_first(struct cgm_emit *emit, uint32_t first_peer);
 void cgm_gather_push_rest(struct cgm_emit *emit, uint32_t first_peer);
 
@@ -50,6 +49,10 @@ uint64_t cgm_scatter_bytes(const struct cgm_spec *spec);
 
 /* Where the block of `owner` that comes from `peer` waits for the reduction. */
 struct cgm_view cgm_scatter_slot(const struct cgm_launch *launch, uint32_t owner, uint32_t peer);
+
+/* On the communication queue, until the source is there: in one piece, by the product before it, or
+ * since before the launch. */
+void cgm_scatter_await_source(struct cgm_emit *emit);
 
 /* Pushes block `peer` of the source to its owner; step 1 arrives. */
 void cgm_scatter_push(struct cgm_emit *emit, uint32_t peer);

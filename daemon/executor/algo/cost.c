@@ -57,6 +57,11 @@ double cgm_cost_bulk(const struct cgm_spec *spec)
     return (gemm > transfer ? gemm : transfer) + STEP_S;
 }
 
+bool cgm_cost_is_product(const struct cgm_spec *spec)
+{
+    return cgm_cost_gemm(spec) > cgm_cost_transfer(spec);
+}
+
 double cgm_cost_cutting(const struct cgm_spec *spec)
 {
     return (spec->world - 1) * PIECE_S;

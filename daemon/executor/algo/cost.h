@@ -22,6 +22,9 @@ double cgm_cost_pipeline(const struct cgm_spec *spec, uint32_t pieces, double tr
 /* Seconds of a GEMM beside a transfer that has nothing to do with it. */
 double cgm_cost_bulk(const struct cgm_spec *spec);
 
+/* Whether the product takes longer than the transfer. */
+bool cgm_cost_is_product(const struct cgm_spec *spec);
+
 /* Seconds that cutting the GEMM into one piece for each rank adds to it. */
 double cgm_cost_cutting(const struct cgm_spec *spec);
 

@@ -10,9 +10,10 @@ static uint64_t block_rows(const struct cgm_spec *spec, uint64_t rows)
     return rows / spec->world;
 }
 
+/* Sums wait for the end of the product: more bands than are asked for would only be more calls. */
 uint32_t cgm_direct_bands(const struct cgm_spec *spec, uint64_t rows)
 {
-    return cgm_band_count(spec, spec->world, block_rows(spec, rows));
+    return cgm_band_is_asked(spec) ? cgm_band_count(spec, spec->world, block_rows(spec, rows)) : 1;
 }
 
 int cgm_direct_check(const struct cgm_spec *spec, char *ret_detail, size_t detail_bytes)
@@ -69,16 +70,31 @@ void cgm_direct_multiply(struct cgm_emit *emit)
         add_block(emit, &parts, cgm_emit_target(emit, distance));
     for (uint32_t distance = 1; distance < emit->world; distance++)
         cgm_emit_await_begun(emit, cgm_emit_target(emit, distance));
-    cgm_parts_multiply_partial(emit, &parts);
+    cgm_parts_weave_partial(emit, &parts);
 }
 
-void cgm_direct_sum(struct cgm_emit *emit, const struct cgm_view *block, uint32_t band)
+/* The band of the same rows of every peer's out. */
+static void add_peers(const struct cgm_emit *emit, uint32_t band, struct cgm_reduce *reduce)
+{
+    const struct cgm_launch *launch = emit->launch;
+    for (uint32_t distance = 1; distance < emit->world; distance++) {
+        uint32_t peer = cgm_emit_target(emit, distance);
+        const struct cgm_view *out = cgm_launch_operand(launch, peer, CGM_OPERAND_OUT);
+        struct cgm_view block = cgm_scatter_block(launch, out, emit->rank);
+        reduce->also[reduce->n_also++] = cgm_direct_band(launch, &block, band);
+    }
+}
+
+void cgm_direct_sum(struct cgm_emit *emit, const struct cgm_view *block, uint32_t band,
+                    bool everywhere)
 {
     const struct cgm_launch *launch = emit->launch;
     struct cgm_view product = cgm_scatter_source(launch, emit->rank);
     struct cgm_reduce reduce = {.dst = cgm_direct_band(launch, block, band), .n_src = emit->world};
     if (reduce.dst.rows == 0)
         return;
+    if (everywhere)
+        add_peers(emit, band, &reduce);
     for (uint32_t peer = 0; peer < emit->world; peer++) {
         struct cgm_view part = peer == emit->rank ? cgm_scatter_block(launch, &product, peer)
                                                   : cgm_scatter_slot(launch, emit->rank, peer);

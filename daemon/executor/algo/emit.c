@@ -29,11 +29,33 @@ static uint64_t value_of(const struct cgm_emit *emit, uint32_t step)
     return emit->launch->epoch * CGM_EMIT_STEPS + step;
 }
 
+/* Left out with everything else after a failure. */
+static void enqueue_waits(struct cgm_emit *emit, enum cgm_emit_queue queue)
+{
+    const struct cgm_backend_ops *ops = emit->launch->ops;
+    struct cgm_emit_waits *waits = &emit->waits[queue];
+    const struct cgm_wait *first = &waits->wait[0];
+    uint32_t count = waits->count;
+    waits->count = 0;
+    if (emit->status != CGM_OK || count == 0)
+        return;
+    emit->status = count == 1 ? ops->wait(queue_of(emit, queue), first->until.flag,
+                                          first->until.value, &first->label)
+                              : ops->wait_all(queue_of(emit, queue), waits->wait, count);
+}
+
+/* Before every operation on a queue: what that waits for is before it. False after a failure. */
+static bool may_enqueue(struct cgm_emit *emit, enum cgm_emit_queue queue)
+{
+    enqueue_waits(emit, queue);
+    return emit->status == CGM_OK;
+}
+
 /* Sets a flag of rank `owner` after everything that this rank's queue has before it. */
 static void signal_flag(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32_t owner,
                         uint32_t flag, uint32_t step)
 {
-    if (emit->status == CGM_OK)
+    if (may_enqueue(emit, queue))
         emit->status = emit->launch->ops->signal(
             queue_of(emit, queue), emit->launch->ranks[owner].flags[flag], value_of(emit, step));
 }
@@ -41,12 +63,14 @@ static void signal_flag(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32
 static void await_flag(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32_t owner,
                        uint32_t flag, uint32_t step, uint32_t chunk, uint32_t peer)
 {
+    struct cgm_emit_waits *waits = &emit->waits[queue];
     emit->uses_comm |= queue == CGM_EMIT_COMM;
-    struct cgm_label label = label_of(emit, queue, chunk, peer);
-    if (emit->status == CGM_OK)
-        emit->status =
-            emit->launch->ops->wait(queue_of(emit, queue), emit->launch->ranks[owner].flags[flag],
-                                    value_of(emit, step), &label);
+    if (waits->count == CGM_FLAGS_AT_ONCE)
+        enqueue_waits(emit, queue);
+    waits->wait[waits->count++] = (struct cgm_wait){
+        {emit->launch->ranks[owner].flags[flag], value_of(emit, step)},
+        label_of(emit, queue, chunk, peer),
+    };
 }
 
 static void copy_on(struct cgm_emit *emit, enum cgm_emit_queue queue, const struct cgm_view *src,
@@ -60,7 +84,7 @@ static void copy_on(struct cgm_emit *emit, enum cgm_emit_queue queue, const stru
         .sms = spec->use_ce || queue != CGM_EMIT_COMM ? 0 : spec->num_comm_sm,
     };
     emit->uses_comm |= queue == CGM_EMIT_COMM;
-    if (emit->status == CGM_OK && src->rows > 0)
+    if (src->rows > 0 && may_enqueue(emit, queue))
         emit->status = emit->launch->ops->copy(queue_of(emit, queue), &copy);
 }
 
@@ -75,13 +99,17 @@ struct cgm_emit cgm_emit_begin(const struct cgm_launch *launch, uint32_t rank)
 
 int cgm_emit_end(struct cgm_emit *emit)
 {
+    enqueue_waits(emit, emit->uses_comm ? CGM_EMIT_COMM : CGM_EMIT_COMPUTE);
+    if (!emit->uses_comm)
+        return emit->status;
     /* Whatever failed: what was pushed before is joined, so that no push outlives the job. */
     int failure = emit->status;
-    if (!emit->uses_comm)
-        return failure;
+    if (failure != CGM_OK)
+        emit->waits[CGM_EMIT_COMPUTE].count = 0;
     emit->status = CGM_OK;
     signal_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_SENT, 1);
     await_flag(emit, CGM_EMIT_COMPUTE, emit->rank, CGM_EMIT_SENT, 1, 0, emit->rank);
+    enqueue_waits(emit, CGM_EMIT_COMPUTE);
     return failure != CGM_OK ? failure : emit->status;
 }
 
@@ -106,6 +134,12 @@ void cgm_emit_await_source(struct cgm_emit *emit, uint32_t step)
     await_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_SOURCE, step, 0, emit->rank);
 }
 
+void cgm_emit_await_start(struct cgm_emit *emit)
+{
+    if (!emit->launch->quiet)
+        await_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_BEGUN, 1, 0, emit->rank);
+}
+
 void cgm_emit_push(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
                    uint32_t peer, uint32_t chunk, uint32_t step)
 {
@@ -114,6 +148,21 @@ void cgm_emit_push(struct cgm_emit *emit, const struct cgm_view *src, const stru
     emit->met |= 1ull << peer;
     copy_on(emit, CGM_EMIT_COMM, src, dst, chunk, peer);
     signal_flag(emit, CGM_EMIT_COMM, peer, CGM_EMIT_ARRIVED + emit->rank, step);
+}
+
+void cgm_emit_announce(struct cgm_emit *emit, uint32_t step)
+{
+    struct cgm_flag_value signals[CGM_FLAGS_AT_ONCE];
+    for (uint32_t distance = 1, count = 0; distance < emit->world; distance++) {
+        struct cgm_flag **there = emit->launch->ranks[cgm_emit_target(emit, distance)].flags;
+        signals[count++] =
+            (struct cgm_flag_value){there[CGM_EMIT_ARRIVED + emit->rank], value_of(emit, step)};
+        if (count < CGM_FLAGS_AT_ONCE && distance < emit->world - 1)
+            continue;
+        if (may_enqueue(emit, CGM_EMIT_COMPUTE))
+            emit->status = emit->launch->ops->signal_all(emit->self->compute, signals, count);
+        count = 0;
+    }
 }
 
 void cgm_emit_await_arrival(struct cgm_emit *emit, uint32_t peer, uint32_t step)
@@ -164,7 +213,7 @@ void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t 
     const struct cgm_spec *spec = emit->launch->spec;
     labelled.label = label_of(emit, CGM_EMIT_COMPUTE, chunk, emit->rank);
     labelled.spared_sms = spec->set_sm_margin ? spec->num_comm_sm : 0;
-    if (emit->status == CGM_OK && gemm->out.rows > 0)
+    if (gemm->out.rows > 0 && may_enqueue(emit, CGM_EMIT_COMPUTE))
         emit->status = emit->launch->ops->gemm(emit->self->compute, &labelled);
 }
 
@@ -183,7 +232,7 @@ void cgm_emit_flagged_gemm(struct cgm_emit *emit, const struct cgm_flagged_gemm 
     labelled.gemm.label = label_of(emit, CGM_EMIT_COMPUTE, 0, emit->rank);
     labelled.gemm.spared_sms = spec->set_sm_margin ? spec->num_comm_sm : 0;
     labelled.shared = shares_device(emit);
-    if (emit->status == CGM_OK)
+    if (may_enqueue(emit, CGM_EMIT_COMPUTE))
         emit->status = emit->launch->ops->flagged_gemm(emit->self->compute, &labelled);
 }
 
@@ -191,6 +240,7 @@ void cgm_emit_collective(struct cgm_emit *emit, const struct cgm_collective *col
 {
     struct cgm_collective labelled = *collective;
     labelled.label = label_of(emit, CGM_EMIT_COMPUTE, emit->rank, emit->rank);
+    enqueue_waits(emit, CGM_EMIT_COMPUTE);
     int status = emit->launch->ops->collective(emit->self->compute, emit->self->group, emit->rank,
                                                &labelled);
     if (emit->status == CGM_OK)
@@ -201,6 +251,6 @@ void cgm_emit_reduce(struct cgm_emit *emit, const struct cgm_reduce *reduce, uin
 {
     struct cgm_reduce labelled = *reduce;
     labelled.label = label_of(emit, CGM_EMIT_COMPUTE, chunk, emit->rank);
-    if (emit->status == CGM_OK && reduce->dst.rows > 0)
+    if (reduce->dst.rows > 0 && may_enqueue(emit, CGM_EMIT_COMPUTE))
         emit->status = emit->launch->ops->reduce(emit->self->compute, &labelled);
 }

@@ -6,12 +6,17 @@
  *
  *   begun    the compute queue is through with every earlier job: from here on peers may write this
  *            rank's outputs, user buffer and scratch. A push waits for the peer's.
- *   source   what this rank pushes next is there. The first push waits for it.
+ *   source   what this rank pushes next is there. The first push waits for it, or for this rank's
+ *            own `begun` when the launch finds the source there.
  *   arrived  [peer] the push from that peer is complete. Whoever uses it waits for it.
  *   sent     every push of this rank has left: its operands and user buffer are free again. The
  *            compute queue waits for it last, so that the job's end covers both queues.
  *
- * A launch that is quiet needs no `begun`, and no `source` for what was there before it.
+ * A launch that is quiet needs no `begun`.
+ *
+ * The two queues of a rank may be enqueued in any order; enqueueing takes time, so the first push
+ * and the first product come before everything that is needed later, and of the two first what
+ * takes longer as a whole.
  *
  * Values grow with the launch's epoch, and inside a launch with the step. */
 #ifndef CGM_EMIT_H
@@ -31,6 +36,12 @@ enum cgm_emit_queue { CGM_EMIT_COMPUTE, CGM_EMIT_COMM };
 /* Steps of one flag in one launch: 1 to this - 1. */
 #define CGM_EMIT_STEPS 128
 
+/* What a queue waits for before its next operation: enqueued with that, all at once. */
+struct cgm_emit_waits {
+    struct cgm_wait wait[CGM_FLAGS_AT_ONCE];
+    uint32_t count;
+};
+
 struct cgm_emit {
     const struct cgm_launch *launch;
     const struct cgm_plan_rank *self;
@@ -39,13 +50,15 @@ struct cgm_emit {
     bool uses_comm;     /* something is on the communication queue */
     uint32_t published; /* the last step of the source */
     uint64_t met;       /* by peer: that it has begun was awaited on the communication queue */
+    struct cgm_emit_waits waits[CGM_EMIT_COMM + 1];
 };
 
 /* cgm_algorithm.flags of every algorithm that pushes. */
 uint32_t cgm_emit_flags(const struct cgm_spec *spec);
 
 struct cgm_emit cgm_emit_begin(const struct cgm_launch *launch, uint32_t rank);
-/* Joins the communication queue where it was used; returns the status. */
+/* Enqueues what is still awaited and joins the communication queue where it was used; returns the
+ * status. */
 int cgm_emit_end(struct cgm_emit *emit);
 
 /* The distance-th peer in this rank's own order: staggered, so that no two ranks push to the same
@@ -56,11 +69,15 @@ uint32_t cgm_emit_source(const struct cgm_emit *emit, uint32_t distance);
 /* On the compute queue: the source of step `step` is there. On the communication queue: wait. */
 void cgm_emit_publish(struct cgm_emit *emit, uint32_t step);
 void cgm_emit_await_source(struct cgm_emit *emit, uint32_t step);
+/* On the communication queue, instead of both: the source was there before the launch. */
+void cgm_emit_await_start(struct cgm_emit *emit);
 
 /* On the communication queue, to a peer; the peer sees `step` when it has arrived. */
 void cgm_emit_push(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
                    uint32_t peer, uint32_t chunk, uint32_t step);
 /* On the compute queue. */
+/* What the compute queue has stored at every peer has arrived there. */
+void cgm_emit_announce(struct cgm_emit *emit, uint32_t step);
 void cgm_emit_await_arrival(struct cgm_emit *emit, uint32_t peer, uint32_t step);
 
 /* For parts of flagged products. What cgm_emit_await_arrival waits for: */

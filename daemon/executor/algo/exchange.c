@@ -21,8 +21,7 @@ void cgm_exchange(struct cgm_emit *emit)
 {
     const struct cgm_launch *launch = emit->launch;
     uint32_t rank = emit->rank;
-    cgm_emit_publish(emit, 1);
-    cgm_emit_await_source(emit, 1);
+    cgm_emit_await_start(emit);
     for (uint32_t distance = 1; distance < emit->world; distance++) {
         uint32_t peer = cgm_emit_target(emit, distance);
         struct cgm_view src = sent_block(launch, rank, peer);
@@ -42,6 +41,11 @@ static struct cgm_view own_columns(const struct cgm_launch *launch, uint32_t own
     uint64_t cols = out->cols / launch->spec->world;
     struct cgm_view band = cgm_view_rows(out, first, count);
     return cgm_view_cols(&band, owner * cols, cols);
+}
+
+struct cgm_view cgm_spread_place(const struct cgm_launch *launch, uint32_t owner, uint32_t rank)
+{
+    return own_columns(launch, owner, rank, 0, launch->rows);
 }
 
 void cgm_spread_push(struct cgm_emit *emit, uint64_t first, uint64_t count, uint32_t step)

@@ -13,6 +13,9 @@ void cgm_exchange(struct cgm_emit *emit);
  * every peer's out; `step` arrives. */
 void cgm_spread_push(struct cgm_emit *emit, uint64_t first, uint64_t count, uint32_t step);
 
+/* gemm_as: owner's columns of rank's out. */
+struct cgm_view cgm_spread_place(const struct cgm_launch *launch, uint32_t owner, uint32_t rank);
+
 /* Until `step` of every peer has arrived. */
 void cgm_spread_await(struct cgm_emit *emit, uint32_t step);
 

@@ -13,16 +13,16 @@ static uint32_t most_bands(uint32_t blocks, uint64_t rows)
     return rows == 0 ? 1 : rows < parts ? (uint32_t)rows : parts;
 }
 
-static bool asks_for_bands(const struct cgm_spec *spec)
+bool cgm_band_is_asked(const struct cgm_spec *spec)
 {
     return spec->asked >> CGM_PARAMETER_NUM_SPLITS & 1;
 }
 
 uint32_t cgm_band_count(const struct cgm_spec *spec, uint32_t blocks, uint64_t rows)
 {
-    uint64_t count = asks_for_bands(spec) ? spec->num_splits : rows / BAND_ROWS_MIN;
+    uint64_t count = cgm_band_is_asked(spec) ? spec->num_splits : rows / BAND_ROWS_MIN;
     uint32_t most = most_bands(blocks, rows);
-    if (!asks_for_bands(spec) && most > BANDS_DEFAULT)
+    if (!cgm_band_is_asked(spec) && most > BANDS_DEFAULT)
         most = BANDS_DEFAULT;
     count = count < most ? count : most;
     return count > 0 ? (uint32_t)count : 1;
@@ -32,11 +32,22 @@ int cgm_band_check(const struct cgm_spec *spec, uint32_t blocks, uint64_t rows, 
                    size_t detail_bytes)
 {
     uint32_t most = most_bands(blocks, rows);
-    if (!asks_for_bands(spec) || spec->num_splits <= most)
+    if (!cgm_band_is_asked(spec) || spec->num_splits <= most)
         return CGM_OK;
     return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
                       "num_splits is %u; with m %llu and %u ranks it may be at most %u",
                       spec->num_splits, (unsigned long long)spec->m, spec->world, most);
+}
+
+int cgm_everywhere_check(const struct cgm_spec *spec, const char *instead, char *ret_detail,
+                         size_t detail_bytes)
+{
+    if (spec->world <= 1 + CGM_ALSO_MAX)
+        return CGM_OK;
+    return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
+                      "the comm has %u ranks, and results are stored in at most %u places at once; "
+                      "use %s",
+                      spec->world, 1 + CGM_ALSO_MAX, instead);
 }
 
 /* A product that holds its multiprocessors while it waits must not wait for a copy that needs some:

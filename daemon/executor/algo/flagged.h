@@ -9,9 +9,14 @@
  * the plan asks for it, else as many as have tiles enough each. At least 1. `blocks`: of the whole
  * product. */
 uint32_t cgm_band_count(const struct cgm_spec *spec, uint32_t blocks, uint64_t rows);
+bool cgm_band_is_asked(const struct cgm_spec *spec);
 /* OK, or INVALID_ARGUMENT when the plan asks for more bands than there may be. */
 int cgm_band_check(const struct cgm_spec *spec, uint32_t blocks, uint64_t rows, char *ret_detail,
                    size_t detail_bytes);
+
+/* OK, or NOT_SUPPORTED when results go straight to more ranks than one operation can reach. */
+int cgm_everywhere_check(const struct cgm_spec *spec, const char *instead, char *ret_detail,
+                         size_t detail_bytes);
 
 /* It waits for chunks that peers push. */
 int cgm_awaiting_check(const struct cgm_spec *spec, char *ret_detail, size_t detail_bytes);

@@ -1,6 +1,7 @@
 /* As atomic_gemm_ag_p2p, but shards are pushed in bands of rows, each peer's first ones before
  * anybody's second: tiles wait for a band, not for a chunk. */
 #include "daemon/executor/algo/collective.h"
+#include "daemon/executor/algo/cost.h"
 #include "daemon/executor/algo/flagged.h"
 #include "daemon/executor/algo/pieces.h"
 #include "daemon/executor/algo/product.h"
@@ -23,25 +24,29 @@ static struct cgm_view band_of(const struct cgm_launch *launch, const struct cgm
                          cgm_piece_begin(rows, bands, band + 1) - first);
 }
 
-static void push_band(struct cgm_emit *emit, uint32_t band)
+static void push_band(struct cgm_emit *emit, uint32_t band, uint32_t distance)
 {
     struct cgm_view shard = cgm_gather_source(emit->launch, emit->rank);
     struct cgm_view src = band_of(emit->launch, &shard, band);
-    for (uint32_t distance = 1; distance < emit->world; distance++) {
-        uint32_t peer = cgm_emit_target(emit, distance);
-        struct cgm_view chunk = cgm_gathered_chunk(emit->launch, peer, emit->rank);
-        struct cgm_view dst = band_of(emit->launch, &chunk, band);
-        cgm_emit_push(emit, &src, &dst, peer, emit->rank, band + 1);
-    }
+    uint32_t peer = cgm_emit_target(emit, distance);
+    struct cgm_view chunk = cgm_gathered_chunk(emit->launch, peer, emit->rank);
+    struct cgm_view dst = band_of(emit->launch, &chunk, band);
+    cgm_emit_push(emit, &src, &dst, peer, emit->rank, band + 1);
 }
 
-static void push_shard(struct cgm_emit *emit)
+static void push_first(struct cgm_emit *emit)
+{
+    cgm_emit_await_start(emit);
+    if (emit->world > 1)
+        push_band(emit, 0, 1);
+}
+
+static void push_rest(struct cgm_emit *emit)
 {
     uint32_t bands = band_count(emit->launch->spec, emit->launch->rows);
-    cgm_emit_publish(emit, 1);
-    cgm_emit_await_source(emit, 1);
-    for (uint32_t band = 0; band < bands && emit->world > 1; band++)
-        push_band(emit, band);
+    for (uint32_t band = 0; band < bands; band++)
+        for (uint32_t distance = band == 0 ? 2 : 1; distance < emit->world; distance++)
+            push_band(emit, band, distance);
 }
 
 static void add_band(struct cgm_emit *emit, struct cgm_parts *parts, uint32_t source, uint32_t band)
@@ -55,19 +60,30 @@ static void add_band(struct cgm_emit *emit, struct cgm_parts *parts, uint32_t so
         cgm_emit_arrival(emit, source, band + 1);
 }
 
+static void multiply(struct cgm_emit *emit)
+{
+    const struct cgm_launch *launch = emit->launch;
+    struct cgm_parts parts = {.count = 0};
+    cgm_parts_add_band(&parts, emit, cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS),
+                       launch->rows / emit->world * emit->rank, emit->rank);
+    for (uint32_t band = 0; band < band_count(launch->spec, launch->rows); band++)
+        for (uint32_t distance = 1; distance < emit->world; distance++)
+            add_band(emit, &parts, cgm_emit_source(emit, distance), band);
+    cgm_parts_multiply_result(emit, &parts);
+}
+
 static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
-    struct cgm_parts parts = {.count = 0};
-    push_shard(&emit);
+    bool product_first = cgm_cost_is_product(launch->spec);
+    if (product_first)
+        multiply(&emit);
+    push_first(&emit);
+    if (!product_first)
+        multiply(&emit);
+    push_rest(&emit);
     if (cgm_launch_operand(launch, rank, CGM_OPERAND_AUX_OUT)->mem)
         cgm_gather_own(&emit, CGM_EMIT_COMM);
-    cgm_parts_add_band(&parts, &emit, cgm_launch_operand(launch, rank, CGM_OPERAND_LHS),
-                       launch->rows / emit.world * rank, rank);
-    for (uint32_t band = 0; band < band_count(launch->spec, launch->rows); band++)
-        for (uint32_t distance = 1; distance < emit.world; distance++)
-            add_band(&emit, &parts, cgm_emit_source(&emit, distance), band);
-    cgm_parts_multiply_result(&emit, &parts);
     return cgm_emit_end(&emit);
 }
 

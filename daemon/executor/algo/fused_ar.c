@@ -1,52 +1,37 @@
-/* One GEMM whose tiles go straight into the slots of their owners, the own ones last; each owner
- * sums its rows in rank order, band by band, and sends a finished band to all. */
+/* One GEMM whose tiles go straight into the slots of their owners, in turn; each owner
+ * sums its rows in rank order into everybody's out. */
 #include "daemon/executor/algo/collective.h"
 #include "daemon/executor/algo/cost.h"
 #include "daemon/executor/algo/direct.h"
+#include "daemon/executor/algo/flagged.h"
 #include "daemon/executor/algo/table.h"
-
-/* This rank's rows of `rank`'s out. */
-static struct cgm_view own_block(const struct cgm_emit *emit, uint32_t rank)
-{
-    return cgm_scatter_block(emit->launch, cgm_launch_operand(emit->launch, rank, CGM_OPERAND_OUT),
-                             emit->rank);
-}
-
-static void share_band(struct cgm_emit *emit, uint32_t band)
-{
-    struct cgm_view block = own_block(emit, emit->rank);
-    struct cgm_view src = cgm_direct_band(emit->launch, &block, band);
-    cgm_emit_await_source(emit, band + 1);
-    for (uint32_t distance = 1; distance < emit->world; distance++) {
-        uint32_t peer = cgm_emit_target(emit, distance);
-        struct cgm_view there = own_block(emit, peer);
-        struct cgm_view dst = cgm_direct_band(emit->launch, &there, band);
-        cgm_emit_push(emit, &src, &dst, peer, emit->rank, band + 1);
-    }
-}
+#include "proto/status.h"
 
 static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
     uint32_t bands = cgm_direct_bands(launch->spec, launch->rows);
-    struct cgm_view block = own_block(&emit, rank);
+    struct cgm_view block =
+        cgm_scatter_block(launch, cgm_launch_operand(launch, rank, CGM_OPERAND_OUT), rank);
     cgm_direct_multiply(&emit);
-    for (uint32_t band = 0; band < bands; band++) {
-        cgm_direct_sum(&emit, &block, band);
-        cgm_emit_publish(&emit, band + 1);
-    }
-    for (uint32_t band = 0; band < bands && emit.world > 1; band++)
-        share_band(&emit, band);
+    for (uint32_t band = 0; band < bands; band++)
+        cgm_direct_sum(&emit, &block, band, true);
+    cgm_emit_announce(&emit, 1);
     for (uint32_t distance = 1; distance < emit.world; distance++)
-        cgm_emit_await_arrival(&emit, cgm_emit_source(&emit, distance), bands);
+        cgm_emit_await_arrival(&emit, cgm_emit_source(&emit, distance), 1);
     return cgm_emit_end(&emit);
+}
+
+static int check(const struct cgm_spec *spec, char *ret_detail, size_t detail_bytes)
+{
+    int status = cgm_everywhere_check(spec, "two_shot_ar", ret_detail, detail_bytes);
+    return status == CGM_OK ? cgm_direct_check(spec, ret_detail, detail_bytes) : status;
 }
 
 static double estimate(const struct cgm_spec *spec)
 {
     double gemm = cgm_cost_flagged(spec), half = cgm_cost_transfer(spec) / 2;
-    double first = gemm > half + gemm / spec->world ? gemm : half + gemm / spec->world;
-    return first + half + cgm_cost_step();
+    return (gemm > half ? gemm : half) + half + cgm_cost_step();
 }
 
 const struct cgm_algorithm cgm_fused_ar = {
@@ -54,9 +39,9 @@ const struct cgm_algorithm cgm_fused_ar = {
     .name = "fused_ar",
     .ops = 1u << CGM_OP_GEMM_AR,
     .method = CGM_METHOD_AUTO,
-    .summary = "one GEMM that stores each tile at its owner, who sums and sends to all",
+    .summary = "one GEMM that stores each tile at its owner, who sums into all",
     .parameters = CGM_PARAMETERS_OF_DEVICES | 1u << CGM_PARAMETER_NUM_SPLITS,
-    .check = cgm_direct_check,
+    .check = check,
     .estimate = estimate,
     .scratch_bytes = cgm_scatter_bytes,
     .flags = cgm_direct_flags,

@@ -1,4 +1,4 @@
-/* One GEMM whose tiles go straight into the slots of their owners, the own ones last; each owner
+/* One GEMM whose tiles go straight into the slots of their owners, in turn; each owner
  * sums its rows in rank order, band by band. */
 #include "daemon/executor/algo/collective.h"
 #include "daemon/executor/algo/direct.h"
@@ -11,7 +11,7 @@ static int enqueue(const struct cgm_launch *launch, uint32_t rank)
     const struct cgm_view *out = cgm_launch_operand(launch, rank, CGM_OPERAND_OUT);
     cgm_direct_multiply(&emit);
     for (uint32_t band = 0; band < cgm_direct_bands(launch->spec, launch->rows); band++)
-        cgm_direct_sum(&emit, out, band);
+        cgm_direct_sum(&emit, out, band, false);
     return cgm_emit_end(&emit);
 }
 

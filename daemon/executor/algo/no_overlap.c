@@ -25,8 +25,9 @@ static void gather(struct cgm_emit *emit)
         cgm_library_gather(emit);
         return;
     }
-    cgm_gather_push(emit, emit->rank);
+    cgm_gather_push_first(emit, emit->rank);
     cgm_gather_own(emit, CGM_EMIT_COMPUTE);
+    cgm_gather_push_rest(emit, emit->rank);
     cgm_gather_await(emit);
 }
 
@@ -53,8 +54,7 @@ static void scatter(struct cgm_emit *emit, const struct cgm_view *dst)
         cgm_library_scatter(emit, dst);
         return;
     }
-    cgm_emit_publish(emit, 1);
-    cgm_emit_await_source(emit, 1);
+    cgm_scatter_await_source(emit);
     for (uint32_t distance = 1; distance < emit->world; distance++)
         cgm_scatter_push(emit, cgm_emit_target(emit, distance));
     cgm_scatter_reduce(emit, dst);

@@ -75,26 +75,48 @@ static void reduce_band(struct cgm_emit *emit, const struct band *band)
     cgm_sum_emit(emit, &reduce, 0, band->step - 1);
 }
 
-static void publish_band(struct cgm_emit *emit, const struct band *band)
+static bool multiplies(const struct cgm_emit *emit)
 {
-    if (emit->launch->spec->op == CGM_OP_GEMM_AR)
-        cgm_product_partial(emit, band->first, band->count, band->step - 1);
+    return emit->launch->spec->op == CGM_OP_GEMM_AR;
+}
+
+static void multiply_band(struct cgm_emit *emit, const struct band *band)
+{
+    cgm_product_partial(emit, band->first, band->count, band->step - 1);
     cgm_emit_publish(emit, band->step);
+}
+
+static void send_band(struct cgm_emit *emit, const struct band *band)
+{
+    if (multiplies(emit))
+        cgm_emit_await_source(emit, band->step);
+    if (emit->world > 1)
+        push_band(emit, band);
+}
+
+/* Each push is enqueued behind the product after its own: there is always one to work on. */
+static void send_bands(struct cgm_emit *emit, uint32_t pieces)
+{
+    struct band band = band_of(emit->launch, pieces, 0);
+    if (multiplies(emit))
+        multiply_band(emit, &band);
+    else
+        cgm_emit_await_start(emit);
+    for (uint32_t i = 1; i < pieces; i++) {
+        struct band next = band_of(emit->launch, pieces, i);
+        if (multiplies(emit))
+            multiply_band(emit, &next);
+        send_band(emit, &band);
+        band = next;
+    }
+    send_band(emit, &band);
 }
 
 static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
     uint32_t pieces = cgm_piece_count(launch->spec, launch->rows);
-    for (uint32_t i = 0; i < pieces; i++) {
-        struct band band = band_of(launch, pieces, i);
-        publish_band(&emit, &band);
-    }
-    for (uint32_t i = 0; i < pieces && emit.world > 1; i++) {
-        struct band band = band_of(launch, pieces, i);
-        cgm_emit_await_source(&emit, band.step);
-        push_band(&emit, &band);
-    }
+    send_bands(&emit, pieces);
     for (uint32_t i = 0; i < pieces; i++) {
         struct band band = band_of(launch, pieces, i);
         reduce_band(&emit, &band);

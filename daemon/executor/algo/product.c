@@ -130,7 +130,7 @@ struct cgm_gemm_part *cgm_parts_add_partial(struct cgm_parts *parts, const struc
 }
 
 static void multiply(struct cgm_emit *emit, const struct cgm_parts *parts,
-                     const struct cgm_view *bias, bool accumulate)
+                     const struct cgm_view *bias, bool accumulate, bool woven)
 {
     const struct cgm_launch *launch = emit->launch;
     struct cgm_flagged_gemm flagged = {
@@ -142,6 +142,7 @@ static void multiply(struct cgm_emit *emit, const struct cgm_parts *parts,
                  .accumulate = accumulate},
         .parts = parts->part,
         .n_parts = parts->count,
+        .woven = woven,
     };
     cgm_emit_flagged_gemm(emit, &flagged);
 }
@@ -149,11 +150,17 @@ static void multiply(struct cgm_emit *emit, const struct cgm_parts *parts,
 void cgm_parts_multiply_result(struct cgm_emit *emit, const struct cgm_parts *parts)
 {
     multiply(emit, parts, cgm_launch_operand(emit->launch, emit->rank, CGM_OPERAND_BIAS),
-             cgm_launch_accumulates(emit->launch));
+             cgm_launch_accumulates(emit->launch), false);
 }
 
 void cgm_parts_multiply_partial(struct cgm_emit *emit, const struct cgm_parts *parts)
 {
     static const struct cgm_view none;
-    multiply(emit, parts, &none, false);
+    multiply(emit, parts, &none, false, false);
+}
+
+void cgm_parts_weave_partial(struct cgm_emit *emit, const struct cgm_parts *parts)
+{
+    static const struct cgm_view none;
+    multiply(emit, parts, &none, false, true);
 }

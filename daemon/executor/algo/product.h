@@ -51,5 +51,7 @@ struct cgm_gemm_part *cgm_parts_add_partial(struct cgm_parts *parts, const struc
 void cgm_parts_multiply_result(struct cgm_emit *emit, const struct cgm_parts *parts);
 /* Partial products: nothing is added. */
 void cgm_parts_multiply_partial(struct cgm_emit *emit, const struct cgm_parts *parts);
+/* The same, all parts side by side. */
+void cgm_parts_weave_partial(struct cgm_emit *emit, const struct cgm_parts *parts);
 
 #endif

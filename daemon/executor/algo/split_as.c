@@ -6,28 +6,38 @@
 #include "daemon/executor/algo/product.h"
 #include "daemon/executor/algo/table.h"
 
-static void multiply_bands(struct cgm_emit *emit, uint32_t pieces)
+static uint64_t band_begin(const struct cgm_launch *launch, uint32_t band)
+{
+    return cgm_piece_begin(launch->rows, cgm_piece_count(launch->spec, launch->rows), band);
+}
+
+static void multiply_band(struct cgm_emit *emit, uint32_t i)
 {
     const struct cgm_launch *launch = emit->launch;
     const struct cgm_view *lhs = cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS);
-    for (uint32_t i = 0; i < pieces; i++) {
-        uint64_t first = cgm_piece_begin(launch->rows, pieces, i);
-        uint64_t count = cgm_piece_begin(launch->rows, pieces, i + 1) - first;
-        struct cgm_view band = cgm_view_band(lhs, launch->spec->transa, first, count);
-        cgm_product_band(emit, &band, first, i);
-        cgm_emit_publish(emit, i + 1);
-    }
+    uint64_t first = band_begin(launch, i), count = band_begin(launch, i + 1) - first;
+    struct cgm_view band = cgm_view_band(lhs, launch->spec->transa, first, count);
+    cgm_product_band(emit, &band, first, i);
+    cgm_emit_publish(emit, i + 1);
 }
 
+static void send_band(struct cgm_emit *emit, uint32_t i)
+{
+    uint64_t first = band_begin(emit->launch, i), count = band_begin(emit->launch, i + 1) - first;
+    cgm_emit_await_source(emit, i + 1);
+    cgm_spread_push(emit, first, count, i + 1);
+}
+
+/* Each push is enqueued behind the product after its own: there is always one to work on. */
 static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
     uint32_t pieces = cgm_piece_count(launch->spec, launch->rows);
-    multiply_bands(&emit, pieces);
-    for (uint32_t i = 0; i < pieces && emit.world > 1; i++) {
-        uint64_t first = cgm_piece_begin(launch->rows, pieces, i);
-        cgm_emit_await_source(&emit, i + 1);
-        cgm_spread_push(&emit, first, cgm_piece_begin(launch->rows, pieces, i + 1) - first, i + 1);
+    for (uint32_t i = 0; i <= pieces; i++) {
+        if (i < pieces)
+            multiply_band(&emit, i);
+        if (i > 0 && emit.world > 1)
+            send_band(&emit, i - 1);
     }
     cgm_spread_await(&emit, pieces);
     return cgm_emit_end(&emit);

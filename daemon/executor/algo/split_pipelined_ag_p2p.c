@@ -78,13 +78,17 @@ static int enqueue(const struct cgm_launch *launch, uint32_t rank)
     bool pairs = launch->spec->aggregate_ag;
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
     if (pairs) {
-        cgm_gather_push(&emit, rank ^ 1u);
+        cgm_gather_push_first(&emit, rank ^ 1u);
         cgm_gather_own(&emit, CGM_EMIT_COMPUTE);
+        cgm_gather_push_rest(&emit, rank ^ 1u);
         multiply_pairs(&emit);
     } else {
-        /* Enqueueing takes time: links and multiprocessors are given something to do first. */
+        bool product_first = cgm_cost_is_product(launch->spec);
+        if (product_first)
+            multiply_own(&emit);
         cgm_gather_push_first(&emit, rank);
-        multiply_own(&emit);
+        if (!product_first)
+            multiply_own(&emit);
         cgm_gather_push_rest(&emit, rank);
         if (cgm_launch_operand(launch, rank, CGM_OPERAND_AUX_OUT)->mem)
             cgm_gather_own(&emit, CGM_EMIT_COMM);

@@ -42,18 +42,20 @@ static void reduce_strip(struct cgm_emit *emit, uint32_t piece)
     cgm_scatter_reduce_cols(emit, out, strip.first, strip.cols, strip.step);
 }
 
+/* Each push is enqueued behind the product after its own: there is always one to work on. */
 static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     const struct cgm_spec *spec = launch->spec;
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
     uint32_t pieces = cgm_piece_count(spec, spec->n), reduced = 0;
-    for (uint32_t i = 0; i < pieces; i++) {
-        multiply_strip(&emit, i);
-        if (spec->rs_overlap_first_gemm && i > 0)
+    for (uint32_t i = 0; i <= pieces; i++) {
+        if (i < pieces)
+            multiply_strip(&emit, i);
+        if (i > 0 && emit.world > 1)
+            scatter_strip(&emit, i - 1);
+        if (i > 0 && i < pieces && spec->rs_overlap_first_gemm)
             reduce_strip(&emit, reduced++);
     }
-    for (uint32_t i = 0; i < pieces && emit.world > 1; i++)
-        scatter_strip(&emit, i);
     while (reduced < pieces)
         reduce_strip(&emit, reduced++);
     return cgm_emit_end(&emit);

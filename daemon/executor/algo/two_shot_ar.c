@@ -6,24 +6,39 @@
 #include "daemon/executor/algo/product.h"
 #include "daemon/executor/algo/table.h"
 
-static void publish_block(struct cgm_emit *emit, uint32_t owner, uint32_t step)
+static bool multiplies(const struct cgm_emit *emit)
 {
-    const struct cgm_launch *launch = emit->launch;
-    uint64_t first = launch->rows * owner / emit->world;
-    uint64_t count = launch->rows * (owner + 1) / emit->world - first;
-    if (launch->spec->op == CGM_OP_GEMM_AR)
-        cgm_product_partial(emit, first, count, owner);
-    cgm_emit_publish(emit, step);
+    return emit->launch->spec->op == CGM_OP_GEMM_AR;
 }
 
+static void multiply_block(struct cgm_emit *emit, uint32_t distance)
+{
+    const struct cgm_launch *launch = emit->launch;
+    uint32_t owner = cgm_emit_target(emit, distance);
+    uint64_t first = launch->rows * owner / emit->world;
+    uint64_t count = launch->rows * (owner + 1) / emit->world - first;
+    cgm_product_partial(emit, first, count, owner);
+    cgm_emit_publish(emit, distance);
+}
+
+static void push_block(struct cgm_emit *emit, uint32_t distance)
+{
+    if (multiplies(emit))
+        cgm_emit_await_source(emit, distance);
+    cgm_scatter_push(emit, cgm_emit_target(emit, distance));
+}
+
+/* Each push is enqueued behind the product after its own: there is always one to work on. */
 static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
-    for (uint32_t distance = 1; distance <= emit.world; distance++)
-        publish_block(&emit, cgm_emit_target(&emit, distance), distance);
-    for (uint32_t distance = 1; distance < emit.world; distance++) {
-        cgm_emit_await_source(&emit, distance);
-        cgm_scatter_push(&emit, cgm_emit_target(&emit, distance));
+    if (!multiplies(&emit))
+        cgm_emit_await_start(&emit);
+    for (uint32_t distance = 1; distance <= emit.world; distance++) {
+        if (multiplies(&emit))
+            multiply_block(&emit, distance);
+        if (distance > 1)
+            push_block(&emit, distance - 1);
     }
     struct cgm_view block =
         cgm_scatter_block(launch, cgm_launch_operand(launch, rank, CGM_OPERAND_OUT), rank);

@@ -1,8 +1,9 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "daemon/executor/cpu/cpu.h"
-#include "daemon/executor/cpu/system.h"
+#include "daemon/executor/host/system.h"
 #include "kernels/openblas.h"
 #include "proto/messages.h"
 #include "proto/status.h"
@@ -54,6 +55,14 @@ static int backend_device_info(struct cgm_backend *backend, uint32_t device,
     return cgm_system_memory(&ret_info->bytes_total, &ret_info->bytes_free);
 }
 
+static void backend_describe(struct cgm_backend *backend, char *ret_text, size_t text_bytes)
+{
+    char model[128];
+    cgm_system_processor(model, sizeof(model));
+    snprintf(ret_text, text_bytes, "%s, %ld processors, %u devices", model,
+             sysconf(_SC_NPROCESSORS_ONLN), backend->devices);
+}
+
 /* Nothing allocates after a queue was created. */
 static uint64_t backend_allocations(struct cgm_backend *backend)
 {
@@ -73,6 +82,9 @@ const struct cgm_backend_ops cgm_backend_cpu = {
     .mem_import = cgm_cpu_mem_import,
     .mem_bytes = cgm_cpu_mem_bytes,
     .mem_free = cgm_cpu_mem_free,
+    .mem_fill = cgm_cpu_mem_fill,
+    .mem_drain = cgm_cpu_mem_drain,
+    .imports_freed_anywhere = true,
     .queue_new = cgm_cpu_queue_new,
     .queue_free = cgm_cpu_queue_free,
     .flag_new = cgm_cpu_flag_new,
@@ -88,5 +100,8 @@ const struct cgm_backend_ops cgm_backend_cpu = {
     .poison = cgm_cpu_poison,
     .signal = cgm_cpu_signal,
     .wait = cgm_cpu_wait,
+    .wait_all = cgm_cpu_wait_all,
+    .signal_all = cgm_cpu_signal_all,
     .allocations = backend_allocations,
+    .describe = backend_describe,
 };

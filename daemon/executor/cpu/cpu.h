@@ -7,6 +7,7 @@
 
 #include "daemon/executor/backend.h"
 #include "daemon/executor/cpu/park.h"
+#include "proto/spin.h"
 
 #define CGM_CPU_DEVICES_DEFAULT 4u
 #define CGM_CPU_DEVICES_MAX 64u
@@ -15,6 +16,7 @@
 struct cgm_backend {
     struct cgm_backend_options options;
     uint32_t devices;
+    struct cgm_spin spin; /* of all queues: there are more than processors */
     /* The BLAS library ends the process when more threads than it has buffers for are inside it. */
     sem_t blas_seats;
     /* Where the waiters of flags sleep. Not in the flag: who saw the value may free it. */
@@ -24,8 +26,9 @@ struct cgm_backend {
 
 struct cgm_mem {
     char *base;
-    uint64_t bytes; /* whole pages */
-    int fd;         /* ours; -1: an import */
+    uint64_t bytes;  /* whole pages */
+    uint64_t filled; /* from the start on, of those that we made: so many exist */
+    int fd;          /* ours; -1: an import */
     bool read_only;
 };
 
@@ -45,6 +48,8 @@ int cgm_cpu_mem_import(struct cgm_backend *backend, uint32_t device,
                        const struct cgm_memory_segment *segments, uint32_t n_segments,
                        bool read_only, char *ret_detail, size_t detail_bytes,
                        struct cgm_mem **ret_mem);
+int cgm_cpu_mem_fill(struct cgm_mem *mem, uint64_t *bytes);
+void cgm_cpu_mem_drain(struct cgm_mem *mem, uint64_t *bytes);
 uint64_t cgm_cpu_mem_bytes(const struct cgm_mem *mem);
 void cgm_cpu_mem_free(struct cgm_mem *mem);
 
@@ -73,5 +78,8 @@ int cgm_cpu_poison(struct cgm_queue *queue, const struct cgm_view *view);
 int cgm_cpu_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value);
 int cgm_cpu_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,
                  const struct cgm_label *label);
+int cgm_cpu_signal_all(struct cgm_queue *queue, const struct cgm_flag_value *signals,
+                       uint32_t count);
+int cgm_cpu_wait_all(struct cgm_queue *queue, const struct cgm_wait *waits, uint32_t count);
 
 #endif

@@ -28,6 +28,20 @@ int cgm_cpu_copy(struct cgm_queue *queue, const struct cgm_copy *copy)
     return CGM_OK;
 }
 
+/* Other places of one result, each like the first. */
+static int also_check(const struct cgm_view *views, uint32_t count, const struct cgm_view *like)
+{
+    struct cgm_matrix matrix;
+    int status = count <= CGM_ALSO_MAX ? CGM_OK : CGM_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < count && status == CGM_OK; i++) {
+        status = present(&views[i], true, &matrix);
+        if (status == CGM_OK && (views[i].rows != like->rows || views[i].cols != like->cols ||
+                                 views[i].dtype != like->dtype))
+            status = CGM_INVALID_ARGUMENT;
+    }
+    return status;
+}
+
 static int gemm_resolve(const struct cgm_gemm *gemm, struct cgm_matrix_gemm *ret_gemm)
 {
     *ret_gemm = (struct cgm_matrix_gemm){
@@ -61,6 +75,8 @@ int cgm_cpu_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm 
     for (uint32_t i = 0; i < flagged->n_parts && status == CGM_OK; i++) {
         struct cgm_gemm gemm = cgm_flagged_part_gemm(flagged, &flagged->parts[i]);
         status = gemm_resolve(&gemm, &unused);
+        if (status == CGM_OK)
+            status = also_check(flagged->parts[i].also, flagged->parts[i].n_also, &gemm.out);
     }
     for (uint32_t i = 0; i < flagged->n_parts && status == CGM_OK; i++) {
         const struct cgm_gemm_part *part = &flagged->parts[i];
@@ -68,6 +84,10 @@ int cgm_cpu_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm 
         if (part->await.flag)
             cgm_cpu_wait(queue, part->await.flag, part->await.value, &gemm.label);
         status = cgm_cpu_gemm(queue, &gemm);
+        for (uint32_t j = 0; j < part->n_also && status == CGM_OK; j++) {
+            struct cgm_copy copy = cgm_flagged_part_copy(flagged, part, j);
+            status = cgm_cpu_copy(queue, &copy);
+        }
         if (part->publish.flag)
             cgm_cpu_signal(queue, part->publish.flag, part->publish.value);
     }
@@ -105,7 +125,9 @@ static int reduce_resolve(const struct cgm_reduce *reduce, struct cgm_matrix_red
         if (present(&reduce->src[i], false, &ret_sources[i]) != CGM_OK ||
             !cgm_matrix_same_shape(&ret_sources[i], &ret_reduce->dst))
             return CGM_INVALID_ARGUMENT;
-    return reduce_types_fit(ret_reduce, ret_sources) ? CGM_OK : CGM_INVALID_ARGUMENT;
+    if (!reduce_types_fit(ret_reduce, ret_sources))
+        return CGM_INVALID_ARGUMENT;
+    return also_check(reduce->also, reduce->n_also, &reduce->dst);
 }
 
 int cgm_cpu_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce)
@@ -128,7 +150,10 @@ int cgm_cpu_reduce(struct cgm_queue *queue, const struct cgm_reduce *reduce)
     record->label = reduce->label;
     record->of.reduce = resolved;
     cgm_queue_push(queue);
-    return CGM_OK;
+    for (uint32_t i = 0; i < reduce->n_also && status == CGM_OK; i++)
+        status = cgm_cpu_copy(
+            queue, &(struct cgm_copy){reduce->label, reduce->also[i], reduce->dst, .sms = 0});
+    return status;
 }
 
 int cgm_cpu_activate(struct cgm_queue *queue, const struct cgm_activation *activation)
@@ -187,5 +212,20 @@ int cgm_cpu_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,
     record->of.flag.flag = flag;
     record->of.flag.value = value;
     cgm_queue_push(queue);
+    return CGM_OK;
+}
+
+int cgm_cpu_signal_all(struct cgm_queue *queue, const struct cgm_flag_value *signals,
+                       uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        cgm_cpu_signal(queue, signals[i].flag, signals[i].value);
+    return CGM_OK;
+}
+
+int cgm_cpu_wait_all(struct cgm_queue *queue, const struct cgm_wait *waits, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        cgm_cpu_wait(queue, waits[i].until.flag, waits[i].until.value, &waits[i].label);
     return CGM_OK;
 }

@@ -1,4 +1,3 @@
-#include <sched.h>
 #include <stdlib.h>
 
 #include "daemon/executor/cpu/cpu.h"
@@ -51,15 +50,20 @@ static bool wait_is_over(const struct cgm_flag *flag, uint64_t value, const stru
 
 static bool wait_spinning(const struct cgm_flag *flag, uint64_t value, const struct cgm_run *run)
 {
-    uint64_t until = cgm_cpu_now_ns() + flag->backend->options.spin_ns;
+    struct cgm_spin *spin = &flag->backend->spin;
+    uint64_t now_ns = cgm_cpu_now_ns(), until_ns = now_ns + flag->backend->options.spin_ns;
     do {
         for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
             if (wait_is_over(flag, value, run))
                 return true;
             cgm_cpu_relax();
         }
-        sched_yield(); /* there are more queues than processors */
-    } while (cgm_cpu_now_ns() < until);
+        now_ns = cgm_cpu_now_ns();
+        if (!cgm_spin_goes_on(spin, CGM_SPIN_ALONE_NS, now_ns))
+            return false;
+        /* There are more queues than processors: at once. */
+        cgm_spin_yield(spin, CGM_SPIN_ALONE_NS, now_ns);
+    } while (now_ns < until_ns);
     return false;
 }
 

@@ -6,15 +6,12 @@
 #include <unistd.h>
 
 #include "daemon/executor/cpu/cpu.h"
-#include "daemon/executor/cpu/segment.h"
-#include "daemon/executor/cpu/system.h"
+#include "daemon/executor/host/segment.h"
+#include "daemon/executor/host/system.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
-/* So much of the node's memory is left to others: who asks for too much is refused, not killed with
- * whoever is in the way. */
-#define RESERVED_PART 16u
-
+#define LEAVE_BYTES (64ull << 20)
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static uint64_t page_bytes(void)
@@ -48,19 +45,15 @@ static int mem_new(int fd, uint64_t bytes, struct cgm_mem **ret_mem)
     return CGM_OK;
 }
 
-/* Its pages exist from the start: a device's memory does not run out while a job writes it. */
-static int memfd_filled(uint64_t bytes, int *ret_fd)
+static int memfd_new(uint64_t bytes, int *ret_fd)
 {
-    uint64_t total, available;
-    int status = cgm_system_memory(&total, &available);
+    int status = cgm_system_check_room(bytes);
     if (status != CGM_OK)
         return status;
-    if (available < total / RESERVED_PART || bytes > available - total / RESERVED_PART)
-        return CGM_NO_MEMORY;
     int fd = memfd_create("commgemm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return cgm_status_of_errno(errno);
-    if (fallocate(fd, 0, 0, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
+    if (ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
         close(fd);
         return CGM_NO_MEMORY;
     }
@@ -72,12 +65,52 @@ int cgm_cpu_mem_alloc(struct cgm_backend *backend, uint32_t device, uint64_t byt
                       struct cgm_mem **ret_mem)
 {
     int fd = -1;
+    uint64_t at_once = CGM_MEM_AT_ONCE;
+    struct cgm_mem *mem = NULL;
     if (flags & CGM_MEMORY_IPC)
         return CGM_NOT_SUPPORTED;
     if (device >= backend->devices || !round_up(bytes, &bytes))
         return CGM_INVALID_ARGUMENT;
-    int status = memfd_filled(bytes, &fd);
-    return status == CGM_OK ? mem_new(fd, bytes, ret_mem) : status;
+    int status = memfd_new(bytes, &fd);
+    if (status == CGM_OK)
+        status = mem_new(fd, bytes, &mem);
+    if (status != CGM_OK)
+        return status;
+    status = cgm_cpu_mem_fill(mem, &at_once);
+    if (status == CGM_OK)
+        *ret_mem = mem;
+    else
+        cgm_cpu_mem_free(mem);
+    return status;
+}
+
+/* All pages exist before memory is used: a device's does not run out while a job writes it. Others
+ * may have taken meanwhile what was there when this one was begun. */
+int cgm_cpu_mem_fill(struct cgm_mem *mem, uint64_t *bytes)
+{
+    uint64_t missing = mem->bytes - mem->filled, part = missing < *bytes ? missing : *bytes;
+    if (part == 0)
+        return CGM_OK;
+    int status = cgm_system_check_room(missing);
+    if (status != CGM_OK)
+        return status;
+    if (fallocate(mem->fd, 0, (off_t)mem->filled, (off_t)part) != 0)
+        return CGM_NO_MEMORY;
+    mem->filled += part;
+    *bytes -= part;
+    return CGM_OK;
+}
+
+/* A hole takes the pages out of every mapping too. Whoever has an fd can fill it again, at his own
+ * cost. */
+void cgm_cpu_mem_drain(struct cgm_mem *mem, uint64_t *bytes)
+{
+    uint64_t part = mem->filled < *bytes ? mem->filled : *bytes;
+    if (part == 0)
+        return;
+    mem->filled -= part;
+    *bytes -= part;
+    fallocate(mem->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)mem->filled, (off_t)part);
 }
 
 int cgm_cpu_mem_export(struct cgm_mem *mem, int *ret_fd)
@@ -104,7 +137,10 @@ int cgm_cpu_mem_adopt(struct cgm_backend *backend, uint32_t device, int fd, uint
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0)
         return cgm_status_of_errno(errno);
-    return mem_new(own, bytes, ret_mem);
+    status = mem_new(own, bytes, ret_mem);
+    if (status == CGM_OK)
+        (*ret_mem)->filled = bytes;
+    return status;
 }
 
 static int segments_check(const struct cgm_memory_segment *segments, uint32_t n_segments,
@@ -195,8 +231,20 @@ uint64_t cgm_cpu_mem_bytes(const struct cgm_mem *mem)
     return mem->bytes;
 }
 
+/* Nobody else can map anything while many pages leave at once. */
+static void leave_pages(const struct cgm_mem *mem)
+{
+    uint64_t part;
+    for (uint64_t at = 0; at < mem->bytes; at += part) {
+        part = mem->bytes - at < LEAVE_BYTES ? mem->bytes - at : LEAVE_BYTES;
+        madvise(mem->base + at, part, MADV_DONTNEED);
+    }
+}
+
 void cgm_cpu_mem_free(struct cgm_mem *mem)
 {
+    if (mem->fd < 0)
+        leave_pages(mem);
     munmap(mem->base, mem->bytes);
     if (mem->fd >= 0)
         close(mem->fd);

@@ -1,7 +1,6 @@
 #include "daemon/executor/cpu/queue.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,15 +51,20 @@ void cgm_queue_push(struct cgm_queue *queue)
 
 static bool work_spinning(struct cgm_queue *queue, uint32_t head)
 {
-    uint64_t until = cgm_cpu_now_ns() + queue->backend->options.spin_ns;
+    struct cgm_spin *spin = &queue->backend->spin;
+    uint64_t now_ns = cgm_cpu_now_ns(), until_ns = now_ns + queue->backend->options.spin_ns;
     do {
         for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
             if (atomic_load(&queue->tail) != head)
                 return true;
             cgm_cpu_relax();
         }
-        sched_yield(); /* there are more queues than processors */
-    } while (cgm_cpu_now_ns() < until);
+        now_ns = cgm_cpu_now_ns();
+        if (!cgm_spin_goes_on(spin, CGM_SPIN_ALONE_NS, now_ns))
+            return false;
+        /* There are more queues than processors: at once. */
+        cgm_spin_yield(spin, CGM_SPIN_ALONE_NS, now_ns);
+    } while (now_ns < until_ns);
     return false;
 }
 

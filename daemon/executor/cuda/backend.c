@@ -4,6 +4,7 @@
 
 #include "daemon/executor/cuda/cuda.h"
 #include "daemon/executor/cuda/doctor.h"
+#include "daemon/executor/cuda/platform.h"
 #include "proto/status.h"
 
 struct opening {
@@ -144,6 +145,11 @@ static uint64_t backend_allocations(struct cgm_backend *backend)
            atomic_load_explicit(&backend->unprepared, memory_order_relaxed);
 }
 
+static bool backend_reaches(const struct cgm_backend *backend, uint32_t device, uint32_t other)
+{
+    return backend->devices[device].reaches[other];
+}
+
 const struct cgm_backend_ops cgm_backend_cuda = {
     .name = "cuda",
     .open = backend_open,
@@ -171,11 +177,15 @@ const struct cgm_backend_ops cgm_backend_cuda = {
     .poison = cgm_cuda_poison,
     .signal = cgm_cuda_signal,
     .wait = cgm_cuda_wait,
+    .wait_all = cgm_cuda_wait_all,
+    .signal_all = cgm_cuda_signal_all,
     .allocations = backend_allocations,
     .host_flags_need_polling = true,
     .spin_min_ns = 100000000,
     .has_tf32 = true,
+    .describe = cgm_cuda_describe,
     .queues_max = CGM_CUDA_STREAMS,
+    .reaches = backend_reaches,
     .mem_ipc_handle = cgm_cuda_mem_ipc_handle,
     .prepare_gemm = cgm_cuda_prepare_gemm,
     .prepare_flagged_gemm = cgm_cuda_prepare_flagged_gemm,
@@ -183,6 +193,7 @@ const struct cgm_backend_ops cgm_backend_cuda = {
     .group_free = cgm_cuda_group_free,
     .collective = cgm_cuda_collective,
     .release_waits = cgm_cuda_release_waits,
+    .warm_up = cgm_cuda_warm_up,
     .finish_phases = cgm_cuda_finish_phases,
     .check = cgm_cuda_health,
     .doctor = cgm_cuda_doctor,

@@ -21,6 +21,7 @@
     X(MatmulAlgoGetHeuristic)                                                                      \
     X(MatmulAlgoCheck)                                                                             \
     X(MatmulAlgoConfigGetAttribute)                                                                \
+    X(GetVersion)                                                                                  \
     X(GetStatusString)
 
 struct cgm_blas {

@@ -19,10 +19,11 @@
 #include "proto/messages.h"
 
 #define CGM_CUDA_DEVICES_MAX 16u
-/* Hardware queues of a context, and how many of them queues use; the others are service's and
- * rescue's. */
+/* Hardware queues of a context, and how many of them queues use; the others are for the streams of
+ * struct cgm_device. */
 #define CGM_CUDA_CONNECTIONS 32u
 #define CGM_CUDA_STREAMS 28u
+#define CGM_CUDA_WARM_BYTES (128u << 10)
 
 struct cgm_stream {
     cudaStream_t handle;
@@ -37,6 +38,7 @@ struct cgm_stream {
 struct cgm_gemm_table;
 struct cgm_gemm_codes;
 struct cgm_flag_slab;
+struct cgm_last_product;
 
 enum { CGM_KIND_MAJOR, CGM_KIND_MINOR, CGM_KIND_SMS };
 
@@ -47,6 +49,13 @@ struct cgm_device {
     bool reaches[CGM_CUDA_DEVICES_MAX]; /* whose memory it can access; itself too */
     cudaStream_t service;               /* the mapping thread's: zeroing */
     cudaStream_t rescue;                /* the poller's: waits that are let go, reference times */
+    /* Of the device's thread, for warming up: what needs no device is captured in `warm`, the rest
+     * is left out unless others' kernels can run beside it. */
+    cudaStream_t warm;
+    char *warm_memory; /* CGM_CUDA_WARM_BYTES, of no meaning */
+    struct cgm_last_product *last;
+    bool beside_others;
+    bool warms_up;            /* false after a failure */
     cublasLtHandle_t blas;    /* of the device's thread, and of trials while launches are held */
     cublasLtHandle_t chooser; /* the mapping thread's */
     struct cgm_gemm_table *gemms;
@@ -150,6 +159,9 @@ int cgm_cuda_poison(struct cgm_queue *queue, const struct cgm_view *view);
 int cgm_cuda_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value);
 int cgm_cuda_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value,
                   const struct cgm_label *label);
+int cgm_cuda_signal_all(struct cgm_queue *queue, const struct cgm_flag_value *signals,
+                        uint32_t count);
+int cgm_cuda_wait_all(struct cgm_queue *queue, const struct cgm_wait *waits, uint32_t count);
 
 int cgm_cuda_group_new(struct cgm_backend *backend, const uint32_t *devices, uint32_t size,
                        char *ret_text, size_t text_bytes, struct cgm_group **ret_group);
@@ -163,6 +175,7 @@ void cgm_groups_check(struct cgm_backend *backend);
 void cgm_groups_release(struct cgm_backend *backend, const struct cgm_run *run);
 
 void cgm_cuda_release_waits(struct cgm_backend *backend, const struct cgm_run *run);
+void cgm_cuda_warm_up(struct cgm_backend *backend, uint32_t device);
 void cgm_cuda_finish_phases(struct cgm_backend *backend, struct cgm_run *run);
 void cgm_cuda_health(struct cgm_backend *backend);
 

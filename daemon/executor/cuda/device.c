@@ -4,8 +4,8 @@
 
 #include "daemon/executor/cuda/cuda.h"
 #include "daemon/executor/cuda/fitness.h"
+#include "daemon/executor/cuda/gemm.h"
 #include "daemon/executor/cuda/gemm_codes.h"
-#include "daemon/executor/cuda/gemm_table.h"
 #include "kernels/flagged_gemm.h"
 #include "proto/status.h"
 
@@ -131,6 +131,14 @@ static int find_kind(struct cgm_device *device)
     return status;
 }
 
+static bool has_mps(uint32_t device)
+{
+    int has = 0;
+    return cgm_driver.DeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, (CUdevice)device) ==
+               CUDA_SUCCESS &&
+           has;
+}
+
 int cgm_device_open(struct cgm_device *device)
 {
     uint32_t d = device->index;
@@ -144,6 +152,8 @@ int cgm_device_open(struct cgm_device *device)
     cgm_cuda_log_step("the kernels", (int)d, &at_ns);
     if (status == CGM_OK)
         status = find_kind(device);
+    device->warms_up = true;
+    device->beside_others = has_mps(d);
     if (status == CGM_OK)
         status = cgm_cuda_check(cgm_kernel_flagged_gemm_load(&device->has_flagged),
                                 "loading of flagged products", d);
@@ -159,21 +169,29 @@ int cgm_device_open(struct cgm_device *device)
                                                              device->priority_greatest),
                                 "cudaStreamCreate", d);
     if (status == CGM_OK)
+        status = cgm_cuda_check(cudaStreamCreateWithFlags(&device->warm, cudaStreamNonBlocking),
+                                "cudaStreamCreate", d);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaMalloc((void **)&device->warm_memory, CGM_CUDA_WARM_BYTES),
+                                "cudaMalloc", d);
+    if (status == CGM_OK)
         status = cgm_cuda_check(cudaEventCreate(&device->reference), "cudaEventCreate", d);
     if (status != CGM_OK)
         return status;
-    cgm_cuda_log_step("two streams", (int)d, &at_ns);
+    cgm_cuda_log_step("its streams", (int)d, &at_ns);
     cublasStatus_t blas = cgm_blas.Create(&device->blas);
+    cgm_cuda_log_step("cuBLASLt's first handle", (int)d, &at_ns);
     if (blas == CUBLAS_STATUS_SUCCESS)
         blas = cgm_blas.Create(&device->chooser);
     if (blas != CUBLAS_STATUS_SUCCESS) {
         cgm_cuda_log(3, "device %u: cublasLtCreate: %s", d, cgm_blas.GetStatusString(blas));
         return CGM_INTERNAL;
     }
-    cgm_cuda_log_step("cuBLASLt's handles", (int)d, &at_ns);
+    cgm_cuda_log_step("cuBLASLt's second handle", (int)d, &at_ns);
     device->gemms = cgm_gemm_table_new();
     device->codes = cgm_gemm_codes_new();
-    return device->gemms && device->codes ? CGM_OK : CGM_NO_MEMORY;
+    device->last = calloc(1, sizeof(*device->last));
+    return device->gemms && device->codes && device->last ? CGM_OK : CGM_NO_MEMORY;
 }
 
 void cgm_device_close(struct cgm_device *device)
@@ -181,6 +199,7 @@ void cgm_device_close(struct cgm_device *device)
     cgm_device_use(device->index);
     cgm_gemm_table_free(device->gemms);
     cgm_gemm_codes_free(device->codes);
+    free(device->last);
     if (device->chooser)
         cgm_blas.Destroy(device->chooser);
     if (device->blas)
@@ -198,8 +217,13 @@ void cgm_device_close(struct cgm_device *device)
         cudaStreamDestroy(device->service);
     if (device->rescue)
         cudaStreamDestroy(device->rescue);
+    if (device->warm)
+        cudaStreamDestroy(device->warm);
+    if (device->warm_memory)
+        cudaFree(device->warm_memory);
 }
 
+/* COMMGEMM_TEST_NO_PEERS is for tests: every machine becomes one without peer access. */
 static int connect_pair(struct cgm_device *from, const struct cgm_device *to)
 {
     int can = 0;
@@ -208,11 +232,12 @@ static int connect_pair(struct cgm_device *from, const struct cgm_device *to)
                                 "cudaDeviceCanAccessPeer", from->index);
     if (status != CGM_OK)
         return status;
-    if (!can) {
-        cgm_cuda_log(4,
-                     "device %u cannot access the memory of device %u: comms with ranks on both do "
-                     "not work",
-                     from->index, to->index);
+    if (!can || secure_getenv("COMMGEMM_TEST_NO_PEERS")) {
+        cgm_cuda_log(
+            4,
+            "device %u cannot access the memory of device %u: comms with ranks on both are "
+            "refused",
+            from->index, to->index);
         return CGM_OK;
     }
     status = cgm_cuda_check(cudaDeviceEnablePeerAccess((int)to->index, 0),

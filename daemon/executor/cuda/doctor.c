@@ -1,4 +1,5 @@
 #include "daemon/executor/cuda/doctor.h"
+#include "daemon/executor/cuda/platform.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,31 +40,12 @@ static void find(const struct doctor *doctor, const char *check, enum cgm_doctor
 
 /* ---- versions and modes --------------------------------------------------------------------- */
 
-/* "NVRM version: NVIDIA UNIX ... Kernel Module  580.95.05  Release ...": the first number of
- * that form. */
-static void read_release(char *ret_release, size_t size)
-{
-    char line[256] = "";
-    FILE *file = fopen("/proc/driver/nvidia/version", "re");
-    if (file && !fgets(line, sizeof(line), file))
-        line[0] = '\0';
-    if (file)
-        fclose(file);
-    snprintf(ret_release, size, "?");
-    for (char *word = strtok(line, " \t\n"); word; word = strtok(NULL, " \t\n")) {
-        if (word[0] < '0' || word[0] > '9' || !strchr(word, '.'))
-            continue;
-        snprintf(ret_release, size, "%.31s", word);
-        return;
-    }
-}
-
 static void find_driver(const struct doctor *doctor)
 {
     char release[32];
     int driver = 0, toolkit = CUDART_VERSION;
     cudaDriverGetVersion(&driver);
-    read_release(release, sizeof(release));
+    cgm_cuda_driver_release(release, sizeof(release));
     find(doctor, "driver", driver >= toolkit ? CGM_DOCTOR_OK : CGM_DOCTOR_WARNING,
          "install a driver that is at least as new as the toolkit",
          "release %s for CUDA %d.%d; built with toolkit %d.%d", release, driver / 1000,

@@ -78,6 +78,7 @@ static int reduce_resolve(const struct cgm_reduce *reduce, uint32_t device,
         return CGM_INVALID_ARGUMENT;
     ret_reduce->n_src = reduce->n_src;
     ret_reduce->accumulate = reduce->accumulate;
+    ret_reduce->n_also = reduce->n_also;
     int status = cgm_view_resolve(&reduce->dst, device, true, &ret_reduce->dst);
     if (status == CGM_OK)
         status = cgm_view_resolve_optional(&reduce->bias, device, &ret_reduce->bias);
@@ -88,6 +89,9 @@ static int reduce_resolve(const struct cgm_reduce *reduce, uint32_t device,
         if (status == CGM_OK && !same_shape(&ret_reduce->src[i], &ret_reduce->dst))
             status = CGM_INVALID_ARGUMENT;
     }
+    if (status == CGM_OK)
+        status = cgm_views_resolve_also(reduce->also, reduce->n_also, device, &ret_reduce->dst,
+                                        ret_reduce->also);
     if (status == CGM_OK && !reduce_types_fit(ret_reduce))
         status = CGM_INVALID_ARGUMENT;
     return status;

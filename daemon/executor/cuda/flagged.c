@@ -17,8 +17,20 @@
 #include "proto/types.h"
 
 _Static_assert(CGM_GEMM_PARTS_MAX == CGM_KERNEL_PARTS_MAX, "one limit of parts");
+_Static_assert(CGM_ALSO_MAX == CGM_KERNEL_ALSO_MAX, "one limit of places");
 
 /* ---- part by part --------------------------------------------------------------------------- */
+
+static int copy_also(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged,
+                     const struct cgm_gemm_part *part)
+{
+    int status = CGM_OK;
+    for (uint32_t i = 0; i < part->n_also && status == CGM_OK; i++) {
+        struct cgm_copy copy = cgm_flagged_part_copy(flagged, part, i);
+        status = cgm_cuda_copy(queue, &copy);
+    }
+    return status;
+}
 
 static int multiply_parts(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged)
 {
@@ -30,6 +42,8 @@ static int multiply_parts(struct cgm_queue *queue, const struct cgm_flagged_gemm
             status = cgm_cuda_wait(queue, part->await.flag, part->await.value, &gemm.label);
         if (status == CGM_OK)
             status = cgm_cuda_gemm(queue, &gemm);
+        if (status == CGM_OK)
+            status = copy_also(queue, flagged, part);
         if (status == CGM_OK && part->publish.flag)
             status = cgm_cuda_signal(queue, part->publish.flag, part->publish.value);
     }
@@ -73,6 +87,9 @@ static bool kernel_can(struct cgm_queue *queue, const struct cgm_flagged_gemm *f
         outline.parts[i].a = cgm_view_outline(&flagged->parts[i].a);
         outline.parts[i].out = cgm_view_outline(&flagged->parts[i].out);
         outline.parts[i].col = flagged->parts[i].col;
+        outline.parts[i].n_also = flagged->parts[i].n_also;
+        for (uint32_t j = 0; j < flagged->parts[i].n_also; j++)
+            outline.parts[i].also[j] = cgm_view_outline(&flagged->parts[i].also[j]);
     }
     return queue->device->has_flagged && !(flagged->shared && awaits(flagged)) &&
            cgm_kernel_flagged_gemm_can(&outline.gemm);
@@ -95,7 +112,11 @@ static int resolve_part(const struct cgm_flagged_gemm *flagged, uint32_t index, 
         status = CGM_INVALID_ARGUMENT;
     if (status != CGM_OK)
         return status;
-    *ret_part = (struct cgm_kernel_part){.a = g.a, .out = g.out, .col = part->col};
+    *ret_part =
+        (struct cgm_kernel_part){.a = g.a, .out = g.out, .col = part->col, .n_also = part->n_also};
+    status = cgm_views_resolve_also(part->also, part->n_also, device, &g.out, ret_part->also);
+    if (status != CGM_OK)
+        return status;
     if (part->publish.flag) {
         ret_part->publish = (uint64_t *)(uintptr_t)cgm_flag_at(part->publish.flag, device);
         ret_part->publish_value = part->publish.value;
@@ -113,6 +134,7 @@ static int resolve(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagg
     ret_fused->gemm = (struct cgm_kernel_flagged_gemm){.transa = whole->transa,
                                                        .transb = whole->transb,
                                                        .accumulate = whole->accumulate,
+                                                       .woven = flagged->woven,
                                                        .parts = ret_fused->parts,
                                                        .n_parts = flagged->n_parts,
                                                        .blocks = sms - whole->spared_sms};

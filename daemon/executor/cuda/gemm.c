@@ -119,6 +119,11 @@ int cgm_gemm_need_workspace(struct cgm_queue *queue)
         "cudaMemsetAsync of counters", queue->device->index);
 }
 
+static bool bias_is_moved(const struct cgm_kernel_matrix *bias)
+{
+    return (uintptr_t)bias->data % CGM_GEMM_ALIGN_MAX != 0;
+}
+
 static int set_bias(const struct cgm_device *device, const struct cgm_stream *stream,
                     const struct cgm_kernel_matrix *bias, const struct cgm_gemm_entry *entry)
 {
@@ -126,7 +131,7 @@ static int set_bias(const struct cgm_device *device, const struct cgm_stream *st
     int status = CGM_OK;
     if (!at)
         return CGM_OK;
-    if ((uintptr_t)at % CGM_GEMM_ALIGN_MAX) {
+    if (bias_is_moved(bias)) {
         void *aligned = (char *)stream->workspace + CGM_GEMM_WORKSPACE_BYTES;
         status =
             cgm_cuda_check(cudaMemcpyAsync(aligned, at, bias->cols * cgm_dtype_bytes(bias->format),
@@ -180,6 +185,8 @@ static int multiply_fast(struct cgm_queue *queue, const struct cgm_gemm *gemm,
     const struct cgm_gemm_key key = cgm_gemm_key_of(queue->device, gemm, g);
     const struct cgm_gemm_entry *entry = cgm_gemm_table_lock(table, &key);
     bool known = entry != NULL;
+    if (entry && !entry->plain && !bias_is_moved(&g->bias))
+        *queue->device->last = (struct cgm_last_product){queue->stream, key, *g};
     int status = entry && !entry->plain ? cgm_gemm_multiply(queue->device, queue->stream, g, entry)
                                         : multiply_plain(queue, g);
     cgm_gemm_table_unlock(table);

@@ -11,6 +11,13 @@
 /* And behind that: the counters of flagged products. */
 #define CGM_GEMM_COUNTER_BYTES (CGM_GEMM_PARTS_MAX * sizeof(uint64_t))
 
+/* A product that a device's thread has enqueued. */
+struct cgm_last_product {
+    const struct cgm_stream *stream; /* NULL: none yet */
+    struct cgm_gemm_key key;
+    struct cgm_kernel_gemm g;
+};
+
 /* Shapes and types. */
 bool cgm_gemm_fits(const struct cgm_kernel_gemm *g);
 /* What cuBLASLt cannot do whatever the shape. */

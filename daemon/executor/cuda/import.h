@@ -4,8 +4,7 @@
 #define CGM_CUDA_IMPORT_H
 
 #include "daemon/executor/cuda/cuda.h"
-
-enum cgm_segment_kind { CGM_SEGMENT_FD = 1, CGM_SEGMENT_CUDA_IPC = 2 };
+#include "daemon/executor/host/segment.h"
 
 /* Where a client's memory may begin in its allocation. */
 #define CGM_IMPORT_ALIGN 256u

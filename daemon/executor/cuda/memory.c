@@ -74,6 +74,8 @@ static int ipc_alloc(struct cgm_backend *backend, uint32_t device, uint64_t byte
     return CGM_OK;
 }
 
+/* In one piece, however large: what was asked for is one cuMemCreate, whose fd a client maps, and
+ * it holds the driver's locks whichever thread calls it. Zeroing goes at the memory's own speed. */
 int cgm_cuda_mem_alloc(struct cgm_backend *backend, uint32_t device, uint64_t bytes, uint32_t flags,
                        struct cgm_mem **ret_mem)
 {

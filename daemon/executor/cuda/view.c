@@ -59,3 +59,18 @@ bool cgm_is_integer(const struct cgm_kernel_matrix *matrix)
     return matrix->data &&
            (matrix->format == CGM_FORMAT_INT8 || matrix->format == CGM_FORMAT_INT32);
 }
+
+int cgm_views_resolve_also(const struct cgm_view *views, uint32_t count, uint32_t device,
+                           const struct cgm_kernel_matrix *like,
+                           struct cgm_kernel_matrix *ret_matrices)
+{
+    int status = count <= CGM_ALSO_MAX ? CGM_OK : CGM_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < count && status == CGM_OK; i++) {
+        struct cgm_kernel_matrix *to = &ret_matrices[i];
+        status = cgm_view_resolve(&views[i], device, true, to);
+        if (status == CGM_OK &&
+            (to->rows != like->rows || to->cols != like->cols || to->format != like->format))
+            status = CGM_INVALID_ARGUMENT;
+    }
+    return status;
+}

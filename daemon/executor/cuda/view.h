@@ -15,6 +15,12 @@ int cgm_view_resolve(const struct cgm_view *view, uint32_t device, bool writes,
 int cgm_view_resolve_optional(const struct cgm_view *view, uint32_t device,
                               struct cgm_kernel_matrix *ret_matrix);
 
+/* Other places of one result: INVALID_ARGUMENT, too, when there are too many, or one differs in
+ * shape or type. */
+int cgm_views_resolve_also(const struct cgm_view *views, uint32_t count, uint32_t device,
+                           const struct cgm_kernel_matrix *like,
+                           struct cgm_kernel_matrix *ret_matrices);
+
 /* A view without its memory, which may be gone: as far as its alignment goes, the address is right,
  * for memory begins at multiples of more than 16. */
 struct cgm_kernel_matrix cgm_view_outline(const struct cgm_view *view);

@@ -1,7 +1,7 @@
 /* Whether an fd from outside may be mapped: a memfd that can never shrink under us, and a range
  * that lies in it. */
-#ifndef CGM_CPU_SEGMENT_H
-#define CGM_CPU_SEGMENT_H
+#ifndef CGM_HOST_SEGMENT_H
+#define CGM_HOST_SEGMENT_H
 
 #include "daemon/executor/backend.h"
 
@@ -10,5 +10,10 @@ enum cgm_segment_kind { CGM_SEGMENT_FD = 1, CGM_SEGMENT_CUDA_IPC = 2 };
 /* OK, or a status and a sentence that names segment, field and limits. */
 int cgm_segment_check(const struct cgm_memory_segment *segment, uint32_t index, bool read_only,
                       char *ret_detail, size_t detail_bytes);
+
+/* NO_MEMORY and a sentence when the node has no room for what the segments have only in name: who
+ * pins sparse memory fills it. */
+int cgm_segments_check_holes(const struct cgm_memory_segment *segments, uint32_t count,
+                             char *ret_detail, size_t detail_bytes);
 
 #endif

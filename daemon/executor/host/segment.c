@@ -1,4 +1,4 @@
-#include "daemon/executor/cpu/segment.h"
+#include "daemon/executor/host/segment.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -6,6 +6,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "daemon/executor/host/system.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
@@ -95,4 +96,27 @@ int cgm_segment_check(const struct cgm_memory_segment *segment, uint32_t index, 
     if (status == CGM_OK)
         status = check_fd(segment->fd, read_only, &finding);
     return status == CGM_OK ? check_range(segment, &finding) : status;
+}
+
+int cgm_segments_check_holes(const struct cgm_memory_segment *segments, uint32_t count,
+                             char *ret_detail, size_t detail_bytes)
+{
+    unsigned long long missing = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct stat info;
+        if (fstat(segments[i].fd, &info) != 0)
+            return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                              "segment %u: fd %d has no size", i, segments[i].fd);
+        unsigned long long size = (unsigned long long)info.st_size,
+                           there = (unsigned long long)info.st_blocks * 512,
+                           holes = there < size ? size - there : 0;
+        missing += holes < segments[i].length ? holes : segments[i].length;
+    }
+    if (cgm_system_check_room(missing) == CGM_OK)
+        return CGM_OK;
+    return cgm_detail(
+        ret_detail, detail_bytes, CGM_NO_MEMORY,
+        "%llu bytes of the segments do not exist yet; this node does not have so much "
+        "to spare",
+        missing);
 }

@@ -1,0 +1,42 @@
+#include "client/bench/svg.h"
+
+void cgm_svg_begin(FILE *out, double width, double height)
+{
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+            "viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
+            width, height, width, height);
+}
+
+void cgm_svg_end(FILE *out)
+{
+    fputs("</svg>\n", out);
+}
+
+void cgm_svg_escape(FILE *out, const char *text)
+{
+    for (; *text; text++)
+        switch (*text) {
+        case '<':
+            fputs("&lt;", out);
+            break;
+        case '>':
+            fputs("&gt;", out);
+            break;
+        case '&':
+            fputs("&amp;", out);
+            break;
+        default:
+            fputc((unsigned char)*text < ' ' ? ' ' : *text, out);
+        }
+}
+
+void cgm_svg_text(FILE *out, double x, double y, const char *anchor, const char *color,
+                  const char *text)
+{
+    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">", x, y, anchor,
+            color);
+    cgm_svg_escape(out, text);
+    fputs("</text>\n", out);
+}

@@ -1,0 +1,30 @@
+/* Where gangs lie until they have ended: all of them in a list of the poller and in one of their
+ * comm, and those that need nobody's word any more, launched or about to be, in one that every
+ * round of the poller looks through. The first may be long, and is looked through piece by piece.
+ * On the poller. */
+#ifndef CGM_GANG_LIST_H
+#define CGM_GANG_LIST_H
+
+#include <stdbool.h>
+
+struct cgm_gang;
+
+enum cgm_gang_list {
+    CGM_GANGS_ALL,     /* from poller->gangs */
+    CGM_GANGS_OF_COMM, /* from comm->gangs */
+    CGM_GANGS_MOVING,  /* from poller->moving */
+    CGM_GANG_LISTS,
+};
+
+struct cgm_gang_link {
+    struct cgm_gang *previous, *next;
+};
+
+/* At the front of the first two. */
+void cgm_gang_list_enter(struct cgm_gang *gang);
+/* Out of all. */
+void cgm_gang_list_leave(struct cgm_gang *gang);
+/* At the front of the third, or out of it; nothing where it is so already. */
+void cgm_gang_list_move(struct cgm_gang *gang, bool moving);
+
+#endif

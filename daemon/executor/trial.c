@@ -1,0 +1,274 @@
+#include "daemon/executor/trial.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/executor/executor.h"
+#include "daemon/executor/plan.h"
+#include "daemon/executor/plan_make.h"
+#include "proto/messages.h"
+#include "proto/status.h"
+
+typedef unsigned long long ull;
+
+/* As many bytes of random numbers are made on the host; devices copy them on and on. */
+#define NUMBERS_BYTES (1u << 18)
+#define COPY_BYTES_MAX (256ull << 20)
+#define COPIES_MAX (CGM_QUEUE_ROOM / 4)
+
+/* ---- what it takes --------------------------------------------------------------------------- */
+
+uint64_t cgm_trial_scratch(const struct cgm_plan *plan,
+                           const struct cgm_algorithm *const *algorithms, uint32_t n_algorithms)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < n_algorithms; i++) {
+        uint64_t bytes = cgm_plan_scratch_bytes(plan, algorithms[i]);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+uint64_t cgm_trial_bytes(const struct cgm_plan *plan, uint64_t scratch_bytes)
+{
+    struct cgm_shape user = cgm_operation_user_buffer(&plan->spec);
+    uint64_t rank_bytes = user.rows * user.cols * cgm_dtype_bytes(user.dtype) + scratch_bytes;
+    uint64_t bytes = plan->spec.world * rank_bytes;
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++)
+        bytes += cgm_plan_operands_bytes(&plan->spec, rank, CGM_PLAN_OPERANDS_ALL);
+    return bytes;
+}
+
+/* The ranks' devices may share one memory: all of it is counted against each. */
+static int check_memory(const struct cgm_plan *plan, char *ret_why, size_t why_bytes)
+{
+    struct cgm_executor *executor = plan->comm->poller->executor;
+    uint64_t bytes = cgm_trial_bytes(plan, plan->scratch_bytes);
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++) {
+        struct cgm_device_info info;
+        uint32_t device = plan->comm->devices[rank];
+        int status = executor->ops->device_info(executor->backend, device, &info);
+        if (status != CGM_OK)
+            return cgm_detail(ret_why, why_bytes, status, "device %u does not answer", device);
+        if (bytes > info.bytes_free / 2)
+            return cgm_detail(ret_why, why_bytes, CGM_NO_MEMORY,
+                              "it takes %llu MiB, half of %llu free", (ull)bytes >> 20,
+                              (ull)info.bytes_free >> 20);
+    }
+    return CGM_OK;
+}
+
+/* ---- random numbers -------------------------------------------------------------------------- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Random bits, but for the exponents of floating point numbers: magnitudes from 0.5 to 1. How fast
+ * a device multiplies depends on what it multiplies, and zeros are multiplied fastest. */
+static void write_numbers(int dtype, void *ret_numbers)
+{
+    static const struct {
+        uint32_t exponent, half; /* all bits of the exponent, and those of 0.5 */
+    } formats[] = {
+        [CGM_DTYPE_FP32] = {0x7f800000, 0x3f000000},
+        [CGM_DTYPE_FP16] = {0x7c00, 0x3800},
+        [CGM_DTYPE_BF16] = {0x7f80, 0x3f00},
+    };
+    uint64_t state = cgm_now_ns() | 1;
+    bool floats = (size_t)dtype < sizeof(formats) / sizeof(formats[0]);
+    uint64_t exponent = floats ? formats[dtype].exponent : 0;
+    uint64_t half = floats ? formats[dtype].half : 0;
+    for (uint32_t bits = 8 * (uint32_t)cgm_dtype_bytes(dtype); floats && bits < 64; bits *= 2) {
+        exponent |= exponent << bits;
+        half |= half << bits;
+    }
+    uint64_t *words = ret_numbers;
+    for (size_t i = 0; i < NUMBERS_BYTES / sizeof(*words); i++)
+        words[i] = (next_random(&state) & ~exponent) | half;
+}
+
+static int make_numbers(int dtype, int *ret_fd)
+{
+    int fd = memfd_create("commgemm-numbers", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    void *numbers = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, NUMBERS_BYTES) == 0)
+        numbers = mmap(NULL, NUMBERS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (numbers == MAP_FAILED || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+        if (numbers != MAP_FAILED)
+            munmap(numbers, NUMBERS_BYTES);
+        if (fd >= 0)
+            close(fd);
+        return CGM_NO_MEMORY;
+    }
+    write_numbers(dtype, numbers);
+    munmap(numbers, NUMBERS_BYTES);
+    *ret_fd = fd;
+    return CGM_OK;
+}
+
+static int import_numbers(struct cgm_trial *trial)
+{
+    struct cgm_plan *plan = trial->plan;
+    struct cgm_executor *executor = plan->comm->poller->executor;
+    char unused[CGM_CQE_DETAIL];
+    int fd, status = make_numbers(plan->spec.dtype, &fd);
+    if (status != CGM_OK)
+        return status;
+    struct cgm_memory_segment segment = {.kind = 1, .fd = fd, .length = NUMBERS_BYTES};
+    for (uint32_t rank = 0; rank < plan->spec.world && status == CGM_OK; rank++)
+        status = executor->ops->mem_import(executor->backend, plan->ranks[rank].device, &segment, 1,
+                                           false, unused, sizeof(unused), &trial->numbers[rank]);
+    close(fd);
+    return status;
+}
+
+static struct cgm_view stretch(const struct cgm_view *matrix, uint64_t first, uint64_t count)
+{
+    uint64_t offset = matrix->offset_bytes + first * cgm_dtype_bytes(matrix->dtype);
+    return cgm_view_of(matrix->mem, offset, 1, count, matrix->dtype);
+}
+
+/* What is there already is copied behind itself. */
+static int fill_operand(const struct cgm_launch *launch, uint32_t rank,
+                        const struct cgm_view *operand)
+{
+    uint64_t element = cgm_dtype_bytes(operand->dtype), total = operand->rows * operand->cols;
+    uint64_t most = COPY_BYTES_MAX / element, count = NUMBERS_BYTES / element;
+    struct cgm_view numbers = cgm_view_of(launch->ranks[rank].scratch, 0, 1, count, operand->dtype);
+    int status = CGM_OK;
+    for (uint64_t done = 0, i = 0; done < total && i < COPIES_MAX && status == CGM_OK; i++) {
+        count = count < total - done ? count : total - done;
+        struct cgm_copy copy = {
+            .label = {.rank = (uint16_t)rank},
+            .dst = stretch(operand, done, count),
+            .src = stretch(done == 0 ? &numbers : operand, 0, count),
+        };
+        status = launch->ops->copy(launch->ranks[rank].compute, &copy);
+        done += count;
+        count = done < most ? done : most;
+    }
+    return status;
+}
+
+static int fill_enqueue(const struct cgm_launch *launch, uint32_t rank)
+{
+    static const int inputs[] = {CGM_OPERAND_LHS, CGM_OPERAND_RHS};
+    int status = CGM_OK;
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]) && status == CGM_OK; i++)
+        if (launch->operands[rank][inputs[i]].mem)
+            status = fill_operand(launch, rank, &launch->operands[rank][inputs[i]]);
+    return status;
+}
+
+/* Its scratch are the numbers. */
+static const struct cgm_algorithm filling = {.name = "filling", .enqueue = fill_enqueue};
+
+/* ---- coming and going ------------------------------------------------------------------------ */
+
+static struct cgm_plan *plan_for(const struct cgm_plan *plan,
+                                 const struct cgm_algorithm *const *algorithms, uint32_t n)
+{
+    struct cgm_plan *own = calloc(1, sizeof(*own));
+    if (!own)
+        return NULL;
+    own->comm = plan->comm;
+    own->spec = plan->spec;
+    own->flight = plan->flight;
+    own->scratch_bytes = cgm_trial_scratch(plan, algorithms, n);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t n_flags = cgm_plan_flags(own, algorithms[i]);
+        own->n_flags = own->n_flags > n_flags ? own->n_flags : n_flags;
+    }
+    return own;
+}
+
+/* It may not have been launched after it was filled. */
+static void give_scratch_back(struct cgm_trial *trial)
+{
+    for (uint32_t rank = 0; rank < trial->plan->spec.world; rank++)
+        trial->plan->ranks[rank].scratch = trial->scratch[rank];
+}
+
+bool cgm_trial_drain(struct cgm_trial *trial)
+{
+    give_scratch_back(trial);
+    return cgm_plan_drain(trial->plan);
+}
+
+void cgm_trial_free(struct cgm_trial *trial)
+{
+    const struct cgm_backend_ops *ops = trial->plan->comm->poller->executor->ops;
+    give_scratch_back(trial);
+    for (uint32_t rank = 0; rank < trial->plan->spec.world; rank++)
+        if (trial->numbers[rank])
+            ops->mem_free(trial->numbers[rank]);
+    cgm_plan_free(trial->plan);
+    free(trial);
+}
+
+int cgm_trial_new(const struct cgm_plan *plan, const struct cgm_algorithm *const *algorithms,
+                  uint32_t n_algorithms, char *ret_why, size_t why_bytes,
+                  struct cgm_trial **ret_trial)
+{
+    struct cgm_trial *trial = calloc(1, sizeof(*trial));
+    if (trial)
+        trial->plan = plan_for(plan, algorithms, n_algorithms);
+    if (!trial || !trial->plan) {
+        free(trial);
+        return cgm_detail(ret_why, why_bytes, CGM_NO_MEMORY, "out of host memory");
+    }
+    int status = check_memory(trial->plan, ret_why, why_bytes);
+    if (status == CGM_OK) {
+        cgm_detail(ret_why, why_bytes, 0, "its memory cannot be made");
+        status = cgm_plan_make(trial->plan, CGM_PLAN_OPERANDS_ALL, NULL, NULL);
+    }
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++)
+        trial->scratch[rank] = trial->plan->ranks[rank].scratch;
+    if (status == CGM_OK)
+        status = import_numbers(trial);
+    if (status != CGM_OK) {
+        cgm_trial_free(trial);
+        return status;
+    }
+    *ret_trial = trial;
+    return CGM_OK;
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+static void launch(struct cgm_trial *trial, const struct cgm_algorithm *algorithm,
+                   struct cgm_mem *const *scratch)
+{
+    struct cgm_plan *plan = trial->plan;
+    struct cgm_flight *flight = plan->flight;
+    plan->algorithm = algorithm;
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++)
+        plan->ranks[rank].scratch = scratch[rank];
+    flight->plan = plan;
+    flight->kind = CGM_FLIGHT_RUN;
+    flight->ranks_mask = plan->spec.world == 64 ? UINT64_MAX : (1ull << plan->spec.world) - 1;
+    flight->run.phases = NULL;
+    flight->run.phases_max = 0;
+    flight->launch.rows = plan->spec.m;
+    flight->launch.accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;
+    flight->launch.quiet = plan->comm->n_flights == 1;
+    cgm_flight_start(flight, cgm_now_ns());
+}
+
+void cgm_trial_launch(struct cgm_trial *trial, const struct cgm_algorithm *algorithm)
+{
+    launch(trial, algorithm, trial->scratch);
+}
+
+void cgm_trial_fill(struct cgm_trial *trial)
+{
+    launch(trial, &filling, trial->numbers);
+}

@@ -1,0 +1,43 @@
+/* A trial: a plan that no client knows, on which algorithms of another plan are run: its shapes,
+ * its devices and queues, operands of random numbers. It is there for as long as they are compared.
+ */
+#ifndef CGM_TRIAL_H
+#define CGM_TRIAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/executor/algorithm.h"
+
+struct cgm_plan;
+
+struct cgm_trial {
+    struct cgm_plan *plan; /* with the scratch and flags of whoever wants most */
+    struct cgm_mem *numbers[CGM_COMM_SIZE_MAX]; /* what operands are filled with; by rank */
+    struct cgm_mem *scratch[CGM_COMM_SIZE_MAX];
+};
+
+/* The scratch of whoever wants most, on each rank; and all bytes of a trial with it, of all ranks.
+ */
+uint64_t cgm_trial_scratch(const struct cgm_plan *plan,
+                           const struct cgm_algorithm *const *algorithms, uint32_t n_algorithms);
+uint64_t cgm_trial_bytes(const struct cgm_plan *plan, uint64_t scratch_bytes);
+
+/* For `plan`, which is not made yet, and whose flight it flies. NO_MEMORY when it would take more
+ * than half of what is free; ret_why: a few words. Mapper. */
+int cgm_trial_new(const struct cgm_plan *plan, const struct cgm_algorithm *const *algorithms,
+                  uint32_t n_algorithms, char *ret_why, size_t why_bytes,
+                  struct cgm_trial **ret_trial);
+/* On the mapper; nothing of it is under way. First its memory goes, slice by slice: true: there is
+ * more. */
+bool cgm_trial_drain(struct cgm_trial *trial);
+void cgm_trial_free(struct cgm_trial *trial);
+
+/* Starts one launch of all ranks; the flight is done when it is through. Poller. */
+void cgm_trial_launch(struct cgm_trial *trial, const struct cgm_algorithm *algorithm);
+
+/* The same, of what fills lhs and rhs. */
+void cgm_trial_fill(struct cgm_trial *trial);
+
+#endif

@@ -1,0 +1,145 @@
+/* Large memory is made and given back in turns: what others ask for meanwhile comes in between. All
+ * of it is seen in the order of the answers; times do not count. */
+#include "executor_fixture.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+
+#define MIB (1ull << 20)
+#define LARGE (256 * MIB)
+#define MIDDLE (16 * MIB)
+#define SMALL 4096u
+#define N_LARGE 3u
+
+enum { FIRST_ID = 10, MIDDLE_ID = 100, SMALL_ID };
+
+static uint32_t send_alloc(struct fixture *f, uint64_t id, uint64_t bytes, uint32_t uid)
+{
+    Cgm__BufferAlloc m = CGM__BUFFER_ALLOC__INIT;
+    m.id = id;
+    m.generation = 1;
+    m.bytes = bytes;
+    m.journal = (uint32_t)id;
+    m.has_uid = 1;
+    m.uid = uid;
+    fixture_send(f, CGM_MSG_BUFFER_ALLOC, &m.base, NULL, 0);
+    return f->serial;
+}
+
+static uint32_t send_remove(struct fixture *f, uint64_t id)
+{
+    Cgm__BufferRemove m = CGM__BUFFER_REMOVE__INIT;
+    m.id = id;
+    fixture_send(f, CGM_MSG_BUFFER_REMOVE, &m.base, NULL, 0);
+    return f->serial;
+}
+
+/* The next answer is this one. ret_fd: its memory; NULL: it has none. */
+static void expect_answer(struct fixture *f, uint32_t serial, int *ret_fd)
+{
+    fixture_receive(f);
+    assert_int_equal(f->packet.header.serial, serial);
+    assert_int_equal(f->packet.header.type, ret_fd ? CGM_MSG_MEMORY : CGM_MSG_OK);
+    if (ret_fd)
+        *ret_fd = cgm_packet_take_fd(&f->packet, 0);
+}
+
+static uint64_t bytes_there(int fd)
+{
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    return (uint64_t)st.st_blocks * 512;
+}
+
+static void test_users_take_turns(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint32_t serials[N_LARGE];
+    int fds[N_LARGE], fd;
+    fixture_open(&f, 60000, 60000, 0);
+    assert_int_equal(kill(f.pid, SIGSTOP), 0); /* all of it is there when it begins */
+    for (uint32_t i = 0; i < N_LARGE; i++)
+        serials[i] = send_alloc(&f, FIRST_ID + i, LARGE, 1);
+    uint32_t middle = send_alloc(&f, MIDDLE_ID, MIDDLE, 2),
+             small = send_alloc(&f, SMALL_ID, SMALL, 3);
+    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    expect_answer(&f, small, &fd);
+    close(fd);
+    expect_answer(&f, middle, &fd);
+    assert_true(bytes_there(fd) == MIDDLE);
+    close(fd);
+    for (uint32_t i = 0; i < N_LARGE; i++) {
+        expect_answer(&f, serials[i], &fds[i]);
+        assert_true(bytes_there(fds[i]) == LARGE);
+    }
+    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    for (uint32_t i = 0; i < N_LARGE; i++)
+        serials[i] = send_remove(&f, FIRST_ID + i);
+    small = send_remove(&f, SMALL_ID);
+    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    expect_answer(&f, small, NULL);
+    for (uint32_t i = 0; i < N_LARGE; i++) {
+        expect_answer(&f, serials[i], NULL);
+        assert_true(bytes_there(fds[i]) == 0); /* whoever still has it */
+        close(fds[i]);
+    }
+    fixture_close(&f);
+}
+
+/* All of it exists, and nobody but the executor has it. */
+static void import_add(struct fixture *f, uint64_t session, uint64_t id, uint64_t bytes)
+{
+    Cgm__ImportAdd m = CGM__IMPORT_ADD__INIT;
+    uint32_t kind = 1;
+    uint64_t offset = 0;
+    ProtobufCBinaryData handle = {0, NULL};
+    int fd = memfd_create("import", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(fallocate(fd, 0, 0, (off_t)bytes), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    m.session = session;
+    m.id = id;
+    m.generation = 1;
+    m.n_kind = m.n_offset = m.n_length = m.n_handle = 1;
+    m.kind = &kind;
+    m.offset = &offset;
+    m.length = &bytes;
+    m.handle = &handle;
+    fixture_ok(f, CGM_MSG_IMPORT_ADD, &m.base, &fd, 1);
+    close(fd);
+}
+
+static void test_imports_go_beside_the_rest(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fixture_session s;
+    Cgm__ImportRemove m = CGM__IMPORT_REMOVE__INIT;
+    int fd;
+    fixture_open(&f, 60000, 60000, 0);
+    fixture_session_open(&f, 1, &s);
+    import_add(&f, 1, FIRST_ID, 2 * LARGE);
+    import_add(&f, 1, FIRST_ID + 1, 2 * LARGE);
+    expect_answer(&f, send_alloc(&f, SMALL_ID, SMALL, 3), &fd);
+    close(fd);
+    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    for (m.id = FIRST_ID; m.id < FIRST_ID + 2; m.id++)
+        fixture_send(&f, CGM_MSG_IMPORT_REMOVE, &m.base, NULL, 0);
+    uint32_t last_import = f.serial, small = send_remove(&f, SMALL_ID);
+    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    while (fixture_receive(&f)->header.serial != small)
+        assert_true(f.packet.header.serial != last_import);
+    while (fixture_receive(&f)->header.serial != last_import)
+        continue;
+    fixture_session_close(&s);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_users_take_turns),
+        cmocka_unit_test(test_imports_go_beside_the_rest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

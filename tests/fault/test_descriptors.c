@@ -1,0 +1,360 @@
+/* File descriptors that clients send: not those of one user, nor those that nobody closes, keep the
+ * daemon from serving others or from starting its executor. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/fault/slow_file.h"
+
+#define PAGE 4096u
+#define STRANGER 12345u
+#define LINGER_S 600 /* longer than any wait of a test */
+
+static void skip_unless_root(void)
+{
+    if (geteuid() == 0)
+        return;
+    print_message("needs root to become another uid\n");
+    skip();
+}
+
+static void open_as(uid_t uid, struct client *client, const struct daemon *daemon)
+{
+    assert_int_equal(seteuid(uid), 0);
+    client_open(client, daemon);
+    assert_int_equal(seteuid(0), 0);
+}
+
+/* Everybody may connect. */
+static void start_for_all(struct daemon *daemon)
+{
+    daemon_init(daemon);
+    chmod(daemon->folder, 0711);
+    daemon_start(daemon, "socket_mode=0666", NULL);
+}
+
+static void limit_fds(const struct daemon *daemon, rlim_t most)
+{
+    struct rlimit limit = {most, most};
+    assert_int_equal(prlimit(daemon->pid, RLIMIT_NOFILE, &limit, NULL), 0);
+}
+
+static unsigned count_fds(pid_t pid)
+{
+    char path[64];
+    unsigned count = 0;
+    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+    DIR *entries = opendir(path);
+    assert_non_null(entries);
+    while (readdir(entries))
+        count++;
+    closedir(entries);
+    return count;
+}
+
+static void wait_for_fds(const struct daemon *daemon, unsigned at_most)
+{
+    for (unsigned naps = 0; count_fds(daemon->pid) > at_most; naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+    }
+}
+
+static int sealed_memfd(uint64_t bytes)
+{
+    int fd = memfd_create("descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    return fd;
+}
+
+/* Imports a page of memory as often as one import can have it. */
+static struct message *import(struct client *client, int memfd)
+{
+    Cgm__ImportCreate create = CGM__IMPORT_CREATE__INIT;
+    uint32_t kind[CGM_IMPORT_SEGMENTS_MAX];
+    uint64_t offset[CGM_IMPORT_SEGMENTS_MAX] = {0}, length[CGM_IMPORT_SEGMENTS_MAX];
+    int fds[CGM_IMPORT_SEGMENTS_MAX];
+    for (uint32_t i = 0; i < CGM_IMPORT_SEGMENTS_MAX; i++) {
+        kind[i] = 1;
+        length[i] = PAGE;
+        fds[i] = memfd;
+    }
+    create.n_kind = create.n_offset = create.n_length = CGM_IMPORT_SEGMENTS_MAX;
+    create.kind = kind;
+    create.offset = offset;
+    create.length = length;
+    return client_reply(client, client_send(client, CGM_MSG_IMPORT_CREATE, &create.base, fds,
+                                            CGM_IMPORT_SEGMENTS_MAX));
+}
+
+/* A right message with fds that do not belong to it, as many as the kernel lets anybody send. */
+static bool send_fds(struct client *client, const int *fds, unsigned n_fds)
+{
+    uint8_t packet[512];
+    size_t size;
+    Cgm__Query query = CGM__QUERY__INIT;
+    assert_int_equal(cgm_packet_pack(CGM_MSG_QUERY, 7, &query.base, 0, packet, &size), CGM_OK);
+    return cgm_packet_send_bytes(client->fd, packet, size, fds, n_fds) == CGM_OK;
+}
+
+/* Whoever closes it last waits until the peer has read what is in it: never. */
+static int lingering_socket(int *ret_peer)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct linger linger = {1, LINGER_S};
+    socklen_t length = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    static const char bytes[65536];
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    *ret_peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(*ret_peer >= 0);
+    close(listener);
+    for (unsigned naps = 0; naps < 10; naps++) {
+        while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+            naps = 0;
+        usleep(2000);
+    }
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+    return fd;
+}
+
+/* ---- quotas ------------------------------------------------------------------------------------
+ */
+
+/* What is ending counts as much again, and the executor has the fds too. */
+static void test_one_user_has_a_quarter(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, NULL);
+    client_open(&client, &daemon);
+    limit_fds(&daemon, 400);
+    int memfd = sealed_memfd(PAGE);
+    message_free(import(&client, memfd));
+    expect_error(import(&client, memfd), CGM_QUOTA, "asked for 64, used 65, allowed 100");
+    close(memfd);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+/* User buffer and workspace of each rank. */
+static void test_plans_have_two_for_each_rank(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_fds=12", NULL);
+    client_open(&client, &daemon);
+    create.comm = comm_join_all(&client, "four", 4);
+    create.op = 2;
+    create.method = 4;
+    create.m = create.n = create.k = 8;
+    message_free(
+        client_call(&client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, CGM_MSG_PLAN_REPLY));
+    create.m = 16;
+    client_error(&client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, CGM_QUOTA,
+                 "quota_fds of uid");
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+/* ---- what nobody closes ------------------------------------------------------------------------
+ */
+
+/* recvmsg closes by itself what finds no room in this process, and waits as long as that takes. */
+static void test_the_reserve_has_room_for_every_packet(void **state)
+{
+    enum { USERS = 8 };
+    struct daemon daemon;
+    struct client users[USERS], attacker, honest;
+    int fds[CGM_PACKET_FDS_ROOM], peer, memfd = sealed_memfd(PAGE), refused = 0;
+    (void)state;
+    skip_unless_root();
+    start_for_all(&daemon);
+    client_open(&attacker, &daemon);
+    client_open(&honest, &daemon);
+    limit_fds(&daemon, 900);
+    for (int i = 0; i < USERS * 4; i++) {
+        if (i % 4 == 0)
+            open_as(STRANGER + (uid_t)i, &users[i / 4], &daemon);
+        struct message *reply = import(&users[i / 4], memfd);
+        refused += reply->type == CGM_MSG_ERROR &&
+                   ((const Cgm__Error *)reply->body)->status == CGM_NO_MEMORY;
+        message_free(reply);
+    }
+    assert_true(refused > 0);
+    for (unsigned i = 0; i < CGM_PACKET_FDS_ROOM - 1; i++)
+        fds[i] = memfd;
+    fds[CGM_PACKET_FDS_ROOM - 1] = lingering_socket(&peer);
+    assert_int_equal(kill(daemon.pid, SIGSTOP), 0); /* its close must be the last one */
+    assert_true(send_fds(&attacker, fds, CGM_PACKET_FDS_ROOM));
+    close(fds[CGM_PACKET_FDS_ROOM - 1]);
+    assert_int_equal(kill(daemon.pid, SIGCONT), 0);
+    assert_true(status_number(&honest, "sessions") > 0);
+    assert_true(client_is_closed(&attacker));
+    close(peer);
+    close(memfd);
+    for (int i = 0; i < USERS; i++)
+        client_close(&users[i]);
+    wait_for_status(&honest, "sessions", 1);
+    client_close(&attacker);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+static bool start_slow_file(struct slow_file *file, const struct daemon *daemon)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "%s/slow", daemon->folder);
+    if (slow_file_start(file, path))
+        return true;
+    print_message("no file of FUSE can be had here\n");
+    return false;
+}
+
+/* Every session sends its last packet at once; they are heard until the user has too much. */
+static void test_what_is_slow_to_close_is_limited(void **state)
+{
+    enum { SESSIONS = 40, FDS = 4000 };
+    struct daemon daemon;
+    struct client flood[SESSIONS], honest;
+    struct slow_file file;
+    int fds[CGM_PACKET_FDS_ROOM];
+    (void)state;
+    skip_unless_root();
+    start_for_all(&daemon);
+    client_open(&honest, &daemon);
+    limit_fds(&daemon, FDS);
+    if (start_slow_file(&file, &daemon)) {
+        for (unsigned i = 0; i < CGM_PACKET_FDS_ROOM; i++)
+            fds[i] = i ? dup(fds[0]) : slow_file_open(&file);
+        assert_true(fds[0] >= 0);
+        for (int i = 0; i < SESSIONS; i++)
+            open_as(STRANGER, &flood[i], &daemon);
+        unsigned before = count_fds(daemon.pid);
+        for (int i = 0; i < SESSIONS; i++)
+            send_fds(&flood[i], fds, CGM_PACKET_FDS_ROOM);
+        for (int i = 0; i < SESSIONS; i++)
+            assert_true(client_is_closed(&flood[i]));
+        assert_in_range(count_fds(daemon.pid), 1, before + FDS / 4 + 2 * CGM_PACKET_FDS_ROOM);
+        struct client another;
+        open_as(STRANGER + 1, &another, &daemon);
+        buffer_create(&another, NULL, PAGE, 0, NULL);
+        client_close(&another);
+        slow_file_stop(&file);
+        for (unsigned i = 0; i < CGM_PACKET_FDS_ROOM; i++)
+            close(fds[i]);
+        for (int i = 0; i < SESSIONS; i++)
+            client_close(&flood[i]);
+        wait_for_fds(&daemon, before - SESSIONS);
+    }
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+/* The new process has copies, and closes them before it runs. */
+static void test_an_executor_starts_beside_them(void **state)
+{
+    enum { SLOW = 20 };
+    struct daemon daemon;
+    struct client attacker, honest;
+    struct slow_file file;
+    int fds[SLOW];
+    (void)state;
+    skip_unless_root();
+    start_for_all(&daemon);
+    client_open(&honest, &daemon);
+    client_open(&attacker, &daemon);
+    wait_for_executor(&honest);
+    uint64_t life = status_number(&honest, "executor_life");
+    pid_t executor = (pid_t)status_number(&honest, "executor_pid");
+    if (start_slow_file(&file, &daemon)) {
+        for (unsigned i = 0; i < SLOW; i++)
+            fds[i] = i ? dup(fds[0]) : slow_file_open(&file);
+        assert_true(send_fds(&attacker, fds, SLOW));
+        assert_true(client_is_closed(&attacker));
+        assert_int_equal(kill(executor, SIGKILL), 0);
+        wait_for_status(&honest, "executor_life", life + 1);
+        wait_for_executor(&honest);
+        slow_file_stop(&file);
+        for (unsigned i = 0; i < SLOW; i++)
+            close(fds[i]);
+    }
+    client_close(&attacker);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+/* Answers with fds that nobody reads are copies of the daemon's. */
+static void test_unread_fds_of_many_sessions(void **state)
+{
+    enum { SESSIONS = 30, OPENS = 450, FDS = 4000 };
+    static uint8_t packet[CGM_PACKET_BYTES_MAX];
+    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+    struct daemon daemon;
+    struct client deaf[SESSIONS], honest;
+    size_t size;
+    unsigned most = 0;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, NULL);
+    client_open(&honest, &daemon);
+    limit_fds(&daemon, FDS);
+    open_it.has_id = 1;
+    for (int i = 0; i < SESSIONS; i++) {
+        int fd;
+        client_open(&deaf[i], &daemon);
+        open_it.id = buffer_create(&deaf[i], NULL, PAGE, 0, &fd);
+        close(fd);
+        assert_int_equal(cgm_packet_pack(CGM_MSG_BUFFER_OPEN, 7, &open_it.base, 0, packet, &size),
+                         CGM_OK);
+        for (int k = 0; k < OPENS; k++)
+            if (cgm_packet_send_bytes(deaf[i].fd, packet, size, NULL, 0) != CGM_OK)
+                break;
+        status_number(&honest, "sessions");
+        unsigned fds = count_fds(daemon.pid);
+        most = fds > most ? fds : most;
+    }
+    print_message("%u file descriptors at most\n", most);
+    assert_in_range(most, 1, FDS / 2);
+    for (int i = 0; i < SESSIONS; i++)
+        client_close(&deaf[i]);
+    buffer_create(&honest, NULL, PAGE, 0, NULL);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_user_has_a_quarter),
+        cmocka_unit_test(test_plans_have_two_for_each_rank),
+        cmocka_unit_test(test_the_reserve_has_room_for_every_packet),
+        cmocka_unit_test(test_what_is_slow_to_close_is_limited),
+        cmocka_unit_test(test_an_executor_starts_beside_them),
+        cmocka_unit_test(test_unread_fds_of_many_sessions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,379 @@
+/* Sizes at and beyond every limit, memory that changes under a job, and clients that stand still
+ * while answers come: the daemon and its executor go on, and other clients' results are right. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "commgemm.h"
+#include "proto/types.h"
+
+#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+#define SIDE 32u
+#define BYTES (SIDE * SIDE * 4u)
+#define WAIT_MS (WAIT_S * 1000)
+
+/* A sanitizer keeps what is freed, and has memory beside it. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CGM_MEMORY_IS_PLAIN 0
+#else
+#define CGM_MEMORY_IS_PLAIN 1
+#endif
+
+struct scene {
+    struct daemon daemon;
+    struct client witness;
+    commgemm_client *honest;
+    struct commgemm_plan plan;
+    struct commgemm_buffer lhs, rhs, out;
+    float *values, *result;
+};
+
+static commgemm_client *connect_to(const struct daemon *daemon)
+{
+    struct commgemm_connect_options options;
+    commgemm_client *client;
+    commgemm_connect_options_init(&options);
+    options.socket = daemon->socket;
+    assert_int_equal(commgemm_connect(&options, &client), COMMGEMM_OK);
+    assert_int_equal(commgemm_wait_executor(client, WAIT_MS), COMMGEMM_OK);
+    return client;
+}
+
+static void plan_new(commgemm_client *client, const char *name, struct commgemm_plan *ret_plan)
+{
+    struct commgemm_plan_options options;
+    commgemm_plan_options_init(&options);
+    assert_int_equal(commgemm_comm_join_simple(client, name, 1, 0, &options.comm), COMMGEMM_OK);
+    options.op = COMMGEMM_OP_GEMM;
+    options.m = options.n = options.k = SIDE;
+    assert_int_equal(commgemm_plan_create(client, &options, ret_plan), COMMGEMM_OK);
+}
+
+static void buffer_new(commgemm_client *client, struct commgemm_buffer *ret_buffer,
+                       float **ret_values)
+{
+    assert_int_equal(commgemm_buffer_create(client, NULL, BYTES, -1, 0, 0, ret_buffer),
+                     COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_map(client, ret_buffer, (void **)ret_values), COMMGEMM_OK);
+}
+
+/* A product with the unit matrix gives what went in. */
+static int scene_set_up(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+    float *unit;
+    daemon_init(&scene->daemon);
+    daemon_start(&scene->daemon, REAL_EXECUTOR, "devices=2", "quota_bytes=67108864",
+                 "log_level=warning", NULL);
+    client_open(&scene->witness, &scene->daemon);
+    scene->honest = connect_to(&scene->daemon);
+    plan_new(scene->honest, "honest", &scene->plan);
+    buffer_new(scene->honest, &scene->lhs, &scene->values);
+    buffer_new(scene->honest, &scene->rhs, &unit);
+    buffer_new(scene->honest, &scene->out, &scene->result);
+    for (unsigned i = 0; i < SIDE; i++)
+        unit[i * SIDE + i] = 1;
+    commgemm_buffer_unmap(unit, BYTES);
+    *state = scene;
+    return 0;
+}
+
+static int scene_tear_down(void **state)
+{
+    struct scene *scene = *state;
+    commgemm_disconnect(scene->honest);
+    client_close(&scene->witness);
+    daemon_stop(&scene->daemon);
+    free(scene);
+    return 0;
+}
+
+static int run(commgemm_client *client, const struct commgemm_job *job)
+{
+    struct commgemm_completion done;
+    uint64_t ticket;
+    assert_int_equal(commgemm_submit(client, job, &ticket), COMMGEMM_OK);
+    assert_int_equal(commgemm_wait(client, ticket, WAIT_MS, &done), COMMGEMM_OK);
+    commgemm_completion_fini(&done);
+    return done.status;
+}
+
+static void work(struct scene *scene)
+{
+    struct commgemm_job job;
+    for (unsigned i = 0; i < SIDE * SIDE; i++)
+        scene->values[i] = (float)(rand() % 1000);
+    commgemm_job_init(&job);
+    job.plan = scene->plan.id;
+    job.lhs = commgemm_operand_at(&scene->lhs, 0);
+    job.rhs = commgemm_operand_at(&scene->rhs, 0);
+    job.out = commgemm_operand_at(&scene->out, 0);
+    assert_int_equal(run(scene->honest, &job), COMMGEMM_OK);
+    assert_memory_equal(scene->values, scene->result, BYTES);
+}
+
+static void expect_alive(struct scene *scene)
+{
+    work(scene);
+    assert_int_equal(status_number(&scene->witness, "executor_deaths"), 0);
+}
+
+/* ---- sizes -------------------------------------------------------------------------------------
+ */
+
+static const uint64_t sizes[] = {0,           1,
+                                 2,           3,
+                                 16,          (1u << 23) + 1,
+                                 0x7fffffff,  0x80000000,
+                                 0x80000001,  1ull << 32,
+                                 0xffffffff,  1ull << 46,
+                                 1ull << 62,  1ull << 63,
+                                 UINT64_MAX,  UINT64_MAX / 3,
+                                 0x100000001, 0x5555555555555556};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+static const uint32_t words[] = {0, 1, 2, 3, 7, 64, 65, 4096, 0x7fffffff, 0x80000000, UINT32_MAX};
+#define WORDS (sizeof(words) / sizeof(words[0]))
+
+static uint64_t any_size(void)
+{
+    return sizes[(size_t)rand() % SIZES];
+}
+
+static uint32_t any_word(void)
+{
+    return words[(size_t)rand() % WORDS];
+}
+
+/* Made, or refused with a reason; and what is made is small, as the quota is. */
+static void expect_answer(struct scene *scene, const Cgm__PlanCreate *create)
+{
+    struct client *client = &scene->witness;
+    struct message *reply =
+        client_reply(client, client_send(client, CGM_MSG_PLAN_CREATE, &create->base, NULL, 0));
+    if (reply->type == CGM_MSG_ERROR) {
+        const Cgm__Error *error = (const Cgm__Error *)reply->body;
+        assert_true(error->detail[0] != '\0');
+        assert_true(error->status == CGM_INVALID_ARGUMENT || error->status == CGM_NOT_SUPPORTED ||
+                    error->status == CGM_QUOTA || error->status == CGM_NO_MEMORY);
+    } else {
+        Cgm__PlanDestroyAll all = CGM__PLAN_DESTROY_ALL__INIT;
+        assert_int_equal(reply->type, CGM_MSG_PLAN_REPLY);
+        assert_true(((const Cgm__PlanReply *)reply->body)->workspace_bytes <= 67108864);
+        message_free(client_call(client, CGM_MSG_PLAN_DESTROY_ALL, &all.base, NULL, 0,
+                                 CGM_MSG_PLAN_DESTROY_ALL_REPLY));
+    }
+    message_free(reply);
+}
+
+static void test_plans_of_every_size(void **state)
+{
+    struct scene *scene = *state;
+    static const uint32_t worlds[] = {1, 2, 3, 64};
+    for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
+        char name[16];
+        snprintf(name, sizeof(name), "world-%u", worlds[w]);
+        uint64_t comm = comm_join_all(&scene->witness, name, worlds[w]);
+        for (int i = 0; i < 1500; i++) {
+            Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
+            uint64_t shape[2] = {any_size(), any_size()};
+            create.comm = comm;
+            create.op = (uint32_t)rand() % 13;
+            create.method = rand() % 4 ? (uint32_t)rand() % 6 : any_word();
+            create.comm_type = (uint32_t)rand() % 4;
+            create.dtype = (uint32_t)rand() % 6;
+            create.m = any_size();
+            create.n = rand() % 3 ? worlds[w] : any_size();
+            create.k = rand() % 3 ? worlds[w] : any_size();
+            create.has_num_splits = rand() % 2;
+            create.num_splits = any_word();
+            create.has_tp_size = rand() % 4 == 0;
+            create.tp_size = any_word();
+            create.has_buffer_dtype = rand() % 4 == 0;
+            create.buffer_dtype = (uint32_t)rand() % 6;
+            create.n_buffer_shape = rand() % 3 ? 0 : 2;
+            create.buffer_shape = shape;
+            create.has_epilogue = rand() % 4 == 0;
+            create.epilogue = (uint32_t)rand() % 16;
+            expect_answer(scene, &create);
+        }
+        expect_alive(scene);
+    }
+}
+
+/* How many rows go from whom to whom: sums that overflow. */
+static void test_counts_of_every_size(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t comm = comm_join_all(&scene->witness, "counts", 3);
+    for (int i = 0; i < 1500; i++) {
+        Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
+        uint32_t counts[16];
+        create.comm = comm;
+        create.op = CGM_OP_A2AV;
+        create.method = CGM_METHOD_AUTO;
+        create.m = rand() % 2 ? 16 : any_size();
+        create.n = rand() % 2 ? 4 : any_size();
+        create.n_counts = rand() % 4 ? 9 : (size_t)rand() % 16;
+        create.counts = counts;
+        for (int k = 0; k < 16; k++)
+            counts[k] = rand() % 3 ? (uint32_t)rand() % 4 : any_word();
+        expect_answer(scene, &create);
+    }
+    expect_alive(scene);
+}
+
+/* ---- memory that changes -----------------------------------------------------------------------
+ */
+
+struct scribbler {
+    uint32_t *words;
+    int memfd;
+    _Atomic bool over;
+};
+
+/* Numbers that are none, infinities, and holes. */
+static void *scribble(void *argument)
+{
+    struct scribbler *scribbler = argument;
+    for (uint32_t i = 0; !atomic_load(&scribbler->over); i++) {
+        for (uint32_t k = 0; k < SIDE * SIDE; k++)
+            scribbler->words[k] = i * 2654435761u ^ k << 22;
+        if (i % 16 == 0)
+            fallocate(scribbler->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, BYTES);
+    }
+    return NULL;
+}
+
+static void test_memory_changes_under_jobs(void **state)
+{
+    struct scene *scene = *state;
+    struct scribbler scribbler = {.memfd = memfd_create("scribble", MFD_ALLOW_SEALING)};
+    struct commgemm_segment segment = {.kind = COMMGEMM_SEGMENT_FD, .length = BYTES};
+    commgemm_client *client = connect_to(&scene->daemon);
+    struct commgemm_plan plan;
+    struct commgemm_job job;
+    pthread_t thread;
+    segment.fd = scribbler.memfd;
+    assert_int_equal(ftruncate(scribbler.memfd, BYTES), 0);
+    assert_int_equal(fcntl(scribbler.memfd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    scribbler.words = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, scribbler.memfd, 0);
+    assert_true(scribbler.words != MAP_FAILED);
+    plan_new(client, "scribbler", &plan);
+    commgemm_job_init(&job);
+    job.plan = plan.id;
+    assert_int_equal(commgemm_import(client, &segment, 1, -1, 0, &job.lhs.id, &job.lhs.generation),
+                     COMMGEMM_OK);
+    job.rhs = job.lhs;
+    struct commgemm_buffer out;
+    assert_int_equal(commgemm_buffer_create(client, NULL, BYTES, -1, 0, 0, &out), COMMGEMM_OK);
+    job.out = commgemm_operand_at(&out, 0);
+    assert_int_equal(pthread_create(&thread, NULL, scribble, &scribbler), 0);
+    for (int i = 0; i < 300; i++) {
+        assert_int_equal(run(client, &job), COMMGEMM_OK); /* whatever it has computed */
+        work(scene);
+    }
+    atomic_store(&scribbler.over, true);
+    pthread_join(thread, NULL);
+    commgemm_disconnect(client);
+    munmap(scribbler.words, BYTES);
+    close(scribbler.memfd);
+    expect_alive(scene);
+}
+
+/* ---- clients that stand still ------------------------------------------------------------------
+ */
+
+static uint64_t resident_kib(pid_t pid)
+{
+    char path[64], line[128];
+    unsigned long long kib = 0;
+    snprintf(path, sizeof(path), "/proc/%d/status", pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) && sscanf(line, "VmRSS: %llu", &kib) != 1)
+        ;
+    fclose(file);
+    return kib;
+}
+
+/* Asks for as long as anybody listens, and stops in the middle of it: its answers wait. */
+static pid_t start_asker(const struct scene *scene)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    static uint8_t packet[CGM_PACKET_BYTES_MAX];
+    Cgm__Query query = CGM__QUERY__INIT;
+    struct client client;
+    size_t size;
+    client_open(&client, &scene->daemon);
+    query.what = CGM_QUERY_ALGORITHMS;
+    cgm_packet_pack(CGM_MSG_QUERY, 7, &query.base, 0, packet, &size);
+    for (int i = 0; i < 2000; i++) {
+        if (i == 100)
+            raise(SIGSTOP);
+        if (send(client.fd, packet, size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+            usleep(1000);
+    }
+    raise(SIGSTOP);
+    _exit(0);
+}
+
+static void test_stopped_clients_with_full_sockets(void **state)
+{
+    enum { ASKERS = 12 };
+    struct scene *scene = *state;
+    pid_t pids[ASKERS];
+    int status;
+    work(scene);
+    uint64_t before = resident_kib(scene->daemon.pid), most = 0;
+    for (int i = 0; i < ASKERS; i++)
+        pids[i] = start_asker(scene);
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < ASKERS; i++) {
+            assert_int_equal(waitpid(pids[i], &status, WUNTRACED), pids[i]);
+            assert_true(WIFSTOPPED(status));
+            work(scene);
+            assert_true(status_number(&scene->witness, "sessions") >= 1);
+            uint64_t now = resident_kib(scene->daemon.pid);
+            most = now > most ? now : most;
+            if (round == 0)
+                kill(pids[i], SIGCONT);
+        }
+    print_message("%ju KiB at first, %ju at most\n", (uintmax_t)before, (uintmax_t)most);
+    if (CGM_MEMORY_IS_PLAIN)
+        assert_true(most - before < ASKERS * 2048);
+    for (int i = 0; i < ASKERS; i++) {
+        kill(pids[i], SIGKILL);
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+    }
+    wait_for_status(&scene->witness, "sessions", 2);
+    expect_alive(scene);
+}
+
+#define EXTREME(name) cmocka_unit_test_setup_teardown(name, scene_set_up, scene_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EXTREME(test_plans_of_every_size),
+        EXTREME(test_counts_of_every_size),
+        EXTREME(test_memory_changes_under_jobs),
+        EXTREME(test_stopped_clients_with_full_sockets),
+    };
+    unsigned seed = (unsigned)getpid();
+    print_message("seed %u\n", seed);
+    srand(seed);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,100 @@
+/* Memory of clients that a backend pins: what it has only in name must fit into the node. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/executor/host/segment.h"
+#include "daemon/executor/host/system.h"
+#include "proto/status.h"
+
+#define MIB (1ull << 20)
+
+static struct cgm_memory_segment segment_of(uint64_t bytes)
+{
+    struct cgm_memory_segment segment = {.kind = CGM_SEGMENT_FD, .length = bytes};
+    segment.fd = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(segment.fd >= 0);
+    assert_int_equal(ftruncate(segment.fd, (off_t)bytes), 0);
+    assert_int_equal(fcntl(segment.fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    return segment;
+}
+
+static int check(const struct cgm_memory_segment *segments, uint32_t count)
+{
+    char detail[256] = "";
+    int status = CGM_OK;
+    for (uint32_t i = 0; i < count && status == CGM_OK; i++)
+        status = cgm_segment_check(&segments[i], i, false, detail, sizeof(detail));
+    if (status == CGM_OK)
+        status = cgm_segments_check_holes(segments, count, detail, sizeof(detail));
+    if (status == CGM_NO_MEMORY)
+        assert_non_null(strstr(detail, "bytes of the segments do not exist yet"));
+    return status;
+}
+
+static void test_holes(void **state)
+{
+    uint64_t total, available;
+    (void)state;
+    assert_int_equal(cgm_system_memory(&total, &available), CGM_OK);
+    struct cgm_memory_segment giant = segment_of(total), small = segment_of(MIB);
+    assert_int_equal(check(&giant, 1), CGM_NO_MEMORY);
+    assert_int_equal(check(&small, 1), CGM_OK);
+    giant.length = MIB; /* only a part of it is filled */
+    assert_int_equal(check(&giant, 1), CGM_OK);
+    close(giant.fd);
+    close(small.fd);
+}
+
+/* Each fits, and together they do not. */
+static void test_holes_of_many_segments(void **state)
+{
+    struct cgm_memory_segment segments[16];
+    uint64_t total, available;
+    (void)state;
+    assert_int_equal(cgm_system_memory(&total, &available), CGM_OK);
+    for (int i = 0; i < 16; i++)
+        segments[i] = segment_of(available / 16 / MIB * MIB + MIB);
+    assert_int_equal(check(segments, 1), CGM_OK);
+    assert_int_equal(check(segments, 16), CGM_NO_MEMORY);
+    for (int i = 0; i < 16; i++)
+        close(segments[i].fd);
+}
+
+/* What is there already needs no room. */
+static void test_memory_that_is_there(void **state)
+{
+    (void)state;
+    struct cgm_memory_segment segment = segment_of(4 * MIB);
+    assert_int_equal(fallocate(segment.fd, 0, 0, 4 * MIB), 0);
+    assert_int_equal(check(&segment, 1), CGM_OK);
+    close(segment.fd);
+}
+
+static void test_room(void **state)
+{
+    uint64_t total, available;
+    (void)state;
+    assert_int_equal(cgm_system_memory(&total, &available), CGM_OK);
+    assert_int_equal(cgm_system_check_room(0), CGM_OK);
+    assert_int_equal(cgm_system_check_room(available), CGM_NO_MEMORY);
+    assert_int_equal(cgm_system_check_room(UINT64_MAX), CGM_NO_MEMORY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_holes),
+        cmocka_unit_test(test_holes_of_many_segments),
+        cmocka_unit_test(test_memory_that_is_there),
+        cmocka_unit_test(test_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
