@@ -82,19 +82,25 @@ class Jobs:
 
     def variant(self, name, shape, op, how, out, **operands):
         """A function that submits the job and returns what it writes; how: the plan's method or
-        algorithm. Whoever calls it first makes the plan, so that a refusal is this variant's alone."""
-        job = []
+        algorithm. Whoever calls it first makes the plan, so that a refusal is this variant's alone.
+        Its attribute `told` does the same and returns the completion."""
+        jobs = []
 
-        def run():
-            if not job:
+        def submit(which):
+            if not jobs:
                 plan = self.client.plan(self.comm, op=op, m=shape.m, n=shape.n, k=shape.k,
                                         dtype=shape.dtype, **how)
                 self.plans[name] = plan
-                job.append(plan.job(self.ranks.rank, detached=True, out=out, **operands))
+                jobs.extend(plan.job(self.ranks.rank, out=out, **asked, **operands)
+                            for asked in ({"detached": True}, {"want_phases": True}))
             stream = self.ranks.torch.cuda.current_stream().cuda_stream
-            self.client.submit(job[0], stream=stream)
+            return self.client.submit(jobs[which], stream=stream)
+
+        def run():
+            submit(0)
             return out
 
+        run.told = lambda: self.client.wait(submit(1), timeout_ms=60000)
         return run
 
     def reasons(self):
@@ -185,6 +191,7 @@ def ag_gemm(ranks, shape):
         job = ranks.jobs.variant("commgemm_gemm", alone, "gemm", {"method": "none"}, product,
                                  lhs=gathered, rhs=rhs)
         variants["commgemm_gemm"] = lambda: drop(job())
+        variants["commgemm_gemm"].told = job.told
     return variants
 
 
@@ -272,6 +279,7 @@ def in_blocks(ranks, shape, function):
         return function()
 
     columns = shape.n // ranks.world
+    run.told = function.told
     run.arrange = lambda product: ranks.torch.cat(product.split(columns, dim=1))
     return run
 
@@ -395,15 +403,19 @@ def prepare(function):
         function.prepare()
 
 
-def time_once(ranks, function):
-    """Microseconds on this rank, all ranks begin together and find no data in the cache."""
-    torch = ranks.torch
-    begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+def all_begin(ranks, function):
+    """All ranks begin together and find no data in the cache; the CPU is ahead of the GPU."""
     prepare(function)
     ranks.flush.zero_()
     ranks.dist.barrier()
-    torch.cuda.synchronize()
-    torch.cuda._sleep(HEAD_START_CYCLES)
+    ranks.torch.cuda.synchronize()
+    ranks.torch.cuda._sleep(HEAD_START_CYCLES)
+
+
+def time_once(ranks, function):
+    """Microseconds on this rank."""
+    begin, end = (ranks.torch.cuda.Event(True) for _ in range(2))
+    all_begin(ranks, function)
     begin.record()
     function()
     end.record()
@@ -421,6 +433,25 @@ def measure(ranks, variants, iters, warmup):
     return {name: round(ranks.largest(statistics.median(t)), 1) for name, t in times.items()}
 
 
+def look_inside(ranks, variants, turns):
+    """What the executor says of its jobs: us from the launch to the end, the median of this rank's,
+    and the phases of the last one."""
+    told = {name: [] for name, function in variants.items() if hasattr(function, "told")}
+    for _ in range(turns):
+        for name, dones in told.items():
+            all_begin(ranks, variants[name])
+            dones.append(variants[name].told())
+    return {name: {"running_us": statistics.median(done.running_ns for done in dones) / 1e3,
+                   "phases": [phase_of(phase) for phase in dones[-1].phase_list]}
+            for name, dones in told.items()}
+
+
+def phase_of(phase):
+    whole = {name: getattr(phase, name) for name in ("device", "rank", "queue", "chunk", "peer")}
+    return {"name": phase.name, "begin_us": phase.begin_ns / 1e3, "end_us": phase.end_ns / 1e3,
+            **whole}
+
+
 def run_shape(ranks, shape, options):
     row = {**shape._asdict(), "us": {}, "refused": {}}
     ranks.torch.cuda.empty_cache()
@@ -434,6 +465,8 @@ def run_shape(ranks, shape, options):
     if ranks.jobs:
         ranks.jobs.check()
         row["commgemm"] = ranks.jobs.reasons()
+        if options.inside:
+            row["inside"] = look_inside(ranks, works, options.inside)
         ranks.jobs.close_plans()
     parts = {"gemm", "nccl", "commgemm_gemm"} if "gemm" in shape.op else {"push"}
     whole = {name: us for name, us in row["us"].items() if name not in parts}
@@ -543,6 +576,9 @@ def parse(arguments):
     parser.add_argument("--commgemm", action="store_true",
                         help="also the jobs of the commgemmd at $COMMGEMM_SOCKET; the library is "
                         "$COMMGEMM_LIBRARY, else libcommgemm-client.so.0")
+    parser.add_argument("--inside", type=positive, metavar="TURNS",
+                        help="then TURNS more of the jobs of commgemmd, which say how long they took "
+                        "from launch to end and what each queue did; for the JSON")
     parser.add_argument("--world", type=positive, help="processes to start; default: the GPUs")
     parser.add_argument("--output-file", metavar="FILE", help="write JSON; - for standard output")
     parser.add_argument("--note", default="", help="a line for the report: how it was run")

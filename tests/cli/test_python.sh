@@ -61,7 +61,7 @@ with commgemm.Client(name="test") as client:
     assert plan.reason
     for _ in range(3):
         done = client.wait(client.submit(plan.job(0, kind=commgemm.BARRIER)))
-        assert done.status == 0 and done.plan == plan.reply.id
+        assert done.status == 0 and done.plan == plan.reply.id and done.phase_list == []
     for _ in range(100):
         client.submit(plan.job(0, kind=commgemm.NOOP, detached=True))
     client.wait_detached()

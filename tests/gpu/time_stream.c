@@ -4,8 +4,8 @@
  *
  * A barrier over 1, 2, ... ranks, a process each, submitted to idle streams; and products beside
  * the same product by cuBLASLt alone with the fastest of its candidates, in this process, in turn,
- * on the same random numbers, also for streams that come later than what is enqueued. Figures are
- * medians; nothing is checked here. */
+ * on the same random numbers, also for streams that come later than what is enqueued, and with
+ * operands that came by cudaIpc instead of fds. Figures are medians; nothing is checked here. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -185,6 +185,9 @@ struct alone {
     struct cgm_backend *backend;
     struct cgm_queue *queue;
     struct cgm_gemm gemm;
+    struct twins { /* the same numbers in memory of cudaMalloc */
+        void *a, *b, *out;
+    } twins;
 };
 
 static struct cgm_mem *random_memory(struct cgm_backend *backend, uint64_t elements)
@@ -209,6 +212,15 @@ static struct cgm_view view_of(struct cgm_mem *mem, uint64_t n_rows, uint64_t n_
     return (struct cgm_view){mem, 0, n_rows, n_columns, n_columns, CGM_DTYPE_BF16};
 }
 
+static void *twin_of(const struct cgm_view *view)
+{
+    void *twin;
+    size_t bytes = view->rows * view->cols * 2;
+    must(cudaMalloc(&twin, bytes), "memory");
+    must(cudaMemcpy(twin, view->mem->at[0], bytes, cudaMemcpyDefault), "fill");
+    return twin;
+}
+
 static void alone_open(struct alone *alone)
 {
     struct cgm_backend_options options = {.devices = 1, .log_level = 4};
@@ -221,6 +233,8 @@ static void alone_open(struct alone *alone)
             view_of(random_memory(alone->backend, DEPTH_MAX * COLUMNS_MAX), DEPTH_MAX, COLUMNS_MAX),
         .out =
             view_of(random_memory(alone->backend, ROWS_MAX * COLUMNS_MAX), ROWS_MAX, COLUMNS_MAX)};
+    alone->twins =
+        (struct twins){twin_of(&alone->gemm.a), twin_of(&alone->gemm.b), twin_of(&alone->gemm.out)};
 }
 
 static float alone_time(const struct alone *alone, struct rank *r)
@@ -235,13 +249,27 @@ static float alone_time(const struct alone *alone, struct rank *r)
     return ms * 1e3f;
 }
 
-static struct commgemm_operand operand_of(struct rank *r, const struct cgm_view *view)
+static struct commgemm_operand operand_of(struct rank *r, void *memory, const struct cgm_view *view)
 {
     struct commgemm_operand operand;
-    must(commgemm_import_pointer(r->client, (uintptr_t)view->mem->at[0],
-                                 view->rows * view->cols * 2, &operand),
+    must(commgemm_import_pointer(r->client, (uintptr_t)memory, view->rows * view->cols * 2,
+                                 &operand),
          "import");
     return operand;
+}
+
+/* By fds, and by cudaIpc. */
+static void set_operands(struct rank *r, const struct alone *alone, struct commgemm_job *ret_job,
+                         struct commgemm_job *ret_ipc_job)
+{
+    const struct cgm_gemm *gemm = &alone->gemm;
+    ret_job->lhs = operand_of(r, gemm->a.mem->at[0], &gemm->a);
+    ret_job->rhs = operand_of(r, gemm->b.mem->at[0], &gemm->b);
+    ret_job->out = operand_of(r, gemm->out.mem->at[0], &gemm->out);
+    *ret_ipc_job = *ret_job;
+    ret_ipc_job->lhs = operand_of(r, alone->twins.a, &gemm->a);
+    ret_ipc_job->rhs = operand_of(r, alone->twins.b, &gemm->b);
+    ret_ipc_job->out = operand_of(r, alone->twins.out, &gemm->out);
 }
 
 /* What the executor's own events say about the product. */
@@ -291,28 +319,31 @@ static float late_time(struct rank *r, const struct alone *alone, const struct c
     return ms * 1e3f;
 }
 
-static void time_late(struct rank *r, const struct alone *alone, const struct commgemm_job *job)
+static void time_late(struct rank *r, const struct alone *alone, const struct commgemm_job *job,
+                      const struct commgemm_job *ipc_job)
 {
     static const uint64_t after_us[] = {200, 1000, 5000};
     for (size_t i = 0; i < sizeof(after_us) / sizeof(after_us[0]); i++) {
-        float ours[TURNS], theirs[TURNS];
+        float ours[TURNS], theirs[TURNS], by_ipc[TURNS];
         for (uint32_t turn = 0; turn < TURNS; turn++) {
             theirs[turn] = late_time(r, alone, NULL, after_us[i]);
             ours[turn] = late_time(r, alone, job, after_us[i]);
+            by_ipc[turn] = late_time(r, alone, ipc_job, after_us[i]);
         }
         float a = middle(theirs, TURNS), b = middle(ours, TURNS);
         printf("    enqueued %.1f ms ahead: %.1f us alone, %.1f us through the daemon, %.1f us "
-               "more\n",
-               (double)after_us[i] / 1e3, (double)a, (double)b, (double)(b - a));
+               "more; %.1f us by cudaIpc\n",
+               (double)after_us[i] / 1e3, (double)a, (double)b, (double)(b - a),
+               (double)middle(by_ipc, TURNS));
     }
 }
 
 static void time_product(struct rank *r, struct alone *alone, uint64_t m, uint64_t n, uint64_t k)
 {
-    float ours[TURNS], theirs[TURNS], inside[TURNS], phase[TURNS];
+    float ours[TURNS], theirs[TURNS], inside[TURNS], phase[TURNS], by_ipc[TURNS];
     struct commgemm_plan_options options;
     struct commgemm_plan plan;
-    struct commgemm_job job;
+    struct commgemm_job job, ipc_job;
     reshape(&alone->gemm.a, m, k);
     reshape(&alone->gemm.b, k, n);
     reshape(&alone->gemm.out, m, n);
@@ -327,27 +358,27 @@ static void time_product(struct rank *r, struct alone *alone, uint64_t m, uint64
     must(commgemm_plan_create(r->client, &options, &plan), "plan");
     commgemm_job_init(&job);
     job.plan = plan.id;
-    job.lhs = operand_of(r, &alone->gemm.a);
-    job.rhs = operand_of(r, &alone->gemm.b);
-    job.out = operand_of(r, &alone->gemm.out);
+    set_operands(r, alone, &job, &ipc_job);
     for (uint32_t i = 0; i < TURNS + 5; i++) {
         uint64_t running_ns = 0;
         float alone_us = alone_time(alone, r), ours_us = rank_time(r, &job, &running_ns);
-        float phase_us = phase_time(r, &job);
+        float phase_us = phase_time(r, &job), ipc_us = rank_time(r, &ipc_job, NULL);
         if (i < 5)
             continue;
         theirs[i - 5] = alone_us;
         ours[i - 5] = ours_us;
         inside[i - 5] = (float)running_ns / 1e3f;
         phase[i - 5] = phase_us;
+        by_ipc[i - 5] = ipc_us;
     }
     float a = middle(theirs, TURNS), b = middle(ours, TURNS);
     printf("gemm %llu x %llu x %llu bf16: %.1f us by cuBLASLt alone, %.1f us through the daemon, "
-           "%.1f us more, ratio %.3f; %.1f us from launch to end, %.1f us the product there\n",
+           "%.1f us more, ratio %.3f; %.1f us from launch to end, %.1f us the product there; "
+           "%.1f us with operands by cudaIpc\n",
            (unsigned long long)m, (unsigned long long)n, (unsigned long long)k, (double)a,
            (double)b, (double)(b - a), (double)(a / b), (double)middle(inside, TURNS),
-           (double)middle(phase, TURNS));
-    time_late(r, alone, &job);
+           (double)middle(phase, TURNS), (double)middle(by_ipc, TURNS));
+    time_late(r, alone, &job, &ipc_job);
     fflush(stdout);
 }
 

@@ -136,8 +136,23 @@ class JobFields(ctypes.Structure):
     ]
 
 
+class Phase(ctypes.Structure):
+    """What a queue of a device did for a job; ns since the launch."""
+
+    _fields_ = [
+        ("begin_ns", ctypes.c_uint64),
+        ("end_ns", ctypes.c_uint64),
+        ("kind", ctypes.c_int),
+        *((name, ctypes.c_uint32) for name in ("device", "rank", "queue", "chunk", "peer")),
+    ]
+
+    @property
+    def name(self):
+        return library().c.commgemm_phase_name(self.kind).decode()
+
+
 class Completion(ctypes.Structure):
-    """How a job ended; times in ns."""
+    """How a job ended; times in ns. phase_list: the phases, of a job that was to have them."""
 
     _fields_ = [
         ("ticket", ctypes.c_uint64),
@@ -164,6 +179,7 @@ STRUCTURES = {
     "commgemm_plan": PlanReply,
     "commgemm_operand": Operand,
     "commgemm_job": JobFields,
+    "commgemm_phase": Phase,
     "commgemm_completion": Completion,
 }
 
@@ -174,7 +190,8 @@ STRUCTURES = {
 class _Library:
     """The functions, and the check of what they return."""
 
-    _NAMES = "commgemm_status_name commgemm_last_error commgemm_algorithm_name"
+    _NAMES = ("commgemm_status_name commgemm_last_error commgemm_algorithm_name "
+              "commgemm_phase_name")
 
     def __init__(self):
         path = os.environ.get("COMMGEMM_LIBRARY", "libcommgemm-client.so.0")
@@ -254,12 +271,12 @@ class Plan:
     def reason(self):
         return self.reply.reason.decode(errors="replace")
 
-    def job(self, rank, kind=RUN, rows=0, detached=False, **operands):
+    def job(self, rank, kind=RUN, rows=0, detached=False, want_phases=False, **operands):
         """A job of this plan; operands by name. It may be submitted again and again, as long as the
         tensors stay allocated."""
         job = library().init("job", JobFields)
         job.kind, job.plan, job.rank, job.rows = kind, self.reply.id, rank, rows
-        job.detached = int(detached)
+        job.detached, job.want_phases = int(detached), int(want_phases)
         for name, tensor in operands.items():
             if name not in _OPERANDS:
                 raise TypeError(f"{name}: no such operand; there are {', '.join(_OPERANDS)}")
@@ -346,6 +363,8 @@ class Client:
         lib, done = library(), Completion()
         lib.call("commgemm_wait", self.handle, ctypes.c_uint64(ticket), timeout_ms,
                  ctypes.byref(done))
+        phases = ctypes.cast(done.phases, ctypes.POINTER(Phase))
+        done.phase_list = [Phase.from_buffer_copy(phases[i]) for i in range(done.n_phases)]
         lib.c.commgemm_completion_fini(ctypes.byref(done))
         if done.status != 0:
             raise lib.error(done.status, done.detail)
