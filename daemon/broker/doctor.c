@@ -58,10 +58,10 @@ static void check_backend(const struct cgm_broker *broker, struct finding *findi
     static const char *const wanted[] = {"auto", "cpu", "cuda"};
     const struct cgm_executor *executor = &broker->executor;
     bool serves = executor->backend[0] != '\0';
-    if (serves && executor->passed_over[0])
+    if (serves && executor->candidates.passed_over[0])
         find(finding, WARNING, "do what it says and restart the daemon, or set backend = cpu",
              "%s with %u devices (backend = %s), not cuda: %s", executor->backend,
-             executor->n_devices, wanted[broker->config.backend], executor->passed_over);
+             executor->n_devices, wanted[broker->config.backend], executor->candidates.passed_over);
     else
         find(finding, serves ? OK : WARNING, serves ? "" : "see executor",
              "%s with %u devices (backend = %s)", serves ? executor->backend : "none yet",

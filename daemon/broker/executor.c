@@ -4,17 +4,15 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "daemon/broker/attached.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
-#include "daemon/broker/import.h"
+#include "daemon/broker/executor_link.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/mps.h"
 #include "daemon/broker/mps_clients.h"
@@ -23,13 +21,10 @@
 #include "proto/status.h"
 #include "proto/step.h"
 
-#define PROTOCOL_VERSION 1u
 #define BACKOFF_MIN_MS 100u
 #define BACKOFF_MAX_MS 5000u
 #define STABLE_NS 10000000000ull /* a life this long starts the back-off anew */
 #define REAP_PATIENCE_MS 5000u   /* between hanging up and being reaped */
-#define QUEUED_BYTES_MAX (64u << 20)
-#define FD_WEIGHT_BYTES 4096u
 #define CLOSER_MS 5u
 
 bool cgm_executor_hears(const struct cgm_executor *executor)
@@ -44,75 +39,16 @@ bool cgm_executor_is_ready(const struct cgm_executor *executor)
 
 bool cgm_executor_is_cuda(const struct cgm_executor *executor)
 {
-    const char *path = executor->candidates[executor->candidate];
+    const char *path = cgm_candidates_path(&executor->candidates);
     size_t length = strlen(path);
-    if (executor->chosen)
+    if (executor->candidates.chosen)
         return strcmp(executor->backend, "cuda") == 0;
-    return executor->n_candidates > 0 && length > 5 && strcmp(path + length - 5, "-cuda") == 0;
+    return length > 5 && strcmp(path + length - 5, "-cuda") == 0;
 }
 
 bool cgm_executor_has_ended(const struct cgm_executor *executor)
 {
     return !executor->process_open && !executor->link_open;
-}
-
-/* ---- where executables are --------------------------------------------------------------------
- */
-
-static void add_candidate(struct cgm_executor *executor, const char *path)
-{
-    if (executor->n_candidates < CGM_EXECUTOR_CANDIDATES_MAX)
-        snprintf(executor->candidates[executor->n_candidates++], sizeof(executor->candidates[0]),
-                 "%s", path);
-}
-
-/* $COMMGEMM_LIBEXEC, the daemon's own folder, ../libexec/commgemm beside that. */
-static bool find_executable(const char *backend, char *ret_path, size_t size)
-{
-    char own[200];
-    const char *given = getenv("COMMGEMM_LIBEXEC");
-    ssize_t length = readlink("/proc/self/exe", own, sizeof(own) - 1);
-    own[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(own, '/');
-    if (slash)
-        *slash = '\0';
-    const char *const folders[][2] = {
-        {given ? given : "", ""}, {own, ""}, {own, "/../libexec/commgemm"}};
-    for (size_t i = given ? 0 : 1; i < sizeof(folders) / sizeof(folders[0]); i++) {
-        int used = snprintf(ret_path, size, "%s%s/commgemm-executor-%s", folders[i][0],
-                            folders[i][1], backend);
-        if (used > 0 && (size_t)used < size && access(ret_path, X_OK) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* auto chooses the CPU where the CUDA executor is missing: it is to be known if there is a GPU. */
-static void note_missing_cuda(struct cgm_executor *executor, const struct cgm_config *config)
-{
-    if (config->backend == CGM_CONFIG_AUTO && access("/dev/nvidiactl", F_OK) == 0)
-        snprintf(executor->passed_over, sizeof(executor->passed_over),
-                 "commgemm-executor-cuda is not installed, and this machine has an NVIDIA GPU");
-}
-
-static void find_candidates(struct cgm_executor *executor, const struct cgm_config *config)
-{
-    static const char *const names[] = {"cuda", "cpu"};
-    char path[256];
-    executor->n_candidates = executor->candidate = 0;
-    executor->passed_over[0] = '\0';
-    if (config->executor[0]) {
-        add_candidate(executor, config->executor);
-        return;
-    }
-    for (int i = 0; i < 2; i++) {
-        bool wanted =
-            config->backend == CGM_CONFIG_AUTO || (config->backend == CGM_CONFIG_CUDA) == (i == 0);
-        if (wanted && find_executable(names[i], path, sizeof(path)))
-            add_candidate(executor, path);
-        else if (wanted && i == 0)
-            note_missing_cuda(executor, config);
-    }
 }
 
 /* ---- the journal ------------------------------------------------------------------------------
@@ -156,15 +92,9 @@ static void journal_read_and_clear(struct cgm_broker *broker)
 
 static void on_timer(uv_timer_t *timer);
 
-/* True while backend = auto looks for one that starts. */
-static bool has_next_candidate(const struct cgm_executor *executor)
-{
-    return !executor->chosen && executor->candidate + 1 < executor->n_candidates;
-}
-
 static void set_why(struct cgm_executor *executor, const char *why)
 {
-    if (strcmp(executor->why, why) != 0 && has_next_candidate(executor))
+    if (strcmp(executor->why, why) != 0 && cgm_candidates_has_next(&executor->candidates))
         cgm_log_warning("executor: %s; trying the next backend", why);
     else if (strcmp(executor->why, why) != 0)
         cgm_log_error("executor: %s", why);
@@ -196,12 +126,13 @@ static void tell_clients_lost(struct cgm_broker *broker, const char *why)
 }
 
 /* What everybody must know at once; the journal waits until the process is reaped. */
-static void lose(struct cgm_broker *broker, const char *why)
+void cgm_executor_lose(struct cgm_broker *broker, const char *why)
 {
     struct cgm_executor *executor = &broker->executor;
     cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_EXECUTOR_LOST);
     executor->state = CGM_EXECUTOR_DYING;
-    executor->deaths += !has_next_candidate(executor); /* who was only tried has not lived */
+    if (!cgm_candidates_has_next(&executor->candidates)) /* who was only tried has not lived */
+        executor->deaths++;
     cgm_heartbeat_stop(broker);
     if (!broker->ending)
         set_why(executor, why);
@@ -213,7 +144,7 @@ static void lose(struct cgm_broker *broker, const char *why)
     cgm_broker_tell_status(broker);
 }
 
-static bool is_lost(const struct cgm_executor *executor)
+bool cgm_executor_is_lost(const struct cgm_executor *executor)
 {
     return executor->state == CGM_EXECUTOR_DOWN || executor->state == CGM_EXECUTOR_DYING;
 }
@@ -244,16 +175,16 @@ static void kill_process(struct cgm_broker *broker)
 
 void cgm_executor_give_up(struct cgm_broker *broker, const char *why)
 {
-    if (is_lost(&broker->executor))
+    if (cgm_executor_is_lost(&broker->executor))
         return;
-    lose(broker, why);
+    cgm_executor_lose(broker, why);
     broker->executor.explained = true;
     kill_process(broker);
 }
 
 void cgm_executor_doom(struct cgm_broker *broker, const char *why)
 {
-    if (is_lost(&broker->executor))
+    if (cgm_executor_is_lost(&broker->executor))
         return;
     broker->executor.doom = why;
     uv_timer_start(&broker->executor.timer, on_timer, 0, 0);
@@ -265,12 +196,11 @@ static void schedule_restart(struct cgm_broker *broker)
     uint64_t lived_ns = cgm_clock_ns() - executor->started_ns;
     if (broker->ending)
         return;
-    if (has_next_candidate(executor)) {
-        snprintf(executor->passed_over, sizeof(executor->passed_over), "%s", executor->why);
-        executor->candidate++;
+    if (cgm_candidates_has_next(&executor->candidates)) {
+        cgm_candidates_pass_over(&executor->candidates, executor->why);
         executor->backoff_ms = 0;
     } else {
-        executor->candidate = executor->chosen ? executor->candidate : 0;
+        cgm_candidates_start_over(&executor->candidates);
         executor->backoff_ms = lived_ns > STABLE_NS || executor->backoff_ms == 0
                                    ? BACKOFF_MIN_MS
                                    : executor->backoff_ms * 2;
@@ -310,7 +240,7 @@ static void on_half_closed(struct cgm_broker *broker)
     schedule_restart(broker);
 }
 
-static void on_link_closed(void *owner)
+void cgm_executor_on_link_closed(void *owner)
 {
     struct cgm_broker *broker = owner;
     broker->executor.link_open = false;
@@ -324,18 +254,12 @@ static void on_process_closed(uv_handle_t *handle)
     on_half_closed(broker);
 }
 
-static const char *name_of(const struct cgm_executor *executor)
-{
-    const char *path = executor->candidates[executor->candidate], *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static void on_process_exit(uv_process_t *process, int64_t exit_status, int term_signal)
 {
     struct cgm_broker *broker = process->data;
     struct cgm_executor *executor = &broker->executor;
     char *why = executor->exit_why;
-    const char *name = name_of(executor);
+    const char *name = cgm_candidates_name(&executor->candidates);
     size_t size = sizeof(executor->exit_why);
     if (term_signal)
         snprintf(why, size, "%.64s, process %d, was ended by signal %d (%s)", name, process->pid,
@@ -345,122 +269,15 @@ static void on_process_exit(uv_process_t *process, int64_t exit_status, int term
                  (int)exit_status);
     executor->pid = 0;
     /* Unless it is lost already, the socket has its last words, then its end. */
-    if (!is_lost(executor))
+    if (!cgm_executor_is_lost(executor))
         uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);
     else if (!broker->ending && !executor->explained)
         set_why(executor, why);
     uv_close((uv_handle_t *)process, on_process_closed);
 }
 
-/* ---- its messages -----------------------------------------------------------------------------
- */
-
-/* Without MPS a dead context is the executor's own: the sessions' are sound. */
-static void on_trouble(struct cgm_broker *broker, const ProtobufCMessage *message)
-{
-    const Cgm__ExecutorTrouble *trouble = (const Cgm__ExecutorTrouble *)message;
-    struct cgm_executor *executor = &broker->executor;
-    if (is_lost(executor))
-        return;
-    if (trouble->trouble == CGM_TROUBLE_STUCK) {
-        cgm_executor_give_up(broker, trouble->detail);
-        return;
-    }
-    if (executor->under_mps)
-        executor->lost_status = CGM_GPU_LOST;
-    lose(broker, trouble->detail);
-    executor->explained = true;
-}
-
-static void on_event(struct cgm_broker *broker, struct cgm_packet *packet)
-{
-    static const struct {
-        uint16_t type;
-        void (*handle)(struct cgm_broker *broker, const ProtobufCMessage *message);
-    } rows[] = {
-        {CGM_MSG_COMPLETION_FORWARD, cgm_session_on_completion},
-        {CGM_MSG_BUFFER_RESTORED, cgm_buffer_on_restored},
-        {CGM_MSG_SESSION_BAD, cgm_session_on_bad},
-        {CGM_MSG_IMPORT_IDLE, cgm_import_on_idle},
-        {CGM_MSG_EXECUTOR_TROUBLE, on_trouble},
-    };
-    ProtobufCMessage *message = cgm_packet_unpack(packet);
-    for (size_t i = 0; message && i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (rows[i].type == packet->header.type)
-            rows[i].handle(broker, message);
-    cgm_message_free(message);
-}
-
-static void on_packet(void *owner, struct cgm_packet *packet)
-{
-    struct cgm_broker *broker = owner;
-    if (broker->executor.state != CGM_EXECUTOR_READY)
-        uv_timer_again(&broker->executor.timer);
-    if (packet->header.serial == 0)
-        on_event(broker, packet);
-    else if (cgm_calls_on_reply(broker, packet) != CGM_OK)
-        cgm_executor_give_up(broker, "it answered something that nobody asked");
-}
-
-static void on_garbage(void *owner, uint32_t serial)
-{
-    (void)serial;
-    cgm_executor_give_up(owner, "it sent a malformed packet");
-}
-
-static void on_link_end(void *owner, const char *why)
-{
-    struct cgm_broker *broker = owner;
-    char text[128];
-    snprintf(text, sizeof(text), "process %d %s", broker->executor.pid, why);
-    if (!is_lost(&broker->executor))
-        lose(broker, broker->executor.exit_why[0] ? broker->executor.exit_why : text);
-}
-
-/* Its poller waits when the link is full, and with it everybody's jobs: it goes before all clients.
- */
-static const struct cgm_connection_events link_events = {
-    .fd_weight_bytes = FD_WEIGHT_BYTES,
-    .packets_per_turn = 1024,
-    .on_packet = on_packet,
-    .on_garbage = on_garbage,
-    .on_end = on_link_end,
-    .on_closed = on_link_closed,
-};
-
 /* ---- start ------------------------------------------------------------------------------------
  */
-
-static void on_hello(struct cgm_broker *broker, const struct cgm_call *call,
-                     const struct cgm_result *result)
-{
-    struct cgm_executor *executor = &broker->executor;
-    const Cgm__ExecutorHello *hello = (const Cgm__ExecutorHello *)result->message;
-    (void)call;
-    if (result->status != CGM_OK) {
-        if (result->status != CGM_EXECUTOR_LOST)
-            cgm_executor_give_up(broker, result->detail);
-        return;
-    }
-    if (hello->version != PROTOCOL_VERSION || hello->n_device_uuid < 1) {
-        cgm_executor_give_up(broker, "it speaks another version or has no device");
-        return;
-    }
-    snprintf(executor->backend, sizeof(executor->backend), "%s", hello->backend);
-    snprintf(executor->platform, sizeof(executor->platform), "%s%s%s",
-             hello->platform ? hello->backend : "", hello->platform ? ": " : "",
-             hello->platform ? hello->platform : "");
-    if (executor->candidate == 0 && executor->n_candidates > 1)
-        executor->passed_over[0] = '\0';
-    executor->n_devices = (uint32_t)hello->n_device_uuid;
-    executor->chosen = true;
-    executor->state = CGM_EXECUTOR_REPLAYING;
-    cgm_log_info("executor: process %d, backend %s, %u devices", executor->pid, executor->backend,
-                 executor->n_devices);
-    for (uint32_t i = 0; i < executor->n_devices && i < hello->n_device_name; i++)
-        cgm_log_info("device %u: %s, %s", i, hello->device_name[i], hello->device_uuid[i]);
-    cgm_replay_start(broker);
-}
 
 void cgm_executor_on_replayed(struct cgm_broker *broker)
 {
@@ -474,40 +291,11 @@ void cgm_executor_on_replayed(struct cgm_broker *broker)
     cgm_broker_tell_status(broker);
 }
 
-/* The journal goes with the first message, which is the only one sent before the hello. */
-static int send_setup(struct cgm_broker *broker)
-{
-    struct cgm_executor *executor = &broker->executor;
-    const struct cgm_config *config = &broker->config;
-    struct cgm_call call = {.done = on_hello};
-    Cgm__ExecutorSetup setup = CGM__EXECUTOR_SETUP__INIT;
-    setup.version = PROTOCOL_VERSION;
-    setup.life = executor->life;
-    setup.devices = (uint32_t)config->devices;
-    setup.spin_ns = config->spin_us * 1000;
-    setup.join_timeout_ns = config->join_timeout * 1000000000;
-    setup.ready_timeout_ns = config->ready_timeout * 1000000000;
-    setup.job_timeout_ns = config->job_timeout * 1000000000;
-    setup.has_import_idle_ns = 1;
-    setup.import_idle_ns = config->import_idle * 1000000000;
-    setup.has_tune_ns = 1;
-    setup.tune_ns = config->tune_ms * 1000000;
-    setup.has_log_level = setup.has_test_delay_us = 1;
-    setup.log_level = (uint32_t)cgm_log_syslog_level((enum cgm_log_level)config->log_level);
-    setup.test_delay_us = (uint32_t)config->test_delay_us;
-    setup.test_steps = config->test_steps[0] ? (char *)(uintptr_t)config->test_steps : NULL;
-    executor->state = CGM_EXECUTOR_REPLAYING;
-    int status = cgm_call_executor(broker, CGM_MSG_EXECUTOR_SETUP, &setup.base,
-                                   &executor->journal_fd, 1, &call);
-    executor->state = CGM_EXECUTOR_STARTING;
-    return status;
-}
-
 /* Its end of the socket is fd 3 there. */
 static int spawn(struct cgm_broker *broker, int far_end)
 {
     struct cgm_executor *executor = &broker->executor;
-    char *arguments[] = {executor->candidates[executor->candidate], NULL};
+    char *arguments[] = {(char *)(uintptr_t)cgm_candidates_path(&executor->candidates), NULL};
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
         {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
@@ -526,25 +314,6 @@ static int spawn(struct cgm_broker *broker, int far_end)
     executor->process_open = true;
     executor->pid = error ? 0 : executor->process.pid;
     return error;
-}
-
-static int open_link(struct cgm_broker *broker, int *ret_far_end)
-{
-    struct cgm_executor *executor = &broker->executor;
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return cgm_status_of_errno(errno);
-    fcntl(pair[0], F_SETFL, O_NONBLOCK);
-    int status = cgm_connection_open(&executor->link, &broker->loop, broker->wire, pair[0],
-                                     QUEUED_BYTES_MAX, &link_events, broker);
-    if (status != CGM_OK) {
-        close(pair[0]);
-        close(pair[1]);
-        return status;
-    }
-    executor->link_open = true;
-    *ret_far_end = pair[1];
-    return CGM_OK;
 }
 
 /* It would hang in its first CUDA call, for as long as MPS serves somebody else. */
@@ -582,7 +351,7 @@ static void start_candidate(struct cgm_broker *broker)
         schedule_restart(broker);
         return;
     }
-    int status = open_link(broker, &far_end);
+    int status = cgm_executor_link_open(broker, &far_end);
     if (status != CGM_OK) {
         set_why(executor, cgm_status_text(status));
         schedule_restart(broker);
@@ -598,14 +367,14 @@ static void start_candidate(struct cgm_broker *broker)
     int error = spawn(broker, far_end);
     close(far_end);
     if (error) {
-        snprintf(why, sizeof(why), "cannot start %s: %s", executor->candidates[executor->candidate],
-                 uv_strerror(error));
+        snprintf(why, sizeof(why), "cannot start %s: %s",
+                 cgm_candidates_path(&executor->candidates), uv_strerror(error));
         cgm_executor_give_up(broker, why);
         uv_close((uv_handle_t *)&executor->process, on_process_closed);
         return;
     }
     cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_EXECUTOR_START);
-    if (send_setup(broker) != CGM_OK)
+    if (cgm_executor_link_set_up(broker) != CGM_OK)
         cgm_executor_give_up(broker, "no memory to start it");
     else
         uv_timer_start(&executor->timer, on_timer, patience_ms, patience_ms);
@@ -618,9 +387,8 @@ void cgm_executor_start(struct cgm_broker *broker)
     struct cgm_executor *executor = &broker->executor;
     char why[256];
     executor->started_ns = cgm_clock_ns();
-    if (!executor->chosen && executor->candidate == 0)
-        find_candidates(executor, &broker->config);
-    if (executor->n_candidates > 0) {
+    cgm_candidates_find(&executor->candidates, &broker->config);
+    if (executor->candidates.count > 0) {
         start_candidate(broker);
         return;
     }
@@ -668,26 +436,6 @@ int cgm_executor_init(struct cgm_broker *broker, char *ret_detail, size_t size)
 
 /* ---- end --------------------------------------------------------------------------------------
  */
-
-/* Its launched jobs have ended; it ends by itself when the socket closes. */
-static void on_shut_down(struct cgm_broker *broker, const struct cgm_call *call,
-                         const struct cgm_result *result)
-{
-    (void)call;
-    if (result->status == CGM_OK)
-        lose(broker, "the daemon ends");
-    else
-        cgm_executor_give_up(broker, "the daemon ends");
-}
-
-void cgm_executor_shut_down(struct cgm_broker *broker)
-{
-    struct cgm_call call = {.done = on_shut_down};
-    Cgm__Shutdown shutdown = CGM__SHUTDOWN__INIT;
-    uv_timer_stop(&broker->executor.timer);
-    if (cgm_call_executor(broker, CGM_MSG_SHUTDOWN, &shutdown.base, NULL, 0, &call) != CGM_OK)
-        cgm_executor_give_up(broker, "the daemon ends");
-}
 
 void cgm_executor_kill(struct cgm_broker *broker)
 {

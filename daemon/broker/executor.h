@@ -8,6 +8,7 @@
 #include <uv.h>
 
 #include "daemon/broker/calls.h"
+#include "daemon/broker/candidates.h"
 #include "daemon/broker/connection.h"
 #include "daemon/broker/heartbeat.h"
 #include "daemon/broker/replay.h"
@@ -23,8 +24,6 @@ enum cgm_executor_state {
     CGM_EXECUTOR_DYING, /* given up; its process is not reaped */
 };
 
-#define CGM_EXECUTOR_CANDIDATES_MAX 2
-
 struct cgm_executor {
     enum cgm_executor_state state;
     uint64_t life; /* counts the processes from 1 */
@@ -39,9 +38,7 @@ struct cgm_executor {
     struct cgm_replay replay;
     struct cgm_journal *journal;
     int journal_fd;
-    char candidates[CGM_EXECUTOR_CANDIDATES_MAX][256]; /* paths, the preferred one first */
-    unsigned n_candidates, candidate;
-    bool chosen;        /* the candidate has said hello once: it stays */
+    struct cgm_candidates candidates;
     bool settled;       /* the first one is ready, or none can be started */
     bool under_mps;     /* it was started with an MPS there */
     bool terminating;   /* MPS is asked to end it */
@@ -50,7 +47,6 @@ struct cgm_executor {
     char why[256];      /* why none is running */
     bool explained;     /* `why` is what the process itself or its start said */
     char exit_why[192]; /* how the process ended, before its last words were read; "": it did not */
-    char passed_over[256]; /* why it is not the preferred candidate; "": it is */
     char backend[16];
     char platform[320]; /* what times depend on; "": it does not say */
     uint32_t n_devices;
@@ -72,6 +68,16 @@ bool cgm_executor_is_cuda(const struct cgm_executor *executor);
 
 /* Called by replay: everything is handed over. */
 void cgm_executor_on_replayed(struct cgm_broker *broker);
+
+/* The socket is closed: called by the loop, with the broker. */
+void cgm_executor_on_link_closed(void *owner);
+
+/* True when there is no process, or none that is counted on any more. */
+bool cgm_executor_is_lost(const struct cgm_executor *executor);
+
+/* It has hung up or is about to: tells everybody at once. Must not be lost already. The process is
+ * given a while to end by itself. */
+void cgm_executor_lose(struct cgm_broker *broker, const char *why);
 
 /* Gives up on the process: kills it, its rings and its calls. `why` goes into log and status. */
 void cgm_executor_give_up(struct cgm_broker *broker, const char *why);
