@@ -35,11 +35,28 @@ static void *symbol(void *library, const char *name)
     return library ? dlsym(library, name) : NULL;
 }
 
+/* What one of the library's functions says of it; "?": it has none of that name. */
+static const char *answer(void *library, const char *name)
+{
+    char *(*function)(void) = NULL;
+    *(void **)&function = symbol(library, name);
+    return function ? function() : "?";
+}
+
 static bool is_fallback(void *library)
 {
-    char *(*core_name)(void) = NULL;
-    *(void **)&core_name = symbol(library, "openblas_get_corename");
-    return core_name && strcmp(core_name(), CORE_FALLBACK) == 0;
+    return strcmp(answer(library, "openblas_get_corename"), CORE_FALLBACK) == 0;
+}
+
+/* The configuration is "OpenBLAS 0.3.21 NO_AFFINITY ...". */
+static void write_release(void *library, char *ret_text, size_t size)
+{
+    const char *config = answer(library, "openblas_get_config");
+    size_t name = strcspn(config, " "), version = 0;
+    if (config[name] == ' ')
+        version = 1 + strcspn(config + name + 1, " ");
+    snprintf(ret_text, size, "%.*s %s", (int)(name + version), config,
+             answer(library, "openblas_get_corename"));
 }
 
 static void *load(unsigned threads)
@@ -66,6 +83,7 @@ int cgm_openblas_load(unsigned threads, char *ret_detail, size_t detail_bytes)
         *(void **)&cgm_openblas.sgemm = symbol(library, "cblas_sgemm");
         if (set_threads)
             set_threads((int)threads);
+        write_release(library, cgm_openblas.release, sizeof(cgm_openblas.release));
     }
     bool loaded = cgm_openblas.sgemm != NULL;
     const char *error = loaded ? NULL : dlerror();

@@ -11,6 +11,7 @@ struct cgm_openblas {
     void (*sgemm)(enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE transa, enum CBLAS_TRANSPOSE transb,
                   int m, int n, int k, float alpha, const float *a, int lda, const float *b,
                   int ldb, float beta, float *c, int ldc);
+    char release[64]; /* "OpenBLAS 0.3.21 SkylakeX": its version, and whose kernels it uses */
 };
 
 /* Loads the library once a process, with this many threads, and sets the environment variables that

@@ -72,6 +72,8 @@ expect 0 'gemm_rs' tune show
 expect 0 '"op":"gemm_rs","m":64,"n":64,"k":64,"dtype":"fp32","world":2,"algorithm":"' tune show --json
 expect 0 "1 plans' times exported" tune export "$work/times"
 [ "$(sed -n '$s/^end 1 .*/whole/p' "$work/times")" = whole ] || fail "exported: $(cat "$work/times")"
+grep -q ' platform="cpu: [^"]* devices, OpenBLAS [0-9.]* [A-Za-z]*" ' "$work/times" ||
+    fail "the library's version is no part of the key: $(cat "$work/times")"
 expect 0 '"tune":[{"exported":1}]' tune export "$work/times" --json
 expect 1 'No such file' tune export "$work/no/such/file"
 expect 0 "1 plans' times cleared" tune clear

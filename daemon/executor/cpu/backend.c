@@ -59,8 +59,8 @@ static void backend_describe(struct cgm_backend *backend, char *ret_text, size_t
 {
     char model[128];
     cgm_system_processor(model, sizeof(model));
-    snprintf(ret_text, text_bytes, "%s, %ld processors, %u devices", model,
-             sysconf(_SC_NPROCESSORS_ONLN), backend->devices);
+    snprintf(ret_text, text_bytes, "%s, %ld processors, %u devices, %s", model,
+             sysconf(_SC_NPROCESSORS_ONLN), backend->devices, cgm_openblas.release);
 }
 
 /* Nothing allocates after a queue was created. */

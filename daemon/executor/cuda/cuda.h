@@ -163,6 +163,8 @@ int cgm_cuda_signal_all(struct cgm_queue *queue, const struct cgm_flag_value *si
                         uint32_t count);
 int cgm_cuda_wait_all(struct cgm_queue *queue, const struct cgm_wait *waits, uint32_t count);
 
+/* Whose collectives groups are made of: "NCCL 2.28.3", or "no NCCL". Loads it. */
+void cgm_cuda_group_library(char *ret_text, size_t text_bytes);
 int cgm_cuda_group_new(struct cgm_backend *backend, const uint32_t *devices, uint32_t size,
                        char *ret_text, size_t text_bytes, struct cgm_group **ret_group);
 void cgm_cuda_group_free(struct cgm_group *group);

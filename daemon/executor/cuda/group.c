@@ -232,6 +232,12 @@ static void list_remove(struct cgm_group *group)
     pthread_mutex_unlock(&group->backend->lock);
 }
 
+void cgm_cuda_group_library(char *ret_text, size_t text_bytes)
+{
+    if (cgm_nccl_load(ret_text, text_bytes) != CGM_OK)
+        cgm_detail(ret_text, text_bytes, CGM_OK, "no NCCL");
+}
+
 int cgm_cuda_group_new(struct cgm_backend *backend, const uint32_t *devices, uint32_t size,
                        char *ret_text, size_t text_bytes, struct cgm_group **ret_group)
 {

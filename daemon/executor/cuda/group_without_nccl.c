@@ -2,6 +2,11 @@
 #include "daemon/executor/cuda/cuda.h"
 #include "proto/status.h"
 
+void cgm_cuda_group_library(char *ret_text, size_t text_bytes)
+{
+    cgm_detail(ret_text, text_bytes, CGM_OK, "no NCCL");
+}
+
 int cgm_cuda_group_new(struct cgm_backend *backend, const uint32_t *devices, uint32_t size,
                        char *ret_text, size_t text_bytes, struct cgm_group **ret_group)
 {

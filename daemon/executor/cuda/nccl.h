@@ -1,4 +1,4 @@
-/* NCCL of the machine that runs: loaded when the first group of ranks is made. */
+/* NCCL of the machine that runs: loaded where there is more than one device. */
 #ifndef CGM_CUDA_NCCL_H
 #define CGM_CUDA_NCCL_H
 
@@ -26,7 +26,8 @@ struct cgm_nccl {
 
 extern struct cgm_nccl cgm_nccl; /* written by cgm_nccl_load alone */
 
-/* OK with "NCCL 2.28.3", or NOT_SUPPORTED and a sentence. Mapping thread; loads once. */
+/* OK with "NCCL 2.28.3", or NOT_SUPPORTED and a sentence. Loads once: before there is any work, or
+ * on the mapping thread. */
 int cgm_nccl_load(char *ret_text, size_t text_bytes);
 
 #endif

@@ -25,7 +25,8 @@ void cgm_cuda_driver_release(char *ret_release, size_t size)
     }
 }
 
-/* Of the first device to the others. Only what is on NVLink has atomics between devices. */
+/* Of the first device to the others, which there are. Only what is on NVLink has atomics between
+ * devices. */
 static const char *link_name(const struct cgm_backend *backend)
 {
     const char *name = "NVLink";
@@ -37,7 +38,7 @@ static const char *link_name(const struct cgm_backend *backend)
             name = "PCIe";
     }
     (void)cudaGetLastError();
-    return backend->n_devices > 1 ? name : "no links";
+    return name;
 }
 
 /* The models one after the other, and how many there are of each in a row. */
@@ -57,14 +58,23 @@ static size_t write_models(const struct cgm_backend *backend, char *ret_text, si
     return used < size ? used : size;
 }
 
+static void write_collectives(const struct cgm_backend *backend, char *ret_text, size_t size)
+{
+    char library[48];
+    cgm_cuda_group_library(library, sizeof(library));
+    snprintf(ret_text, size, "%s, %s", library, link_name(backend));
+}
+
 void cgm_cuda_describe(struct cgm_backend *backend, char *ret_text, size_t text_bytes)
 {
-    char release[32];
+    char release[32], collectives[64] = "no links";
     int driver = 0;
     size_t blas = cgm_blas.GetVersion(), used = write_models(backend, ret_text, text_bytes);
     cudaDriverGetVersion(&driver);
     cgm_cuda_driver_release(release, sizeof(release));
+    if (backend->n_devices > 1)
+        write_collectives(backend, collectives, sizeof(collectives));
     snprintf(ret_text + used, text_bytes - used, "driver %s, CUDA %d.%d, cuBLASLt %zu.%zu.%zu, %s",
              release, driver / 1000, driver % 1000 / 10, blas / 10000, blas / 100 % 100, blas % 100,
-             link_name(backend));
+             collectives);
 }
