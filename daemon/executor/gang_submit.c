@@ -1,0 +1,245 @@
+/* How ranks come: the number of each submission, and the gang that it starts, joins or finds burnt.
+ * gang.c has what becomes of it. */
+#include "daemon/executor/gang.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/executor/endpoint.h"
+#include "daemon/executor/plan.h"
+#include "daemon/executor/window.h"
+#include "proto/status.h"
+#include "proto/step.h"
+
+typedef unsigned long long ull;
+
+static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_t now_ns)
+{
+    struct cgm_gang *gang = comm->free_gangs;
+    size_t bytes = sizeof(*gang) + comm->size * sizeof(gang->jobs[0]);
+    if (gang) {
+        comm->free_gangs = gang->next_free;
+    } else {
+        comm->poller->counters.allocations++;
+        gang = malloc(bytes);
+        if (!gang)
+            return NULL;
+    }
+    memset(gang, 0, bytes);
+    gang->comm = comm;
+    gang->number = number;
+    gang->first_ns = now_ns;
+    gang->n_expected = number ? comm->size : 1;
+    cgm_comm_ref(comm);
+    cgm_gang_list_enter(gang);
+    if (number)
+        *cgm_window_slot(comm, number) = gang;
+    return gang;
+}
+
+void cgm_gang_free_all(struct cgm_comm *comm)
+{
+    for (uint32_t i = 0; i < CGM_COMM_WINDOW; i++)
+        if (comm->window[i]) /* few are */
+            free(comm->window[i]);
+    while (comm->free_gangs) {
+        struct cgm_gang *gang = comm->free_gangs;
+        comm->free_gangs = gang->next_free;
+        free(gang);
+    }
+}
+
+int cgm_gang_check_number(const struct cgm_comm *comm, uint32_t rank, uint64_t number,
+                          char *ret_detail, size_t detail_bytes)
+{
+    uint64_t last = comm->last_number[rank];
+    if (number == 0 || (last != 0 && number != last + 1))
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "comm_number: %llu; rank %u's next one in comm %llu is %llu", (ull)number,
+                          rank, (ull)comm->id, (ull)last + 1);
+    if (number > comm->retired && number - comm->retired >= CGM_COMM_WINDOW)
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "comm_number: %llu; rank %u is %u jobs ahead of the slowest rank of comm "
+                          "%llu",
+                          (ull)number, rank, CGM_COMM_WINDOW, (ull)comm->id);
+    return CGM_OK;
+}
+
+/* From here on the rank has come for this number, whatever becomes of it. */
+static void number_take(struct cgm_comm *comm, uint32_t rank, uint64_t number)
+{
+    _Atomic uint64_t *high = &comm->poller->executor->journal->comm_high[comm->journal];
+    comm->last_number[rank] = number;
+    if (number > atomic_load_explicit(high, memory_order_relaxed))
+        atomic_store_explicit(high, number, memory_order_relaxed);
+}
+
+static void job_fail_alone(struct cgm_job *job, int status, const char *detail)
+{
+    struct cgm_gang *gang = gang_new(job->plan->comm, 0, job->accept_ns);
+    if (!gang) {
+        cgm_job_complete(job, &(struct cgm_outcome){.status = status, .detail = detail});
+        return;
+    }
+    gang->plan = job->plan;
+    gang->rows = job->rows;
+    gang->jobs[job->rank] = job;
+    cgm_gang_fail(gang, status, detail);
+}
+
+static const char *kind_name(uint32_t opcode)
+{
+    return opcode == CGM_OPCODE_BARRIER ? "barrier" : "run";
+}
+
+static bool job_matches(const struct cgm_gang *gang, const struct cgm_job *job, uint32_t first_rank,
+                        char *detail, size_t bytes)
+{
+    if (job->plan != gang->plan)
+        cgm_detail(detail, bytes, 0,
+                   "job %llu of comm %llu: rank %u submitted plan %llu, rank %u %llu",
+                   (ull)gang->number, (ull)gang->comm->id, job->rank, (ull)job->plan->id,
+                   first_rank, (ull)gang->plan->id);
+    else if (job->opcode != gang->opcode)
+        cgm_detail(detail, bytes, 0, "job %llu of comm %llu: rank %u submitted a %s, rank %u a %s",
+                   (ull)gang->number, (ull)gang->comm->id, job->rank, kind_name(job->opcode),
+                   first_rank, kind_name(gang->opcode));
+    else if (job->rows != gang->rows)
+        cgm_detail(detail, bytes, 0,
+                   "job %llu of comm %llu: rank %u submitted rows %llu, rank %u %llu",
+                   (ull)gang->number, (ull)gang->comm->id, job->rank, (ull)job->rows, first_rank,
+                   (ull)gang->rows);
+    else
+        return true;
+    return false;
+}
+
+static uint32_t first_rank_of(const struct cgm_gang *gang)
+{
+    uint32_t rank = 0;
+    while (!gang->jobs[rank])
+        rank++;
+    return rank;
+}
+
+/* Its device's thread will be needed as soon as all ranks have come. */
+static void alert(const struct cgm_job *job)
+{
+    struct cgm_executor *executor = job->plan->comm->poller->executor;
+    cgm_worker_alert(&executor->devices[job->plan->ranks[job->rank].device]);
+}
+
+static void gang_collected(struct cgm_gang *gang, uint64_t now_ns)
+{
+    struct cgm_poller *poller = gang->comm->poller;
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_READY);
+    gang->state = CGM_GANG_COLLECTED;
+    gang->collected_ns = now_ns;
+    if (gang->number)
+        cgm_window_skip(gang->comm, gang->number);
+    if (cgm_gang_may_launch(gang))
+        cgm_gang_list_move(gang, true);
+    else if (cgm_gang_awaits_stream(gang))
+        poller->awaits_streams = poller->look_found_streams = true;
+}
+
+static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
+{
+    char detail[CGM_CQE_DETAIL];
+    bool matches = true;
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_MATCH);
+    if (gang->n_came == 0) {
+        gang->plan = job->plan;
+        gang->opcode = job->opcode;
+        gang->rows = job->rows;
+        gang->deadline_ms = job->deadline_ms;
+    } else {
+        matches = job_matches(gang, job, first_rank_of(gang), detail, sizeof(detail));
+    }
+    gang->jobs[job->rank] = job;
+    job->gang = gang;
+    gang->n_came++;
+    alert(job);
+    if (job->deadline_ms && (!gang->deadline_ms || job->deadline_ms < gang->deadline_ms))
+        gang->deadline_ms = job->deadline_ms;
+    if (!matches) {
+        cgm_gang_fail(gang, CGM_MISMATCH, detail);
+        return;
+    }
+    if (gang->n_came == gang->n_expected)
+        gang_collected(gang, job->accept_ns);
+}
+
+static void burnt_detail(const struct cgm_comm *comm, uint64_t number, char *ret_detail,
+                         size_t bytes)
+{
+    cgm_detail(ret_detail, bytes, 0,
+               "job %llu of comm %llu was under way when an executor ended (up to %llu)",
+               (ull)number, (ull)comm->id, (ull)comm->burnt);
+}
+
+/* The rank has come for a number that failed before: it gets the same status. */
+static void gang_join_burnt(struct cgm_gang *gang, struct cgm_job *job)
+{
+    struct cgm_comm *comm = gang->comm;
+    cgm_comm_ref(comm);
+    gang->n_came++;
+    job_fail_alone(job, gang->status, gang->detail);
+    cgm_window_advance(comm);
+    cgm_comm_unref(comm);
+}
+
+void cgm_gang_submit(struct cgm_job *job)
+{
+    struct cgm_comm *comm = job->plan->comm;
+    uint64_t number = job->comm_number;
+    char detail[CGM_CQE_DETAIL];
+    number_take(comm, job->rank, number);
+    if (comm->dead_status != CGM_OK) {
+        job_fail_alone(job, comm->dead_status, comm->dead_detail);
+        return;
+    }
+    if (number <= comm->retired) {
+        burnt_detail(comm, number, detail, sizeof(detail));
+        job_fail_alone(job, comm->burnt_status, detail);
+        return;
+    }
+    struct cgm_gang *gang = *cgm_window_slot(comm, number);
+    if (!gang && !(gang = gang_new(comm, number, job->accept_ns))) {
+        job_fail_alone(job, CGM_NO_MEMORY, "the executor is out of host memory");
+        return;
+    }
+    if (gang->state >= CGM_GANG_FAILING)
+        gang_join_burnt(gang, job);
+    else
+        gang_join(gang, job);
+}
+
+void cgm_gang_submit_local(struct cgm_job *job)
+{
+    struct cgm_gang *gang = gang_new(job->plan->comm, 0, job->accept_ns);
+    if (!gang) {
+        static const char detail[] = "the executor is out of host memory";
+        cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_NO_MEMORY, .detail = detail});
+        return;
+    }
+    gang_join(gang, job);
+}
+
+void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int status,
+                     const char *detail)
+{
+    char text[CGM_CQE_DETAIL];
+    number_take(comm, rank, number);
+    if (number <= comm->retired || comm->dead_status != CGM_OK)
+        return;
+    struct cgm_gang *gang = *cgm_window_slot(comm, number);
+    if (!gang && !(gang = gang_new(comm, number, cgm_now_ns())))
+        return;
+    gang->n_came++;
+    cgm_detail(text, sizeof(text), 0, "rank %u: %s", rank, detail);
+    cgm_comm_ref(comm);
+    cgm_gang_fail(gang, status, text);
+    cgm_window_advance(comm);
+    cgm_comm_unref(comm);
+}
