@@ -53,6 +53,7 @@ static int ring_open(struct cgm_session *session, uint64_t life, int *ret_far_en
         ring_close(ring);
         return status;
     }
+    shutdown(pair[1], SHUT_RD); /* nobody would read, or close, what the client sends */
     ring->notify_fd = pair[0];
     ring->life = life;
     *ret_far_end = pair[1];

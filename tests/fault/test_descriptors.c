@@ -21,6 +21,7 @@
 
 #define PAGE 4096u
 #define STRANGER 12345u
+#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define LINGER_S 600 /* longer than any wait of a test */
 
 static void skip_unless_root(void)
@@ -346,6 +347,66 @@ static void test_unread_fds_of_many_sessions(void **state)
     daemon_stop(&daemon);
 }
 
+/* ---- what is sent to where nobody reads --------------------------------------------------------
+ */
+
+/* The client's end of the socket through which its ring's executor wakes it. */
+static int notify_socket(struct client *client)
+{
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    setup.entries = 8;
+    struct message *ring =
+        client_call(client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    assert_int_equal(ring->n_fds, 3);
+    int fd = fcntl(ring->fds[2], F_DUPFD_CLOEXEC, 3);
+    message_free(ring);
+    return fd;
+}
+
+/* Whoever closes the other end closes what lies in it, and that is a thread of the executor. */
+static void test_the_executor_closes_nothing_of_a_client(void **state)
+{
+    struct daemon daemon;
+    struct client attacker, honest;
+    int peer;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, "executor_timeout=5", NULL);
+    client_open(&honest, &daemon);
+    client_open(&attacker, &daemon);
+    uint64_t life = status_number(&honest, "executor_life");
+    int notify = notify_socket(&attacker), slow = lingering_socket(&peer);
+    assert_int_not_equal(cgm_packet_send_bytes(notify, (const uint8_t *)"", 1, &slow, 1), CGM_OK);
+    close(peer);
+    close(slow);
+    close(notify);
+    client_close(&attacker);
+    wait_for_status(&honest, "sessions", 1);
+    buffer_create(&honest, NULL, PAGE, 0, NULL);
+    assert_int_equal(status_number(&honest, "executor_life"), life);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+/* A session's own socket on its way to nowhere would keep the session for ever. */
+static void test_a_session_ends_with_its_last_process(void **state)
+{
+    struct daemon daemon;
+    struct client attacker, honest;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, NULL);
+    client_open(&honest, &daemon);
+    client_open(&attacker, &daemon);
+    int notify = notify_socket(&attacker);
+    (void)!cgm_packet_send_bytes(notify, (const uint8_t *)"", 1, &attacker.fd, 1);
+    close(notify);
+    client_close(&attacker);
+    wait_for_status(&honest, "sessions", 1);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +416,8 @@ int main(void)
         cmocka_unit_test(test_what_is_slow_to_close_is_limited),
         cmocka_unit_test(test_an_executor_starts_beside_them),
         cmocka_unit_test(test_unread_fds_of_many_sessions),
+        cmocka_unit_test(test_the_executor_closes_nothing_of_a_client),
+        cmocka_unit_test(test_a_session_ends_with_its_last_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
