@@ -31,25 +31,38 @@ struct cgm_closing {
     int fds[CGM_PACKET_FDS_ROOM];
 };
 
-/* The seals are the kernel's own, and statx without synchronising asks no server of a file system.
- */
-bool cgm_closer_is_quick(int fd)
+/* Of all drivers that serve CUDA on Linux; what they share memory by is a file of it. */
+#define NVIDIA_MAJOR 195u
+
+/* statx without synchronising asks no server of a file system. */
+static bool look(int fd, struct statx *ret_info)
+{
+    return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, ret_info) == 0;
+}
+
+bool cgm_closer_may_be_memory(const struct cgm_broker *broker, int fd)
 {
     struct statx info;
     if (fcntl(fd, F_GET_SEALS) >= 0)
         return true;
-    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &info) != 0)
+    if (!cgm_executor_is_cuda(&broker->executor) || !look(fd, &info))
         return false;
     unsigned type = info.stx_mode & S_IFMT;
-    return type == 0 || type == S_IFCHR || type == S_IFIFO;
+    return type == 0 || type == S_IFCHR;
 }
 
-/* Memory closes at once, but whoever closes it last frees it. */
-static bool is_large(int fd)
+static bool is_of_nvidia(int fd)
+{
+    struct statx info;
+    return look(fd, &info) && S_ISCHR(info.stx_mode) && info.stx_rdev_major == NVIDIA_MAJOR;
+}
+
+/* Whoever closes memory last frees it. */
+static bool is_small_memory(int fd)
 {
     struct stat st;
     return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &st) == 0 &&
-           (uint64_t)st.st_blocks * 512 > LARGE_BYTES;
+           (uint64_t)st.st_blocks * 512 <= LARGE_BYTES;
 }
 
 unsigned cgm_closer_close_quick(int *fds, unsigned n_fds)
@@ -58,7 +71,7 @@ unsigned cgm_closer_close_quick(int *fds, unsigned n_fds)
     for (unsigned i = 0; i < n_fds; i++) {
         if (fds[i] < 0)
             continue;
-        if (cgm_closer_is_quick(fds[i]) && !is_large(fds[i]))
+        if (is_small_memory(fds[i]) || is_of_nvidia(fds[i]))
             close(fds[i]);
         else
             fds[left++] = fds[i];

@@ -1,7 +1,7 @@
 /* Closes file descriptors that came from a client. close() may take as long as whoever made the
  * file likes: a socket lingers until its peer has read all, a FUSE file until its server has
- * answered. So what is not known to close at once is closed by a thread of its own, at the uid's
- * cost. */
+ * answered, and inotify and epoll let go of all that they watch. So what is not known to close at
+ * once is closed by a thread of its own, at the uid's cost. */
 #ifndef CGM_CLOSER_H
 #define CGM_CLOSER_H
 
@@ -24,10 +24,11 @@ int cgm_closer_init(struct cgm_broker *broker);
 /* Threads that still close are left alone: they end with the process. Before the loop's end. */
 void cgm_closer_fini(struct cgm_broker *broker);
 
-/* True for memory, character devices and what has no file behind it. Never blocks. */
-bool cgm_closer_is_quick(int fd);
+/* True for a memfd and, where the executor is that of CUDA, for what only its driver knows. Never
+ * blocks. */
+bool cgm_closer_may_be_memory(const struct cgm_broker *broker, int fd);
 
-/* Closes what is quick and not large, and moves the rest to the front of the list; how many these
+/* Closes memory that is not large, and moves the rest to the front of the list; how many these
  * are. */
 unsigned cgm_closer_close_quick(int *fds, unsigned n_fds);
 

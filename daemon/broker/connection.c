@@ -143,7 +143,6 @@ static const char *must_end(const struct cgm_connection *connection)
 static void close_fds(struct cgm_connection *connection, struct cgm_packet *packet)
 {
     unsigned slow = 0;
-    bool memory = true;
     if (connection->events->on_slow_fds)
         slow = cgm_closer_close_quick(packet->fds, packet->n_fds);
     else
@@ -151,10 +150,8 @@ static void close_fds(struct cgm_connection *connection, struct cgm_packet *pack
     packet->n_fds = 0;
     if (slow == 0)
         return;
-    for (unsigned i = 0; i < slow; i++)
-        memory = memory && cgm_closer_is_quick(packet->fds[i]); /* it is large */
-    connection->events->on_slow_fds(connection->owner, packet->fds, slow);
-    if (!connection->closing && !memory)
+    bool may_stay = connection->events->on_slow_fds(connection->owner, packet->fds, slow);
+    if (!connection->closing && !may_stay)
         cut_off(connection, "sent file descriptors that are no memory");
 }
 

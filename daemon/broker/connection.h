@@ -36,8 +36,9 @@ struct cgm_connection_events {
     /* Closes the socket, from cgm_connection_close. NULL: it is closed at once. */
     void (*hang_up)(void *owner, int fd);
     /* Fds that may not be quick to close (closer.h) came, and nobody has taken them: they are the
-     * owner's now. Its connection may be closing. NULL: whatever came is closed at once. */
-    void (*on_slow_fds)(void *owner, const int *fds, unsigned n_fds);
+     * owner's now. Its connection may be closing. False: the peer is cut off. NULL: whatever came
+     * is closed at once. */
+    bool (*on_slow_fds)(void *owner, const int *fds, unsigned n_fds);
     /* The peer hung up or was cut off; `why` is static. Close the connection here or later. */
     void (*on_end)(void *owner, const char *why);
     /* After cgm_connection_close: the loop does not know the connection any more. */

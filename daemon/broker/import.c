@@ -38,7 +38,7 @@ static int check_lists(struct cgm_request *request, const Cgm__ImportCreate *cre
 static int check_fd(struct cgm_request *request, const Cgm__ImportCreate *create, size_t i, int fd)
 {
     struct stat st;
-    if (!cgm_closer_is_quick(fd))
+    if (!cgm_closer_may_be_memory(request->broker, fd))
         return cgm_refuse(request, CGM_INVALID_ARGUMENT,
                           "fd of segment %zu is neither a memfd nor device memory", i);
     if (fstat(fd, &st) < 0)

@@ -45,10 +45,14 @@ static void hang_up(void *owner, int fd)
     cgm_closer_hang_up(session->broker, session->uid, fd);
 }
 
-static void on_slow_fds(void *owner, const int *fds, unsigned n_fds)
+static bool on_slow_fds(void *owner, const int *fds, unsigned n_fds)
 {
     const struct cgm_session *session = owner;
+    bool memory = true;
+    for (unsigned i = 0; i < n_fds; i++)
+        memory = memory && cgm_closer_may_be_memory(session->broker, fds[i]);
     cgm_closer_close(session->broker, session->uid, fds, n_fds);
+    return memory;
 }
 
 static void on_closed(void *owner)

@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -178,6 +181,39 @@ static void test_plans_have_two_for_each_rank(void **state)
     client_error(&client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, CGM_QUOTA,
                  "quota_fds of uid");
     client_close(&client);
+    daemon_stop(&daemon);
+}
+
+/* ---- what is no memory -------------------------------------------------------------------------
+ */
+
+static int epoll_of(int watched)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    int fd = epoll_create1(EPOLL_CLOEXEC);
+    assert_int_equal(epoll_ctl(fd, EPOLL_CTL_ADD, watched, &event), 0);
+    return fd;
+}
+
+/* Closing an inotify or an epoll takes as long as it watches many files: no loop may wait for it,
+ * and no executor of the CPU needs to see any. */
+static void test_only_memory_may_come(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    int watched = eventfd(0, EFD_CLOEXEC);
+    int fds[] = {watched, epoll_of(watched), inotify_init1(IN_CLOEXEC),
+                 open("/dev/null", O_RDWR | O_CLOEXEC)};
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, NULL);
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        client_open(&client, &daemon);
+        expect_error(import(&client, fds[i]), CGM_INVALID_ARGUMENT, "neither a memfd nor device");
+        assert_true(client_is_closed(&client));
+        client_close(&client);
+        close(fds[i]);
+    }
     daemon_stop(&daemon);
 }
 
@@ -412,6 +448,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_user_has_a_quarter),
         cmocka_unit_test(test_plans_have_two_for_each_rank),
+        cmocka_unit_test(test_only_memory_may_come),
         cmocka_unit_test(test_the_reserve_has_room_for_every_packet),
         cmocka_unit_test(test_what_is_slow_to_close_is_limited),
         cmocka_unit_test(test_an_executor_starts_beside_them),
