@@ -66,7 +66,8 @@ static int take_lock(struct cgm_listener *listener, char *ret_detail, size_t siz
 {
     snprintf(listener->lock_path, sizeof(listener->lock_path), "%s.lock", listener->path);
     for (;;) {
-        int fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        /* Whoever may open it may lock it, and keep every daemon from this socket. */
+        int fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
             return cgm_detail(
                 ret_detail, size, cgm_status_of_errno(errno),

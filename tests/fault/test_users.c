@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -330,8 +331,36 @@ static void test_two_users(void **state)
     munmap(shared, sizeof(*shared));
 }
 
+/* Whoever may open the lock file may lock it, and then no daemon starts on that socket. */
+static void test_nobody_else_locks_the_daemon_out(void **state)
+{
+    struct daemon daemon;
+    char lock[128];
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("needs root to become another user\n");
+        skip();
+    }
+    daemon_init(&daemon);
+    chmod(daemon.folder, 0755);
+    daemon_start(&daemon, NULL);
+    snprintf(lock, sizeof(lock), "%s.lock", daemon.socket);
+    assert_int_equal(kill(daemon.pid, SIGKILL), 0);
+    assert_int_equal(daemon_wait(&daemon), 1000 + SIGKILL);
+    assert_int_equal(seteuid(BOB), 0);
+    int fd = open(lock, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        flock(fd, LOCK_EX | LOCK_NB);
+    assert_int_equal(seteuid(0), 0);
+    daemon_start(&daemon, NULL);
+    daemon_stop(&daemon);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_users)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_users),
+                                       cmocka_unit_test(test_nobody_else_locks_the_daemon_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
