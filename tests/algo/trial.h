@@ -4,6 +4,7 @@
 #define TRIAL_H
 
 #include "tests/algo/matrix.h"
+#include "tests/seed.h"
 
 struct config {
     const struct cgm_algorithm *algorithm;
@@ -96,10 +97,7 @@ static struct cgm_random rng;
 
 static inline void seed_trials(void)
 {
-    const char *text = getenv("CGM_TEST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 0) : cgm_random_seed();
-    printf("CGM_TEST_SEED=0x%llx\n", (unsigned long long)seed);
-    cgm_random_init(&rng, seed);
+    test_seed(&rng);
 }
 
 static inline uint64_t pick(uint64_t count)

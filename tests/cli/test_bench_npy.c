@@ -16,7 +16,7 @@
 
 #include "client/common/npy.h"
 #include "kernels/number_format.h"
-#include "kernels/random.h"
+#include "tests/seed.h"
 
 #define BENCH CGM_BIN_DIR "/commgemm-bench --private=cpu "
 
@@ -248,9 +248,7 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    uint64_t seed = cgm_random_seed();
-    printf("seed %llu\n", (unsigned long long)seed);
-    cgm_random_init(&rng, seed);
+    test_seed(&rng);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_many_dimensions),

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "daemon/executor/backend.h"
-#include "kernels/random.h"
 #include "proto/ring.h"
 #include "proto/status.h"
 #include "tests/host_view.h"
+#include "tests/seed.h"
 
 #define MIB (1ull << 20)
 
@@ -107,7 +107,7 @@ static inline int open_backend(void **state)
         return -1;
     }
     print_message("opened in %.0f ms\n", (double)(now_ns() - begin_ns) / 1e6);
-    cgm_random_init(&rng, cgm_random_seed());
+    test_seed(&rng);
     return 0;
 }
 

@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "daemon/executor/cuda/cuda.h"
-#include "kernels/random.h"
 #include "proto/status.h"
+#include "tests/seed.h"
 
 #define RANKS_MAX 4u
 #define COUNT 4096u /* elements of one rank */
@@ -99,7 +99,7 @@ static void test_a_gather_is_exact(void **state)
     struct cgm_random rng;
     static float values[RANKS_MAX * COUNT], found[RANKS_MAX * COUNT];
     stand_open(&stand);
-    cgm_random_init(&rng, cgm_random_seed());
+    test_seed(&rng);
     cgm_random_fill(&rng, CGM_FILL_WIDE, values, stand.world * COUNT);
     for (uint32_t r = 0; r < stand.world; r++) {
         cgm_device_use(r);

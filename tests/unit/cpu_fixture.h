@@ -14,19 +14,16 @@
 
 #include "daemon/executor/backend.h"
 #include "kernels/number_format.h"
-#include "kernels/random.h"
 #include "kernels/reference.h"
 #include "proto/status.h"
+#include "tests/seed.h"
 
 static const struct cgm_backend_ops *const ops = &cgm_backend_cpu;
 static struct cgm_random rng;
 
 static inline void fixture_seed(void)
 {
-    const char *text = getenv("CGM_TEST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 0) : cgm_random_seed();
-    printf("CGM_TEST_SEED=0x%llx\n", (unsigned long long)seed);
-    cgm_random_init(&rng, seed);
+    test_seed(&rng);
 }
 
 static inline uint64_t pick(uint64_t low, uint64_t high)

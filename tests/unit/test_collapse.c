@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "commgemm.h"
-#include "kernels/random.h"
+#include "tests/seed.h"
 
 static struct cgm_random rng;
 
@@ -112,9 +112,7 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    uint64_t seed = cgm_random_seed();
-    printf("seed 0x%llx\n", (unsigned long long)seed);
-    cgm_random_init(&rng, seed);
+    test_seed(&rng);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_element_is_where_it_was),
         cmocka_unit_test(test_without_strides),

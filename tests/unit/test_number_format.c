@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "kernels/number_format.h"
-#include "kernels/random.h"
+#include "tests/seed.h"
 
 #define ALL 65536
 #define COUNT 100003
@@ -198,9 +198,7 @@ static void test_integers(void **state)
 
 int main(void)
 {
-    uint64_t seed = cgm_random_seed();
-    printf("seed 0x%llx\n", (unsigned long long)seed);
-    cgm_random_init(&rng, seed);
+    test_seed(&rng);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_pattern),
         cmocka_unit_test(test_rounding),

@@ -10,8 +10,8 @@
 
 #include "kernels/gelu.h"
 #include "kernels/number_format.h"
-#include "kernels/random.h"
 #include "kernels/reference.h"
+#include "tests/seed.h"
 
 static struct cgm_random rng;
 
@@ -305,9 +305,7 @@ static void test_random(void **state)
 
 int main(void)
 {
-    uint64_t seed = cgm_random_seed();
-    printf("seed 0x%llx\n", (unsigned long long)seed);
-    cgm_random_init(&rng, seed);
+    test_seed(&rng);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_partials_and_addends),
