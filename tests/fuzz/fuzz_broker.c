@@ -19,19 +19,12 @@
 #include "proto/status.h"
 #include "tests/fuzz/fake_link.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/message.h"
+#include "tests/fuzz/records.h"
 
 #define CLIENTS 6u
-#define RECORDS_MAX 64u
 #define SERIALS_MAX 1024u
 #define PENDING_MAX 4096u
-#define FDS_LOOKED_AT 64
 #define SWEEPER CLIENTS /* the client that removes named buffers in the end */
-
-struct record {
-    uint8_t what, whom, type, extra;
-    uint8_t values[FUZZ_VALUES];
-};
 
 struct client {
     uint64_t session; /* 0: not connected */
@@ -131,7 +124,7 @@ static int make_fd(uint8_t kind)
     }
 }
 
-static void make_packet(uint16_t type, uint32_t serial, const struct record *record, bool raw,
+static void make_packet(uint16_t type, uint32_t serial, const struct fuzz_record *record, bool raw,
                         unsigned n_fds)
 {
     const ProtobufCMessageDescriptor *descriptor = cgm_message_descriptor(type);
@@ -181,7 +174,7 @@ static void send_packet(struct client *client)
 
 static void say_hello(struct client *client)
 {
-    static const struct record hello = {.values = {CGM_PROTOCOL_MIN, CGM_PROTOCOL_MAX}};
+    static const struct fuzz_record hello = {.values = {CGM_PROTOCOL_MIN, CGM_PROTOCOL_MAX}};
     make_packet(CGM_MSG_HELLO, ++client->last_serial, &hello, false, 0);
     send_packet(client);
 }
@@ -200,13 +193,13 @@ static void connect_client(struct client *client, uid_t uid, bool hello)
     notice_ended();
 }
 
-static void on_connect(const struct record *record, struct client *client)
+static void on_connect(const struct fuzz_record *record, struct client *client)
 {
     connect_client(client, uids[(record->whom >> 4) % UIDS], !(record->extra & 1));
 }
 
 /* Most of the time a message of the right number of fds from a client that is there. */
-static void on_message(const struct record *record, struct client *client)
+static void on_message(const struct fuzz_record *record, struct client *client)
 {
     uint16_t type = record->type & 0x80 ? record->type & 0x7f : 1 + record->type % 36;
     if (!session_of(client))
@@ -222,7 +215,7 @@ static void on_message(const struct record *record, struct client *client)
     send_packet(client);
 }
 
-static void on_hang_up(const struct record *record, struct client *client)
+static void on_hang_up(const struct fuzz_record *record, struct client *client)
 {
     struct cgm_session *session = session_of(client);
     if (!session)
@@ -269,7 +262,7 @@ static void executor_says(void)
     cgm_packet_close_fds(&packet);
 }
 
-static void answer_asked(unsigned which, const struct record *record, uint16_t type)
+static void answer_asked(unsigned which, const struct fuzz_record *record, uint16_t type)
 {
     struct asked asked = pending[which];
     unsigned n_fds = 0;
@@ -282,7 +275,7 @@ static void answer_asked(unsigned which, const struct record *record, uint16_t t
     executor_says();
 }
 
-static void on_answer(const struct record *record, struct client *client)
+static void on_answer(const struct fuzz_record *record, struct client *client)
 {
     (void)client;
     if (!executor_talks() || n_pending == 0)
@@ -299,9 +292,9 @@ static void on_answer(const struct record *record, struct client *client)
 /* What an executor without any wish of its own says to everything. */
 static void answer_all(bool fail)
 {
-    static const struct record hello = {.values = {1, 0, 0x40, 0x40, 0x40}};
-    static const struct record right = {.extra = 7, .values = {1, 1, 8, 8, 8, 1, 4, 8}};
-    static const struct record error = {.values = {CGM_NO_MEMORY, 1}};
+    static const struct fuzz_record hello = {.values = {1, 0, 0x40, 0x40, 0x40}};
+    static const struct fuzz_record right = {.extra = 7, .values = {1, 1, 8, 8, 8, 1, 4, 8}};
+    static const struct fuzz_record error = {.values = {CGM_NO_MEMORY, 1}};
     while (executor_talks() && n_pending > 0) {
         uint16_t type = reply_type(pending[0].type);
         bool fails = fail && type != CGM_MSG_EXECUTOR_HELLO;
@@ -313,13 +306,13 @@ static void answer_all(bool fail)
     }
 }
 
-static void on_answer_all(const struct record *record, struct client *client)
+static void on_answer_all(const struct fuzz_record *record, struct client *client)
 {
     (void)client;
     answer_all(record->extra & 1);
 }
 
-static void on_executor_event(const struct record *record, struct client *client)
+static void on_executor_event(const struct fuzz_record *record, struct client *client)
 {
     static const uint16_t types[] = {CGM_MSG_COMPLETION_FORWARD, CGM_MSG_BUFFER_RESTORED,
                                      CGM_MSG_SESSION_BAD, CGM_MSG_OK};
@@ -337,7 +330,7 @@ static void hang_up_link(void)
     n_pending = 0;
 }
 
-static void on_executor_dies(const struct record *record, struct client *client)
+static void on_executor_dies(const struct fuzz_record *record, struct client *client)
 {
     (void)client;
     if (record->extra & 1)
@@ -369,7 +362,7 @@ static void settle(void)
     notice_ended();
 }
 
-static void on_timer(const struct record *record, struct client *client)
+static void on_timer(const struct fuzz_record *record, struct client *client)
 {
     (void)client;
     fake_link.now_ns += 2000000000;
@@ -382,7 +375,7 @@ static void on_timer(const struct record *record, struct client *client)
 }
 
 /* What the journal of a dying executor may say, and a ring that its client writes. */
-static void on_scribble(const struct record *record, struct client *client)
+static void on_scribble(const struct fuzz_record *record, struct client *client)
 {
     struct cgm_session *session = session_of(client);
     struct cgm_journal *journal = broker.executor.journal;
@@ -401,14 +394,14 @@ static void on_scribble(const struct record *record, struct client *client)
     session->ring.map.header->entries = record->values[11];
 }
 
-static void on_full(const struct record *record, struct client *client)
+static void on_full(const struct fuzz_record *record, struct client *client)
 {
     (void)client;
     fake_link.full = record->extra & 1;
 }
 
 /* MPS comes and goes; its control program answers what it likes. */
-static void on_mps(const struct record *record, struct client *client)
+static void on_mps(const struct fuzz_record *record, struct client *client)
 {
     static const int statuses[] = {CGM_OK, CGM_OK, CGM_TIMEOUT, CGM_IO};
     static const char *const lines[] = {
@@ -421,7 +414,7 @@ static void on_mps(const struct record *record, struct client *client)
                        record->type < 128 ? lines[record->type % 6] : text);
 }
 
-static void on_settle(const struct record *record, struct client *client)
+static void on_settle(const struct fuzz_record *record, struct client *client)
 {
     (void)record, (void)client;
     settle();
@@ -430,13 +423,13 @@ static void on_settle(const struct record *record, struct client *client)
 /* ---- one input -------------------------------------------------------------------------------
  */
 
-static void perform(const struct record *record)
+static void perform(const struct fuzz_record *record)
 {
-    static void (*const actions[16])(const struct record *record, struct client *client) = {
+    static void (*const actions[16])(const struct fuzz_record *record, struct client *client) = {
         on_message,        on_message,  on_message, on_message,    on_message, on_message,
         on_message,        on_answer,   on_answer,  on_answer_all, on_connect, on_hang_up,
         on_executor_event, on_scribble, on_settle,  NULL};
-    static void (*const rare[4])(const struct record *record, struct client *client) = {
+    static void (*const rare[4])(const struct fuzz_record *record, struct client *client) = {
         on_executor_dies, on_timer, on_full, on_mps};
     struct client *client = &clients[(record->whom & 15u) % CLIENTS];
     unsigned what = record->what & 15;
@@ -492,21 +485,13 @@ static void destroy_buffers(void)
     broker.draining = false;
     connect_client(&clients[SWEEPER], 0, true);
     while (cgm_registry_next(&broker.buffers, &at)) {
-        struct record destroy = {.values = {0, (uint8_t)(at + 1)}};
+        struct fuzz_record destroy = {.values = {0, (uint8_t)(at + 1)}};
         FUZZ_CHECK(at < 191);
         make_packet(CGM_MSG_BUFFER_DESTROY, ++clients[SWEEPER].last_serial, &destroy, false, 0);
         send_packet(&clients[SWEEPER]);
     }
     answer_all(false);
     end_clients();
-}
-
-static unsigned count_fds(void)
-{
-    unsigned count = 0;
-    for (int fd = 0; fd < FDS_LOOKED_AT; fd++)
-        count += fcntl(fd, F_GETFD) >= 0;
-    return count;
 }
 
 /* Users that hold nothing are forgotten when a new one comes. */
@@ -527,7 +512,7 @@ static void check_nothing_is_left(void)
     FUZZ_CHECK(broker.orphan_comms.count == 0 && broker.orphan_imports.count == 0);
     FUZZ_CHECK(broker.closing_sessions == 0 && broker.executor.calls.pending.count == 0);
     FUZZ_CHECK(broker.buffer_indices.used == 0 && broker.comm_indices.used == 0);
-    FUZZ_CHECK(count_fds() == fds_at_rest);
+    FUZZ_CHECK(fuzz_count_fds() == fds_at_rest);
 }
 
 /* Ids count from the same number in every input. */
@@ -594,26 +579,12 @@ static void set_up(void)
     start_counters_anew();
 }
 
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)
-{
-    size_t most = RECORDS_MAX * sizeof(struct record);
-    return fuzz_mutate_records(data, size, max_size < most ? max_size : most, seed,
-                               sizeof(struct record));
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct record record;
     if (!broker.wire)
         set_up();
-    fds_at_rest = count_fds(); /* libFuzzer opens some between two inputs */
-    for (unsigned n = 0; n < RECORDS_MAX && size >= sizeof(record); n++) {
-        memcpy(&record, data, sizeof(record));
-        perform(&record);
-        data += sizeof(record);
-        size -= sizeof(record);
-    }
+    fds_at_rest = fuzz_count_fds(); /* libFuzzer opens some between two inputs */
+    fuzz_records_each(data, size, perform);
     finish();
     return 0;
 }

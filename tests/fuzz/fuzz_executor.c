@@ -10,42 +10,23 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/socket.h>
 
 #include "daemon/executor/control.h"
 #include "daemon/executor/warmth.h"
 #include "proto/messages.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/message.h"
 #include "tests/fuzz/null_backend.h"
+#include "tests/fuzz/ring_client.h"
 
-#define RECORDS_MAX 64u
 #define SERIALS_MAX 1024u
-#define RINGS 4u /* sessions 1 to 4; others submit by message */
-#define RING_ENTRIES 4u
 #define IDS_MAX 256u
-#define FDS_LOOKED_AT 64
 #define HELD_NS_MAX 15000000000u
 #define ROUNDS_MAX 100u
 #define ROUND_NS 100000u
 #define TUNE_NS 4000000u
 
-struct record {
-    uint8_t what, whom, type, extra;
-    uint8_t values[FUZZ_VALUES];
-};
-
-/* The client's side of a ring. */
-struct client {
-    struct cgm_ring ring;
-    int notify_fd, wake_fd;
-    uint64_t tickets;
-    uint64_t numbers[2]; /* by rank */
-};
-
 static struct cgm_executor executor;
 static struct cgm_journal journal;
-static struct client clients[RINGS + 1];
 static uint8_t unanswered[SERIALS_MAX];
 static uint32_t last_serial;
 static uint64_t now_ns, held_since_ns, last_user_buffer;
@@ -170,29 +151,6 @@ static void send_request(uint16_t type, const ProtobufCMessage *message)
     receive(&packet);
 }
 
-static void ring_fds(struct cgm_packet *packet, uint64_t session)
-{
-    struct client *client = &clients[session];
-    int ring_fd, pair[2];
-    FUZZ_CHECK(cgm_ring_create(RING_ENTRIES, session, 1, &ring_fd) == CGM_OK);
-    FUZZ_CHECK(cgm_ring_map(ring_fd, RING_ENTRIES, &client->ring) == CGM_OK);
-    FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
-    client->notify_fd = pair[0];
-    packet->fds[0] = ring_fd;
-    packet->fds[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    packet->fds[2] = pair[1];
-    packet->n_fds = 3;
-}
-
-static void client_close(struct client *client)
-{
-    if (client->ring.header) {
-        cgm_ring_unmap(&client->ring);
-        close(client->notify_fd);
-    }
-    memset(client, 0, sizeof(*client));
-}
-
 /* A session with a ring while there is a number for one. */
 static void add_session(uint64_t session)
 {
@@ -202,8 +160,7 @@ static void add_session(uint64_t session)
         return;
     packet.n_fds = 0;
     if (session >= 1 && session <= RINGS) {
-        client_close(&clients[session]);
-        ring_fds(&packet, session);
+        ring_client_open(session, &packet);
         add.entries = RING_ENTRIES;
     }
     add.session = session;
@@ -226,7 +183,7 @@ static const uint16_t types[] = {
 };
 #define TYPE_COUNT (sizeof(types) / sizeof(types[0]))
 
-static void on_request(const struct record *record)
+static void on_request(const struct fuzz_record *record)
 {
     static struct cgm_packet packet;
     uint16_t type = types[record->type % TYPE_COUNT];
@@ -242,7 +199,7 @@ static void on_request(const struct record *record)
     receive(&packet);
 }
 
-static void on_session(const struct record *record)
+static void on_session(const struct fuzz_record *record)
 {
     Cgm__SessionRemove remove = CGM__SESSION_REMOVE__INIT;
     uint64_t session = 1 + record->whom % 6u;
@@ -254,7 +211,7 @@ static void on_session(const struct record *record)
 }
 
 /* A comm of one or two ranks whose sessions are there. */
-static void on_comm(const struct record *record)
+static void on_comm(const struct fuzz_record *record)
 {
     Cgm__CommAdd add = CGM__COMM_ADD__INIT;
     uint64_t sessions[2] = {1 + record->values[0] % RINGS, 1 + record->values[1] % RINGS};
@@ -273,7 +230,7 @@ static void on_comm(const struct record *record)
 }
 
 /* What is remembered of its algorithms, right or wrong. */
-static void add_times(const struct record *record, Cgm__PlanAdd *add)
+static void add_times(const struct fuzz_record *record, Cgm__PlanAdd *add)
 {
     static uint32_t tried[3];
     static uint64_t tried_ns[3] = {5, 0, 7};
@@ -287,7 +244,7 @@ static void add_times(const struct record *record, Cgm__PlanAdd *add)
 }
 
 /* Plan n has id n; its request is made of the values, its user buffers have ids of their own. */
-static void on_plan(const struct record *record)
+static void on_plan(const struct fuzz_record *record)
 {
     uint8_t request[1024];
     uint64_t ids[2] = {last_user_buffer + 1, last_user_buffer + 2};
@@ -307,107 +264,15 @@ static void on_plan(const struct record *record)
     send_request(CGM_MSG_PLAN_ADD, &add.base);
 }
 
-/* ---- rings -----------------------------------------------------------------------------------
- */
-
-static void fill_operands(struct cgm_entry *entry, const uint8_t *values)
+static uint32_t generation_of(uint64_t id)
 {
-    for (unsigned i = 0; i < CGM_OPERAND_COUNT; i++) {
-        const struct cgm_memory *memory;
-        entry->operand[i].id = fuzz_number(&words, values[i]);
-        memory = cgm_map_get(&executor.poller.memories, entry->operand[i].id);
-        entry->operand[i].generation = memory ? memory->generation : 0;
-    }
-    struct cgm_operand *odd = &entry->operand[values[12] % CGM_OPERAND_COUNT];
-    odd->offset_bytes = fuzz_number(&words, values[13]);
-    odd->row_stride_bytes = fuzz_number(&words, values[14]);
-    odd->generation += values[15] >> 4 & 1;
-    odd->reserved = values[15] >> 5 & 1;
+    const struct cgm_memory *memory = cgm_map_get(&executor.poller.memories, id);
+    return memory ? memory->generation : 0;
 }
 
-static void fill_entry(struct cgm_entry *entry, const struct record *record, struct client *client)
+static void on_submit(const struct fuzz_record *record)
 {
-    const uint8_t *values = record->values;
-    uint32_t rank = values[2] & 1;
-    memset(entry, 0, sizeof(*entry));
-    entry->ticket = client->tickets;
-    entry->plan = values[0];
-    entry->opcode = values[1] % 5u;
-    entry->rank = values[2];
-    entry->rows = fuzz_number(&words, values[3]);
-    entry->flags = values[4];
-    entry->chunk = (uint32_t)fuzz_number(&words, values[5]);
-    entry->deadline_ms = fuzz_number(&words, values[6]);
-    entry->comm_number = fuzz_number(&words, values[7]);
-    if (values[7] == 1)
-        entry->comm_number = ++client->numbers[rank];
-    entry->submit_ns = fuzz_number(&words, values[8]);
-    fill_operands(entry, values + 10);
-}
-
-/* What the library does, with an entry that it would not make. */
-static void on_submit(const struct record *record)
-{
-    struct client *client = &clients[1 + record->whom % RINGS];
-    struct cgm_ring *ring = &client->ring;
-    uint32_t slot = record->extra % RING_ENTRIES;
-    if (!ring->header)
-        return;
-    client->tickets++;
-    fill_entry(&ring->entry[slot], record, client);
-    ring->sq[ring->header->sq_tail & ring->mask] = slot;
-    if (record->extra & 0x80)
-        ring->ready[slot] = client->tickets;
-    ring->header->sq_tail++;
-}
-
-static void on_ready_and_reap(const struct record *record)
-{
-    struct client *client = &clients[1 + record->whom % RINGS];
-    struct cgm_ring *ring = &client->ring;
-    if (!ring->header)
-        return;
-    if (record->extra & 1)
-        for (unsigned i = 0; i < RING_ENTRIES; i++)
-            ring->ready[i] = UINT64_MAX;
-    if (record->extra & 2)
-        ring->header->cq_head = ring->header->cq_tail;
-}
-
-/* What a hostile client may write, at any time. */
-static void on_scribble(const struct record *record)
-{
-    struct client *client = &clients[1 + record->whom % RINGS];
-    struct cgm_ring *ring = &client->ring;
-    uint64_t value = fuzz_number(&words, record->values[0]);
-    if (!ring->header)
-        return;
-    switch (record->extra % 8u) {
-    case 0:
-        ring->header->sq_tail = (uint32_t)value;
-        break;
-    case 1:
-        ring->header->cq_head = (uint32_t)value;
-        break;
-    case 2:
-        ring->header->cq_tail = ring->header->sq_head = (uint32_t)value;
-        break;
-    case 3:
-        ring->sq[record->values[1] % RING_ENTRIES] = (uint32_t)value;
-        break;
-    case 4:
-        client->tickets = value;
-        break;
-    case 5:
-        ring->header->cq_need_wakeup = ring->header->sq_need_wakeup = (uint32_t)value;
-        break;
-    case 6:
-        memset(ring->header, record->values[0], offsetof(struct cgm_ring_header, sq_tail));
-        break;
-    default:
-        memcpy((char *)&ring->entry[record->values[1] % RING_ENTRIES] + record->values[2],
-               record->values + 3, 16);
-    }
+    ring_client_submit(record, generation_of);
 }
 
 /* ---- time, devices ---------------------------------------------------------------------------
@@ -421,7 +286,7 @@ static void let_go(void)
 }
 
 /* A job that a device holds for longer ends the executor, as it should. */
-static void on_time(const struct record *record)
+static void on_time(const struct fuzz_record *record)
 {
     uint64_t more_ns = 1000000ull * (record->values[0] + 1) * (record->extra & 1 ? 20 : 1);
     if (now_ns + more_ns - held_since_ns > HELD_NS_MAX)
@@ -429,7 +294,7 @@ static void on_time(const struct record *record)
     now_ns += more_ns;
 }
 
-static void on_device(const struct record *record)
+static void on_device(const struct fuzz_record *record)
 {
     static const int statuses[] = {CGM_OK, CGM_NO_MEMORY, CGM_INTERNAL, CGM_IO};
     let_go();
@@ -439,7 +304,7 @@ static void on_device(const struct record *record)
     null_backend.run_status = statuses[record->extra >> 3 & 3];
 }
 
-static void on_run(const struct record *record)
+static void on_run(const struct fuzz_record *record)
 {
     if (record->extra & 1)
         let_go();
@@ -450,12 +315,25 @@ static void on_run(const struct record *record)
 /* ---- one input -------------------------------------------------------------------------------
  */
 
-static void perform(const struct record *record)
+static void perform(const struct fuzz_record *record)
 {
-    static void (*const actions[16])(const struct record *record) = {
-        on_request, on_request, on_request, on_session, on_comm,           on_plan,
-        on_submit,  on_submit,  on_submit,  on_submit,  on_ready_and_reap, on_scribble,
-        on_time,    on_device,  on_run,     on_run};
+    static void (*const actions[16])(const struct fuzz_record *record) = {
+        on_request,
+        on_request,
+        on_request,
+        on_session,
+        on_comm,
+        on_plan,
+        on_submit,
+        on_submit,
+        on_submit,
+        on_submit,
+        ring_client_ready_and_reap,
+        ring_client_scribble,
+        on_time,
+        on_device,
+        on_run,
+        on_run};
     if (last_serial + 32 < SERIALS_MAX)
         actions[record->what & 15](record);
     if (record->what & 0x10)
@@ -526,14 +404,6 @@ static void remove_memories(void)
     run_all();
 }
 
-static unsigned count_fds(void)
-{
-    unsigned count = 0;
-    for (int fd = 0; fd < FDS_LOOKED_AT; fd++)
-        count += fcntl(fd, F_GETFD) >= 0;
-    return count;
-}
-
 static void check_nothing_is_left(void)
 {
     const struct cgm_poller *poller = &executor.poller;
@@ -547,7 +417,7 @@ static void check_nothing_is_left(void)
     for (unsigned i = 0; i < 16; i++)
         FUZZ_CHECK(journal.writers[i] == 0);
     FUZZ_CHECK(journal.jobs_accepted == journal.jobs_done + journal.jobs_failed);
-    FUZZ_CHECK(count_fds() == fds_at_rest);
+    FUZZ_CHECK(fuzz_count_fds() == fds_at_rest);
 }
 
 /* Its own deadline, or that of a number before it. */
@@ -583,8 +453,8 @@ static void finish(void)
     remove_plans();
     remove_comms();
     remove_memories();
-    for (unsigned i = 0; i <= RINGS; i++)
-        client_close(&clients[i]);
+    for (uint64_t session = 1; session <= RINGS; session++)
+        ring_client_close(session);
     check_nothing_is_left();
     last_serial = 0;
     last_user_buffer = 100;
@@ -622,26 +492,12 @@ static void set_up(void)
     last_user_buffer = 100;
 }
 
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)
-{
-    size_t most = RECORDS_MAX * sizeof(struct record);
-    return fuzz_mutate_records(data, size, max_size < most ? max_size : most, seed,
-                               sizeof(struct record));
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct record record;
     if (!executor.ops)
         set_up();
-    fds_at_rest = count_fds();
-    for (unsigned n = 0; n < RECORDS_MAX && size >= sizeof(record); n++) {
-        memcpy(&record, data, sizeof(record));
-        perform(&record);
-        data += sizeof(record);
-        size -= sizeof(record);
-    }
+    fds_at_rest = fuzz_count_fds();
+    fuzz_records_each(data, size, perform);
     finish();
     return 0;
 }

@@ -27,9 +27,4 @@ size_t fuzz_message(const ProtobufCMessageDescriptor *descriptor, const struct f
  * on ids that the target knows. */
 uint64_t fuzz_number(const struct fuzz_words *words, uint8_t value);
 
-/* Mutates inputs that consist of records of a fixed size, as LLVMFuzzerCustomMutator does: records
- * are added, repeated, removed and exchanged, and one is changed as libFuzzer changes bytes. */
-size_t fuzz_mutate_records(uint8_t *data, size_t size, size_t max_size, unsigned seed,
-                           size_t record_bytes);
-
 #endif
