@@ -117,16 +117,4 @@ static const struct step_row step_rows[] = {
 };
 #define STEP_ROWS (sizeof(step_rows) / sizeof(step_rows[0]))
 
-/* Who is struck, with what. */
-enum victim { VICTIM_CLIENT, VICTIM_EXECUTOR, VICTIM_BROKER, VICTIM_COUNT };
-enum blow { BLOW_KILL, BLOW_STOP, BLOW_COUNT };
-
-struct fault_case {
-    struct step_row step;
-    enum victim victim;
-    enum blow blow;
-    int algorithm, op;
-    char name[128];
-};
-
 #endif

@@ -24,13 +24,12 @@
 #include "proto/status.h"
 #include "proto/types.h"
 #include "tests/backend.h"
-#include "tests/fault/cases.h"
+#include "tests/fault/case_list.h"
 #include "tests/fault/node.h"
 #include "tests/fault/product.h"
 
 #define WORKERS_DEFAULT 10
 #define WORKERS_MAX 64
-#define CASES_MAX 4096
 #define PAIRS_MAX 64
 #define REACH_S test_backend_wait(20) /* until a step is reached */
 #define END_S test_backend_wait(60)   /* until everybody knows how it ended */
@@ -54,8 +53,7 @@ struct pair {
     int algorithm, op;
 };
 
-static struct fault_case cases[CASES_MAX];
-static unsigned n_cases;
+static struct case_list list;
 static struct pair pairs[PAIRS_MAX];
 static unsigned n_pairs;
 
@@ -415,50 +413,6 @@ static void worker_close(struct worker *w)
 /* ---- all cases ---------------------------------------------------------------------------------
  */
 
-static const char *const victims[] = {"client", "executor", "daemon"};
-static const char *const blows[] = {"killed", "stopped"};
-
-static const char *step_name(const struct step_row *step)
-{
-#define X(number, NAME, text) [number] = #NAME,
-    static const char *const broker[] = {CGM_BROKER_STEPS(X)}, *const job[] = {CGM_JOB_STEPS(X)};
-#undef X
-    switch (step->place) {
-    case CGM_STEP_BROKER:
-        return broker[step->value];
-    case CGM_STEP_JOB:
-        return job[step->value];
-    case CGM_STEP_PHASE:
-        return cgm_type_name(CGM_TABLE_PHASE, (int)step->value);
-    default:
-        return step->place ? cgm_message_name((int)step->value) : "";
-    }
-}
-
-static void case_add(const struct step_row *step, enum victim victim, enum blow blow,
-                     const struct pair *pair)
-{
-    static const char *const places[] = {"at the gate",
-#define X(number, NAME, text, values) #NAME,
-                                         CGM_STEP_PLACES(X)
-#undef X
-    };
-    struct fault_case *c = &cases[n_cases++];
-    *c = (struct fault_case){*step, victim, blow, pair->algorithm, pair->op, ""};
-    snprintf(c->name, sizeof(c->name), "%s %s: %s%s, %s %s; %s, %s", victims[victim], blows[blow],
-             gate_names[step->gate], step->flags & RESTART ? " after a restart" : "",
-             places[step->place], step_name(step), cgm_type_name(CGM_TABLE_ALGO, pair->algorithm),
-             cgm_type_name(CGM_TABLE_OP, pair->op));
-}
-
-static void row_add(const struct step_row *step, const struct pair *pair)
-{
-    for (int victim = 0; victim < VICTIM_COUNT; victim++)
-        for (int blow = 0; blow < BLOW_COUNT; blow++)
-            if (n_cases < CASES_MAX)
-                case_add(step, (enum victim)victim, (enum blow)blow, pair);
-}
-
 /* Which kinds of operations a job of this algorithm has is found by running one. */
 static void phases_add(struct worker *w, const struct pair *pair)
 {
@@ -481,7 +435,7 @@ static void phases_add(struct worker *w, const struct pair *pair)
     for (unsigned kind = 0; kind < 32; kind++) {
         struct step_row step = {GATE_SUBMIT, CGM_STEP_PHASE, kind, 0};
         if (phases >> kind & 1)
-            row_add(&step, pair);
+            case_list_add(&list, &step, pair->algorithm, pair->op);
     }
 }
 
@@ -509,7 +463,8 @@ static bool make_cases(uint64_t seed)
         n_pairs = 0;
         find_pairs(&w, seed);
         for (size_t i = 0; n_pairs > 0 && i < STEP_ROWS; i++)
-            row_add(&step_rows[i], &pairs[i % n_pairs]);
+            case_list_add(&list, &step_rows[i], pairs[i % n_pairs].algorithm,
+                          pairs[i % n_pairs].op);
     } else {
         fprintf(stderr, "test_steps: %s\n", w.why);
         node_show_log(&w.node, true);
@@ -525,9 +480,9 @@ static bool work(uint64_t seed, bool verbose)
     unsigned index;
     bool ready = worker_open(&w, seed);
     for (unsigned done = 0; ready && (done == 0 || !time_is_up()); done++) {
-        if ((index = atomic_fetch_add(&shared->next, 1)) >= n_cases)
+        if ((index = atomic_fetch_add(&shared->next, 1)) >= list.count)
             break;
-        const struct fault_case *c = &cases[index];
+        const struct fault_case *c = &list.cases[index];
         double begin = now_s();
         if (verbose)
             printf("begins %s\n", c->name);
@@ -552,33 +507,6 @@ static bool work(uint64_t seed, bool verbose)
     return ready;
 }
 
-/* Where processes are slow, a part of them, another one each time. */
-static unsigned select_cases(char **parts, uint64_t seed)
-{
-    unsigned kept = 0;
-    for (unsigned i = 0; i < n_cases; i++) {
-        bool wanted = !*parts && (i + seed) % ONE_CASE_IN == 0;
-        for (char **part = parts; *part; part++)
-            wanted |= strstr(cases[i].name, *part) != NULL;
-        if (wanted)
-            cases[kept++] = cases[i];
-    }
-    return kept;
-}
-
-/* In another order each time. */
-static void shuffle_cases(uint64_t seed)
-{
-    struct cgm_random random;
-    cgm_random_init(&random, seed);
-    for (unsigned i = n_cases; i > 1; i--) {
-        unsigned other = (unsigned)cgm_random_below(&random, i);
-        struct fault_case c = cases[i - 1];
-        cases[i - 1] = cases[other];
-        cases[other] = c;
-    }
-}
-
 static int run_workers(uint64_t seed, bool verbose)
 {
     const char *text = getenv("CGM_FAULT_WORKERS");
@@ -593,12 +521,12 @@ static int run_workers(uint64_t seed, bool verbose)
 
 int main(int argc, char **argv)
 {
-    bool list = false, verbose = false;
+    bool only_list = false, verbose = false;
     double seconds = 0;
     int option;
     uint64_t seed = cgm_random_seed();
     while ((option = getopt(argc, argv, "lvt:")) != -1) {
-        list |= option == 'l';
+        only_list |= option == 'l';
         verbose |= option == 'v';
         if (option == 't')
             end_s = now_s() + (seconds = atof(optarg));
@@ -608,16 +536,18 @@ int main(int argc, char **argv)
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED || !make_cases(seed))
         return 1;
-    n_cases = select_cases(argv + optind, seed);
+    /* Where processes are slow, a part of them, another one each time. */
+    case_list_select(&list, argv + optind, ONE_CASE_IN, seed);
     if (end_s > 0) {
-        shuffle_cases(seed);
+        case_list_shuffle(&list, seed);
         end_s = now_s() + seconds; /* of cases; to find them took some, too */
     }
-    for (unsigned i = 0; list && i < n_cases; i++)
-        printf("%s\n", cases[i].name);
-    int failed = list ? 0 : run_workers(seed, verbose);
+    for (unsigned i = 0; only_list && i < list.count; i++)
+        printf("%s\n", list.cases[i].name);
+    int failed = only_list ? 0 : run_workers(seed, verbose);
     printf("%u cases of %zu steps and %u pairs of algorithm and operation, %u run, %u failed\n",
-           n_cases, STEP_ROWS, n_pairs, atomic_load(&shared->run), atomic_load(&shared->failed));
-    bool all = atomic_load(&shared->run) == n_cases || (end_s > 0 && atomic_load(&shared->run) > 0);
-    return failed > 0 || atomic_load(&shared->failed) > 0 || (!list && !all);
+           list.count, STEP_ROWS, n_pairs, atomic_load(&shared->run), atomic_load(&shared->failed));
+    bool all =
+        atomic_load(&shared->run) == list.count || (end_s > 0 && atomic_load(&shared->run) > 0);
+    return failed > 0 || atomic_load(&shared->failed) > 0 || (!only_list && !all);
 }
