@@ -251,7 +251,7 @@ struct commgemm_join_options {
     const char *name;
     uint32_t size;         /* with create: the comm's size; else 0, or what it must be */
     int create;            /* 1: create the comm if there is none of that name */
-    uint32_t mode;         /* with create */
+    uint32_t mode;         /* with create; one that lets nobody else in joins no other user's */
     const uint32_t *ranks; /* the ranks that this session holds */
     uint32_t n_ranks;
     const int32_t *devices; /* by position in ranks; NULL or -1: rank mod devices */
@@ -264,7 +264,7 @@ void commgemm_join_options_init(struct commgemm_join_options *ret_options);
 int commgemm_comm_join(commgemm_client *client, const struct commgemm_join_options *options,
                        uint64_t *ret_comm);
 
-/* The usual case: one rank, created if missing. */
+/* The usual case: one rank, created if missing, among processes of one user. */
 int commgemm_comm_join_simple(commgemm_client *client, const char *name, uint32_t size,
                               uint32_t rank, uint64_t *ret_comm);
 
@@ -405,7 +405,7 @@ struct commgemm_plan_options {
     uint32_t num_comm_sm;
     int set_sm_margin, use_ce;
     int atomic_gemm, rs_overlap_first_gemm, aggregate_ag;
-    uint32_t mode;  /* who may use the plan; bits like a file's, 0 for 0600 */
+    uint32_t mode;  /* bits like a file's, 0 for 0600; whoever is in the comm may use the plan */
     int allow_tf32; /* products of fp32 may round their inputs to TF32; the CPU backend does not */
     /* a2av: n_counts = w * w; counts[from * w + to] is how many rows rank `from` sends to rank
      * `to`. The same on every rank; they add up to m. Borrowed for the call. */

@@ -266,6 +266,12 @@ int cgm_comm_find_to_join(struct cgm_request *request)
                           "comm %ju belongs to uid %u with mode 0%o; uid %u may not join",
                           (uintmax_t)comm->id, (unsigned)comm->owner.uid, comm->owner.mode,
                           (unsigned)request->session->uid);
+    if (join->create && !cgm_owner_is_trusted(&comm->owner, request->session, join->mode))
+        return cgm_refuse(
+            request, CGM_PERMISSION,
+            "comm %ju belongs to uid %u; to join it, do not ask to create it, or give "
+            "a mode that lets others in",
+            (uintmax_t)comm->id, (unsigned)comm->owner.uid);
     request->object = comm;
     return CGM_OK;
 }

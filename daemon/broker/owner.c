@@ -24,3 +24,10 @@ bool cgm_owner_lets(const struct cgm_owner *owner, const struct cgm_session *ses
     unsigned bits = session->gid == owner->gid ? owner->mode >> 3 : owner->mode;
     return cgm_owner_is(owner, session) || (bits & want) == want;
 }
+
+bool cgm_owner_is_trusted(const struct cgm_owner *owner, const struct cgm_session *session,
+                          uint32_t mode)
+{
+    const uint32_t others_write = CGM_MAY_WRITE << 3 | CGM_MAY_WRITE;
+    return owner->uid == session->uid || owner->uid == 0 || mode & others_write;
+}

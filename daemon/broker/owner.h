@@ -30,4 +30,10 @@ bool cgm_owner_is(const struct cgm_owner *owner, const struct cgm_session *sessi
 bool cgm_owner_lets(const struct cgm_owner *owner, const struct cgm_session *session,
                     unsigned want);
 
+/* Names are everybody's, and an object that lets others in may be there to catch them: who would
+ * have made it for his own uid alone, by the mode, gets his own or root's. Of root, too, which
+ * cgm_owner_lets denies nothing. */
+bool cgm_owner_is_trusted(const struct cgm_owner *owner, const struct cgm_session *session,
+                          uint32_t mode);
+
 #endif

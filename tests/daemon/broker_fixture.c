@@ -267,6 +267,21 @@ void message_free(struct message *message)
     free(message);
 }
 
+void skip_unless_root(void)
+{
+    if (geteuid() == 0)
+        return;
+    print_message("needs root to become other users\n");
+    skip();
+}
+
+void client_open_as(uid_t uid, struct client *client, const struct daemon *daemon)
+{
+    assert_int_equal(seteuid(uid), 0);
+    client_open(client, daemon);
+    assert_int_equal(seteuid(0), 0);
+}
+
 void client_close(struct client *client)
 {
     close(client->fd);

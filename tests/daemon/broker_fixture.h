@@ -74,6 +74,9 @@ void client_connect(struct client *client, const struct daemon *daemon);
 void client_open(struct client *client, const struct daemon *daemon); /* connect and Hello */
 void client_close(struct client *client);
 
+void skip_unless_root(void); /* the test, which becomes other users */
+void client_open_as(uid_t uid, struct client *client, const struct daemon *daemon);
+
 void message_free(struct message *message);
 
 /* Sends a request; its serial. */

@@ -27,21 +27,6 @@
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define LINGER_S 600 /* longer than any wait of a test */
 
-static void skip_unless_root(void)
-{
-    if (geteuid() == 0)
-        return;
-    print_message("needs root to become another uid\n");
-    skip();
-}
-
-static void open_as(uid_t uid, struct client *client, const struct daemon *daemon)
-{
-    assert_int_equal(seteuid(uid), 0);
-    client_open(client, daemon);
-    assert_int_equal(seteuid(0), 0);
-}
-
 /* Everybody may connect. */
 static void start_for_all(struct daemon *daemon)
 {
@@ -235,7 +220,7 @@ static void test_the_reserve_has_room_for_every_packet(void **state)
     limit_fds(&daemon, 900);
     for (int i = 0; i < USERS * 4; i++) {
         if (i % 4 == 0)
-            open_as(STRANGER + (uid_t)i, &users[i / 4], &daemon);
+            client_open_as(STRANGER + (uid_t)i, &users[i / 4], &daemon);
         struct message *reply = import(&users[i / 4], memfd);
         refused += reply->type == CGM_MSG_ERROR &&
                    ((const Cgm__Error *)reply->body)->status == CGM_NO_MEMORY;
@@ -289,7 +274,7 @@ static void test_what_is_slow_to_close_is_limited(void **state)
             fds[i] = i ? dup(fds[0]) : slow_file_open(&file);
         assert_true(fds[0] >= 0);
         for (int i = 0; i < SESSIONS; i++)
-            open_as(STRANGER, &flood[i], &daemon);
+            client_open_as(STRANGER, &flood[i], &daemon);
         unsigned before = count_fds(daemon.pid);
         for (int i = 0; i < SESSIONS; i++)
             send_fds(&flood[i], fds, CGM_PACKET_FDS_ROOM);
@@ -297,7 +282,7 @@ static void test_what_is_slow_to_close_is_limited(void **state)
             assert_true(client_is_closed(&flood[i]));
         assert_in_range(count_fds(daemon.pid), 1, before + FDS / 4 + 2 * CGM_PACKET_FDS_ROOM);
         struct client another;
-        open_as(STRANGER + 1, &another, &daemon);
+        client_open_as(STRANGER + 1, &another, &daemon);
         buffer_create(&another, NULL, PAGE, 0, NULL);
         client_close(&another);
         slow_file_stop(&file);

@@ -17,14 +17,6 @@
 #define PAGE 4096u
 #define STRANGER 12345u
 
-static void skip_unless_root(void)
-{
-    if (geteuid() == 0)
-        return;
-    print_message("needs root to become another uid\n");
-    skip();
-}
-
 static void become(uid_t uid)
 {
     assert_int_equal(seteuid(uid), 0);
@@ -35,13 +27,6 @@ static void connect_as(uid_t uid, struct client *client, const struct daemon *da
 {
     become(uid);
     client_connect(client, daemon);
-    become(0);
-}
-
-static void open_as(uid_t uid, struct client *client, const struct daemon *daemon)
-{
-    become(uid);
-    client_open(client, daemon);
     become(0);
 }
 
@@ -144,7 +129,7 @@ static void test_one_user_cannot_take_every_session(void **state)
     start_for_all(&daemon, "quota_sessions=3", "max_sessions=8");
     for (int i = 0; i < MANY; i++)
         connect_as(STRANGER, &flood[i], &daemon);
-    open_as(STRANGER + 1, &honest, &daemon);
+    client_open_as(STRANGER + 1, &honest, &daemon);
     assert_true(status_number(&honest, "sessions") <= 4);
     expect_refusal(&flood[MANY - 1], CGM_QUOTA, "quota_sessions of uid 12345: asked for 1, used 3");
     for (int i = 0; i < MANY - 1; i++)
@@ -160,9 +145,9 @@ static void test_an_operator_gets_in_when_it_is_full(void **state)
     (void)state;
     skip_unless_root();
     start_for_all(&daemon, "max_sessions=2", NULL);
-    open_as(STRANGER, &two[0], &daemon);
+    client_open_as(STRANGER, &two[0], &daemon);
     wait_for_status(&two[0], "sessions", 1);
-    open_as(STRANGER, &two[1], &daemon);
+    client_open_as(STRANGER, &two[1], &daemon);
     connect_as(STRANGER + 1, &stranger, &daemon);
     expect_refusal(&stranger, CGM_QUOTA, "max_sessions: asked for 1, used 2, allowed 2");
     client_open(&operator, & daemon);

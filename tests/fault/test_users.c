@@ -309,10 +309,7 @@ static void test_two_users(void **state)
     struct daemon daemon;
     int status;
     (void)state;
-    if (geteuid() != 0) {
-        print_message("needs root to become two other users\n");
-        skip();
-    }
+    skip_unless_root();
     struct shared *shared =
         mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(shared, MAP_FAILED);
@@ -331,16 +328,50 @@ static void test_two_users(void **state)
     munmap(shared, sizeof(*shared));
 }
 
+/* Bob has made a comm that lets everybody in, of a name that others will use. */
+static void test_a_comm_is_no_trap(void **state)
+{
+    struct daemon daemon;
+    struct client bob, ann, root;
+    Cgm__CommCreate create = CGM__COMM_CREATE__INIT;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    chmod(daemon.folder, 0711);
+    daemon_start(&daemon, "socket_mode=0666", NULL);
+    client_open_as(BOB, &bob, &daemon);
+    client_open_as(ANN, &ann, &daemon);
+    client_open(&root, &daemon);
+    create.name = (char *)(uintptr_t) "tp";
+    create.size = 2;
+    create.has_mode = 1;
+    create.mode = 0666;
+    message_free(client_call(&bob, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY));
+    uint32_t at_bob = send_join(&bob, "tp", 2, 0, 0);
+    expect_error(client_reply(&ann, send_join(&ann, "tp", 2, 1, 0)), CGM_PERMISSION,
+                 "belongs to uid 21002");
+    expect_error(client_reply(&root, send_join(&root, "tp", 2, 1, 0)), CGM_PERMISSION,
+                 "belongs to uid 21002");
+    Cgm__CommJoin join = CGM__COMM_JOIN__INIT;
+    uint32_t rank = 1;
+    join.name = create.name;
+    join.n_ranks = 1;
+    join.ranks = &rank;
+    message_free(client_call(&ann, CGM_MSG_COMM_JOIN, &join.base, NULL, 0, CGM_MSG_COMM_REPLY));
+    message_free(client_reply(&bob, at_bob));
+    client_close(&root);
+    client_close(&ann);
+    client_close(&bob);
+    daemon_stop(&daemon);
+}
+
 /* Whoever may open the lock file may lock it, and then no daemon starts on that socket. */
 static void test_nobody_else_locks_the_daemon_out(void **state)
 {
     struct daemon daemon;
     char lock[128];
     (void)state;
-    if (geteuid() != 0) {
-        print_message("needs root to become another user\n");
-        skip();
-    }
+    skip_unless_root();
     daemon_init(&daemon);
     chmod(daemon.folder, 0755);
     daemon_start(&daemon, NULL);
@@ -361,6 +392,7 @@ static void test_nobody_else_locks_the_daemon_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_users),
+                                       cmocka_unit_test(test_a_comm_is_no_trap),
                                        cmocka_unit_test(test_nobody_else_locks_the_daemon_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
