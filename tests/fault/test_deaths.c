@@ -1,6 +1,6 @@
 /* Who dies, and what everybody else sees: the real daemon, executor and library, two ranks, with
  * the backend that tests/backend.h says. */
-#include "tests/daemon/broker_fixture.h"
+#include "tests/fault/pair.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -11,214 +11,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/backend.h"
-
-#define WORLD 2u
-#define M 64u
-#define N 48u /* of the whole product */
-#define K 32u
-#define WAIT_MS (WAIT_S * 1000)
 #define AWAIT(condition)                                                                           \
     for (unsigned naps_ = 0; !(condition); usleep(10000))                                          \
     assert_true(++naps_ < WAIT_S * 100)
 #define TIMEOUT_S test_backend_wait(1) /* of an executor that does not answer */
-
-struct rank {
-    commgemm_client *client;
-    uint32_t rank;
-    uint64_t comm;
-    struct commgemm_plan plan;
-    struct commgemm_buffer in, out; /* in: lhs shard, then rhs shard */
-    struct buffer_view in_view, out_view;
-    float *inputs, *product; /* their memory */
-};
-
-#define LHS_FLOATS (M / WORLD * K)
-#define RHS_FLOATS (K * (N / WORLD))
-#define OUT_FLOATS (M * (N / WORLD))
-
-/* ---- one rank -----------------------------------------------------------------------------------
- */
-
-static void rank_connect(struct rank *r, const struct daemon *daemon, uint32_t rank)
-{
-    struct commgemm_connect_options options;
-    memset(r, 0, sizeof(*r));
-    r->rank = rank;
-    commgemm_connect_options_init(&options);
-    options.socket = daemon->socket;
-    assert_int_equal(commgemm_connect(&options, &r->client), COMMGEMM_OK);
-}
-
-static int rank_try_plan(struct rank *r)
-{
-    struct commgemm_plan_options options;
-    commgemm_plan_options_init(&options);
-    options.comm = r->comm;
-    options.op = COMMGEMM_OP_AG_GEMM;
-    options.method = COMMGEMM_METHOD_RING_EXCHANGE;
-    options.m = M;
-    options.n = N;
-    options.k = K;
-    return commgemm_plan_create(r->client, &options, &r->plan);
-}
-
-static void rank_plan(struct rank *r)
-{
-    assert_int_equal(rank_try_plan(r), COMMGEMM_OK);
-}
-
-/* Small integers, so that the product is exact. The out buffer is full with one job. */
-static void rank_buffers(struct rank *r)
-{
-    char name[32];
-    snprintf(name, sizeof(name), "in.%u", r->rank);
-    assert_int_equal(
-        commgemm_buffer_create(r->client, name, (LHS_FLOATS + RHS_FLOATS) * 4, -1, 0, 0, &r->in),
-        COMMGEMM_OK);
-    snprintf(name, sizeof(name), "out.%u", r->rank);
-    assert_int_equal(commgemm_buffer_create(r->client, name, OUT_FLOATS * 4, -1, 0, 0, &r->out),
-                     COMMGEMM_OK);
-    assert_int_equal(buffer_view_open(r->client, &r->in, &r->in_view), COMMGEMM_OK);
-    assert_int_equal(buffer_view_open(r->client, &r->out, &r->out_view), COMMGEMM_OK);
-    r->inputs = r->in_view.memory;
-    r->product = r->out_view.memory;
-    for (uint32_t i = 0; i < LHS_FLOATS + RHS_FLOATS; i++)
-        r->inputs[i] = (float)(rand() % 7 - 3);
-    assert_int_equal(buffer_view_push(r->client, &r->in, &r->in_view), COMMGEMM_OK);
-}
-
-static int rank_submit(struct rank *r, uint64_t deadline_ms, uint64_t *ret_ticket)
-{
-    struct commgemm_job job;
-    commgemm_job_init(&job);
-    job.plan = r->plan.id;
-    job.rank = r->rank;
-    job.lhs = commgemm_operand_at(&r->in, 0);
-    job.rhs = commgemm_operand_at(&r->in, LHS_FLOATS * 4);
-    job.out = commgemm_operand_at(&r->out, 0);
-    job.deadline_ms = deadline_ms;
-    return commgemm_submit(r->client, &job, ret_ticket);
-}
-
-/* The job's own status. */
-static int rank_wait(struct rank *r, uint64_t ticket, char *ret_detail, size_t size)
-{
-    struct commgemm_completion done;
-    memset(&done, 0, sizeof(done));
-    int status = commgemm_wait(r->client, ticket, WAIT_MS, &done);
-    assert_true(status == COMMGEMM_OK || status == COMMGEMM_DAEMON_LOST);
-    if (ret_detail)
-        snprintf(ret_detail, size, "%s", done.detail);
-    commgemm_completion_fini(&done);
-    return done.status;
-}
-
-static void rank_close(struct rank *r)
-{
-    buffer_view_close(&r->in_view);
-    buffer_view_close(&r->out_view);
-    commgemm_disconnect(r->client);
-}
-
-/* ---- both ranks in this process, a session each ------------------------------------------------
- */
-
-struct pair {
-    struct daemon daemon;
-    struct rank rank[WORLD];
-};
-
-static void *join(void *argument)
-{
-    struct rank *r = argument;
-    assert_int_equal(commgemm_comm_join_simple(r->client, "pair", WORLD, r->rank, &r->comm),
-                     COMMGEMM_OK);
-    return NULL;
-}
-
-/* Settings may be NULL. */
-static void start_daemon(struct daemon *daemon, const char *setting, const char *another)
-{
-    daemon_init(daemon);
-    daemon_start(daemon, test_backend_setting(), test_executor_setting(), test_devices_setting(),
-                 setting, another, NULL);
-}
-
-static void pair_join(struct pair *pair, const char *setting, const char *another)
-{
-    pthread_t threads[WORLD];
-    start_daemon(&pair->daemon, setting, another);
-    for (uint32_t i = 0; i < WORLD; i++) {
-        rank_connect(&pair->rank[i], &pair->daemon, i);
-        assert_int_equal(commgemm_wait_executor(pair->rank[i].client, WAIT_MS), COMMGEMM_OK);
-        assert_int_equal(pthread_create(&threads[i], NULL, join, &pair->rank[i]), 0);
-    }
-    for (uint32_t i = 0; i < WORLD; i++)
-        pthread_join(threads[i], NULL);
-}
 
 static const char *timeout_setting(void)
 {
     static char setting[48];
     snprintf(setting, sizeof(setting), "executor_timeout=%d", TIMEOUT_S);
     return setting;
-}
-
-static void pair_open(struct pair *pair, const char *setting)
-{
-    pair_join(pair, setting, NULL);
-    for (uint32_t i = 0; i < WORLD; i++) {
-        rank_plan(&pair->rank[i]);
-        rank_buffers(&pair->rank[i]);
-    }
-}
-
-static void pair_close(struct pair *pair)
-{
-    for (uint32_t i = 0; i < WORLD; i++)
-        rank_close(&pair->rank[i]);
-    if (pair->daemon.pid)
-        daemon_stop(&pair->daemon);
-}
-
-static void check_product(const struct pair *pair, uint32_t rank)
-{
-    const struct rank *r = &pair->rank[rank];
-    const float *rhs = r->inputs + LHS_FLOATS;
-    for (uint32_t i = 0; i < M; i++) {
-        const float *lhs = pair->rank[i / (M / WORLD)].inputs + i % (M / WORLD) * K;
-        for (uint32_t j = 0; j < N / WORLD; j++) {
-            float sum = 0;
-            for (uint32_t k = 0; k < K; k++)
-                sum += lhs[k] * rhs[k * (N / WORLD) + j];
-            assert_true(r->product[i * (N / WORLD) + j] == sum);
-        }
-    }
-}
-
-static void run_once(struct pair *pair)
-{
-    uint64_t tickets[WORLD];
-    for (uint32_t i = 0; i < WORLD; i++)
-        assert_int_equal(rank_submit(&pair->rank[i], 0, &tickets[i]), COMMGEMM_OK);
-    for (uint32_t i = 0; i < WORLD; i++)
-        assert_int_equal(rank_wait(&pair->rank[i], tickets[i], NULL, 0), COMMGEMM_OK);
-}
-
-static void read_results(struct pair *pair)
-{
-    for (uint32_t i = 0; i < WORLD; i++) {
-        struct rank *r = &pair->rank[i];
-        assert_int_equal(buffer_view_pull(r->client, &r->out, &r->out_view), COMMGEMM_OK);
-        check_product(pair, i);
-    }
-}
-
-static void run_right(struct pair *pair)
-{
-    run_once(pair);
-    read_results(pair);
 }
 
 static uint64_t status_of(const struct daemon *daemon, const char *key)
@@ -267,12 +69,13 @@ static void test_executor_dies_in_a_job(void **state)
     pair_open(&pair, "test_delay_us=200000"); /* the job takes its time */
     for (uint32_t i = 0; i < WORLD; i++) {
         memcpy(inputs[i], pair.rank[i].inputs, sizeof(inputs[i]));
-        assert_int_equal(rank_submit(&pair.rank[i], 0, &tickets[i]), COMMGEMM_OK);
+        assert_int_equal(pair_rank_submit(&pair.rank[i], 0, &tickets[i]), COMMGEMM_OK);
     }
     usleep(50000);
     assert_int_equal(kill(executor_pid(&pair.daemon), SIGKILL), 0);
     for (uint32_t i = 0; i < WORLD; i++)
-        assert_int_equal(rank_wait(&pair.rank[i], tickets[i], NULL, 0), COMMGEMM_EXECUTOR_LOST);
+        assert_int_equal(pair_rank_wait(&pair.rank[i], tickets[i], NULL, 0),
+                         COMMGEMM_EXECUTOR_LOST);
     for (uint32_t i = 0; i < WORLD; i++) {
         struct rank *r = &pair.rank[i];
         assert_int_equal(commgemm_wait_executor(r->client, WAIT_MS), COMMGEMM_OK);
@@ -286,7 +89,7 @@ static void test_executor_dies_in_a_job(void **state)
         assert_int_equal(r->out.generation, 2);
         assert_true(r->out.tainted);
     }
-    run_right(&pair);
+    pair_run(&pair);
     /* The counters outlive the executor, and know what was lost with it. */
     assert_int_equal(status_of(&pair.daemon, "jobs_failed"), WORLD);
     assert_int_equal(status_of(&pair.daemon, "jobs_done"), WORLD);
@@ -304,7 +107,7 @@ static void test_executor_dies_again_and_again(void **state)
     struct pair pair;
     pair_open(&pair, "spin_us=0");
     for (int round = 0; round < 4; round++) {
-        run_right(&pair);
+        pair_run(&pair);
         pid_t pid = executor_pid(&pair.daemon);
         assert_int_equal(kill(pid, SIGKILL), 0);
         /* Idle: nothing is lost but the executor. */
@@ -312,7 +115,7 @@ static void test_executor_dies_again_and_again(void **state)
         for (uint32_t i = 0; i < WORLD; i++)
             assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
     }
-    run_right(&pair);
+    pair_run(&pair);
     pair_close(&pair);
 }
 
@@ -324,16 +127,16 @@ static void test_ranks_agree_after_a_restart(void **state)
     struct pair pair;
     uint64_t ticket;
     pair_open(&pair, "spin_us=0");
-    run_right(&pair);
-    assert_int_equal(rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
+    pair_run(&pair);
+    assert_int_equal(pair_rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
     usleep(20000);
     assert_int_equal(kill(executor_pid(&pair.daemon), SIGKILL), 0);
-    assert_int_equal(rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    assert_int_equal(pair_rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
     for (uint32_t i = 0; i < WORLD; i++)
         assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
-    assert_int_equal(rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
-    assert_int_equal(rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
-    run_right(&pair);
+    assert_int_equal(pair_rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(pair_rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    pair_run(&pair);
     pair_close(&pair);
 }
 
@@ -348,9 +151,9 @@ static void test_lost_rank_is_remembered(void **state)
     assert_int_equal(commgemm_comm_leave(pair.rank[1].client, pair.rank[1].comm), COMMGEMM_OK);
     assert_int_equal(kill(executor_pid(&pair.daemon), SIGKILL), 0);
     for (int i = 0; i < 2; i++) { /* with the old executor or the new one, and with the new one */
-        int status = rank_submit(&pair.rank[0], 0, &ticket);
+        int status = pair_rank_submit(&pair.rank[0], 0, &ticket);
         if (status == COMMGEMM_OK)
-            status = rank_wait(&pair.rank[0], ticket, detail, sizeof(detail));
+            status = pair_rank_wait(&pair.rank[0], ticket, detail, sizeof(detail));
         assert_int_equal(commgemm_wait_executor(pair.rank[0].client, WAIT_MS), COMMGEMM_OK);
         if (i == 0)
             AWAIT(status_of(&pair.daemon, "executor_life") == 2);
@@ -370,14 +173,14 @@ static void test_executor_dies_before_it_takes_an_entry(void **state)
     pair_open(&pair, "spin_us=0");
     pid_t executor = executor_pid(&pair.daemon);
     assert_int_equal(kill(executor, SIGSTOP), 0);
-    assert_int_equal(rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(pair_rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
     assert_int_equal(kill(executor, SIGKILL), 0);
-    assert_int_equal(rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    assert_int_equal(pair_rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
     for (uint32_t i = 0; i < WORLD; i++)
         assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
-    assert_int_equal(rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
-    assert_int_equal(rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
-    run_right(&pair);
+    assert_int_equal(pair_rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(pair_rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    pair_run(&pair);
     pair_close(&pair);
 }
 
@@ -390,14 +193,14 @@ static void test_executor_that_hangs(void **state)
     pair_open(&pair, timeout_setting());
     pid_t executor = executor_pid(&pair.daemon);
     assert_int_equal(kill(executor, SIGSTOP), 0);
-    assert_int_equal(rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
-    assert_int_equal(rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    assert_int_equal(pair_rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(pair_rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
     for (uint32_t i = 0; i < WORLD; i++)
         assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
     assert_int_not_equal(executor_pid(&pair.daemon), executor);
-    assert_int_equal(rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
-    assert_int_equal(rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
-    run_right(&pair);
+    assert_int_equal(pair_rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(pair_rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    pair_run(&pair);
     pair_close(&pair);
 }
 
@@ -409,7 +212,7 @@ static void test_first_run_that_takes_too_long(void **state)
     pair_join(&pair, "test_delay_us=1000000", "job_timeout=1");
     int status;
     do /* each operation is delayed at random: it may be in time by chance */
-        status = rank_try_plan(&pair.rank[0]);
+        status = pair_rank_try_plan(&pair.rank[0]);
     while (status == COMMGEMM_OK &&
            commgemm_plan_destroy(pair.rank[0].client, pair.rank[0].plan.id) == COMMGEMM_OK);
     assert_true(status == COMMGEMM_WATCHDOG || status == COMMGEMM_EXECUTOR_LOST);
@@ -426,18 +229,18 @@ static void test_executor_that_stopped_for_long(void **state)
     bool cuda = test_backend_is_cuda();
     pair_join(&pair, "test_delay_us=200000", cuda ? "job_timeout=4" : "job_timeout=2");
     for (uint32_t i = 0; i < WORLD; i++) {
-        rank_plan(&pair.rank[i]);
-        rank_buffers(&pair.rank[i]);
+        pair_rank_plan(&pair.rank[i]);
+        pair_rank_buffers(&pair.rank[i]);
     }
     for (uint32_t i = 0; i < WORLD; i++)
-        assert_int_equal(rank_submit(&pair.rank[i], 0, &tickets[i]), COMMGEMM_OK);
+        assert_int_equal(pair_rank_submit(&pair.rank[i], 0, &tickets[i]), COMMGEMM_OK);
     pid_t executor = executor_pid(&pair.daemon);
     assert_int_equal(kill(executor, SIGSTOP), 0);
     /* Longer than the job may take, and than an aborted one may. */
     usleep(cuda ? 6500000 : 4500000);
     assert_int_equal(kill(executor, SIGCONT), 0);
     for (uint32_t i = 0; i < WORLD; i++) {
-        int status = rank_wait(&pair.rank[i], tickets[i], NULL, 0);
+        int status = pair_rank_wait(&pair.rank[i], tickets[i], NULL, 0);
         assert_true(status == COMMGEMM_WATCHDOG || status == COMMGEMM_OK);
     }
     assert_int_equal(executor_pid(&pair.daemon), executor);
@@ -452,13 +255,13 @@ static void test_daemon_that_stops_for_long(void **state)
     pair_open(&pair, timeout_setting());
     pid_t executor = executor_pid(&pair.daemon);
     assert_int_equal(kill(pair.daemon.pid, SIGSTOP), 0);
-    run_once(&pair); /* through the rings, which the executor serves alone */
+    pair_run_once(&pair); /* through the rings, which the executor serves alone */
     usleep((useconds_t)TIMEOUT_S * 1500000);
     assert_int_equal(kill(pair.daemon.pid, SIGCONT), 0);
-    read_results(&pair);
+    pair_check_results(&pair);
     usleep(500000);
     assert_int_equal(executor_pid(&pair.daemon), executor);
-    run_right(&pair);
+    pair_run(&pair);
     pair_close(&pair);
 }
 
@@ -470,10 +273,10 @@ static pid_t start_rank_1(const struct daemon *daemon)
     pid_t pid = fork();
     if (pid == 0) {
         struct rank r;
-        rank_connect(&r, daemon, 1);
+        pair_rank_connect(&r, daemon, 1);
         commgemm_wait_executor(r.client, WAIT_MS);
-        join(&r);
-        rank_plan(&r);
+        pair_rank_join(&r);
+        pair_rank_plan(&r);
         pause();
     }
     return pid;
@@ -483,17 +286,17 @@ static void with_a_peer_process(void (*test)(struct rank *r, pid_t peer))
 {
     struct daemon daemon;
     struct rank r;
-    start_daemon(&daemon, NULL, NULL);
+    pair_daemon_start(&daemon, NULL, NULL);
     pid_t peer = start_rank_1(&daemon);
-    rank_connect(&r, &daemon, 0);
+    pair_rank_connect(&r, &daemon, 0);
     assert_int_equal(commgemm_wait_executor(r.client, WAIT_MS), COMMGEMM_OK);
     join(&r);
-    rank_plan(&r);
-    rank_buffers(&r);
+    pair_rank_plan(&r);
+    pair_rank_buffers(&r);
     test(&r, peer);
     kill(peer, SIGKILL);
     waitpid(peer, NULL, 0);
-    rank_close(&r);
+    pair_rank_close(&r);
     daemon_stop(&daemon);
 }
 
@@ -501,16 +304,16 @@ static void client_dies(struct rank *r, pid_t peer)
 {
     uint64_t ticket;
     char detail[192];
-    assert_int_equal(rank_submit(r, 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(pair_rank_submit(r, 0, &ticket), COMMGEMM_OK);
     kill(peer, SIGKILL);
-    assert_int_equal(rank_wait(r, ticket, detail, sizeof(detail)), COMMGEMM_PEER_LOST);
+    assert_int_equal(pair_rank_wait(r, ticket, detail, sizeof(detail)), COMMGEMM_PEER_LOST);
     assert_non_null(strstr(detail, "rank 1"));
     assert_int_equal(buffer_view_pull(r->client, &r->out, &r->out_view), COMMGEMM_OK);
     for (uint32_t i = 0; i < OUT_FLOATS; i++)
         assert_true(isnan(r->product[i]));
     /* Later submissions are told at once. */
-    assert_int_equal(rank_submit(r, 0, &ticket), COMMGEMM_OK);
-    assert_int_equal(rank_wait(r, ticket, NULL, 0), COMMGEMM_PEER_LOST);
+    assert_int_equal(pair_rank_submit(r, 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(pair_rank_wait(r, ticket, NULL, 0), COMMGEMM_PEER_LOST);
 }
 
 static void test_client_dies_before_it_submits(void **state)
@@ -524,8 +327,8 @@ static void client_stops(struct rank *r, pid_t peer)
     uint64_t ticket;
     char detail[192];
     kill(peer, SIGSTOP);
-    assert_int_equal(rank_submit(r, 200, &ticket), COMMGEMM_OK);
-    assert_int_equal(rank_wait(r, ticket, detail, sizeof(detail)), COMMGEMM_JOIN_TIMEOUT);
+    assert_int_equal(pair_rank_submit(r, 200, &ticket), COMMGEMM_OK);
+    assert_int_equal(pair_rank_wait(r, ticket, detail, sizeof(detail)), COMMGEMM_JOIN_TIMEOUT);
     assert_non_null(strstr(detail, "rank 1"));
 }
 
@@ -554,15 +357,15 @@ static void test_daemon_dies(void **state)
     pthread_t killer;
     pair_open(&pair, "spin_us=0");
     pid_t executor = executor_pid(&pair.daemon);
-    assert_int_equal(rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
+    assert_int_equal(pair_rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
     assert_int_equal(pthread_create(&killer, NULL, kill_soon, &pair.daemon), 0);
-    assert_int_equal(rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_DAEMON_LOST);
+    assert_int_equal(pair_rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_DAEMON_LOST);
     assert_int_equal(commgemm_buffer_open(pair.rank[1].client, "in.1", 0, 0, &buffer),
                      COMMGEMM_DAEMON_LOST);
     /* The other session learns of it when its own socket hangs up: at the submission or after. */
-    int status = rank_submit(&pair.rank[1], 0, &ticket);
+    int status = pair_rank_submit(&pair.rank[1], 0, &ticket);
     if (status == COMMGEMM_OK)
-        status = rank_wait(&pair.rank[1], ticket, NULL, 0);
+        status = pair_rank_wait(&pair.rank[1], ticket, NULL, 0);
     assert_int_equal(status, COMMGEMM_DAEMON_LOST);
     pthread_join(killer, NULL);
     assert_int_equal(daemon_wait(&pair.daemon), 1000 + SIGKILL);
@@ -600,7 +403,7 @@ static void test_session_with_a_broken_ring_is_closed(void **state)
     memset(ring.header, 0xa5, sizeof(*ring.header));
     assert_int_equal(write(wake_fd, &one, sizeof(one)), sizeof(one));
     assert_true(client_is_closed(&liar));
-    run_right(&pair);
+    pair_run(&pair);
     cgm_ring_unmap(&ring);
     close(wake_fd);
     close(liar.fd);

@@ -1,4 +1,5 @@
 cgm_test(fault deaths broker_fixture commgemm_client_static)
+target_sources(test_deaths PRIVATE fault/pair.c)
 add_dependencies(test_deaths commgemmd commgemm-executor-cpu)
 cgm_test(fault hostile broker_fixture)
 add_dependencies(test_hostile commgemmd commgemm-executor-cpu)
