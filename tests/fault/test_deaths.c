@@ -290,7 +290,7 @@ static void with_a_peer_process(void (*test)(struct rank *r, pid_t peer))
     pid_t peer = start_rank_1(&daemon);
     pair_rank_connect(&r, &daemon, 0);
     assert_int_equal(commgemm_wait_executor(r.client, WAIT_MS), COMMGEMM_OK);
-    join(&r);
+    pair_rank_join(&r);
     pair_rank_plan(&r);
     pair_rank_buffers(&r);
     test(&r, peer);
