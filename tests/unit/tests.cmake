@@ -46,7 +46,7 @@ if(COMMGEMM_RELOCATABLE) # lies with the libraries that are carried along
 else()
   set_target_properties(fake_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()
-foreach(name client_stream client_pointer)
+foreach(name client_stream client_detached client_pointer)
   cgm_test(unit ${name} commgemm_client_static fake_broker fake_cuda)
   target_compile_definitions(test_${name} PRIVATE FAKE_CUDA="${FAKE_CUDA_FILE}")
 endforeach()

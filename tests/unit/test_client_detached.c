@@ -1,0 +1,191 @@
+/* Detached jobs, over a fake driver: nobody reaps them, and their failures are kept. */
+#include "tests/unit/stream_fixture.h"
+
+#include <stdatomic.h>
+
+static void submit_detached(struct streams *s, int on_stream, uint64_t deadline_ms)
+{
+    struct commgemm_job job = noop(deadline_ms, 1);
+    uint64_t ticket;
+    int status;
+    while ((status = on_stream ? commgemm_submit_on_stream(s->f.client, &job, s->stream, &ticket)
+                               : commgemm_submit(s->f.client, &job, &ticket)) == COMMGEMM_RING_FULL)
+        assert_ok(commgemm_wait_detached(s->f.client, 4, BOUND_MS));
+    assert_ok(status);
+}
+
+static void run_detached(int no_ring, int on_stream)
+{
+    struct streams s;
+    struct commgemm_completion first;
+    uint64_t count;
+    streams_open(&s, &(struct fake_options){.shuffle = !no_ring}, 8, 0);
+    if (no_ring) {
+        commgemm_disconnect(s.f.client);
+        s.f.options.no_ring = 1;
+        assert_ok(commgemm_connect(&s.f.options, &s.f.client));
+    }
+    for (int i = 0; i < 2000; i++)
+        submit_detached(&s, on_stream, 0);
+    assert_ok(commgemm_wait_detached(s.f.client, 0, BOUND_MS));
+    assert_ok(commgemm_detached_failures(s.f.client, &first, &count));
+    assert_int_equal(count, 0);
+    assert_int_equal(first.ticket, 0);
+    assert_ok(commgemm_reap(s.f.client, &first, 1, (uint32_t *)&count));
+    streams_close(&s);
+}
+
+static void test_detached_jobs_need_nobody(void **state)
+{
+    (void)state;
+    run_detached(0, 0);
+    run_detached(0, 1);
+    run_detached(1, 0);
+}
+
+static void test_failures_of_detached_jobs_are_kept(void **state)
+{
+    struct streams s;
+    struct commgemm_completion first;
+    uint64_t count;
+    struct commgemm_plan plan;
+    struct commgemm_job job;
+    (void)state;
+    streams_open(&s, NULL, 8, 0);
+    plan_make(s.f.client, comm_make(s.f.client), COMMGEMM_OP_AG_GEMM, 8192, &plan);
+    commgemm_job_init(&job);
+    job.plan = plan.id;
+    job.rank = 1;
+    job.detached = 1;
+    uint64_t tickets[3];
+    for (int i = 0; i < 3; i++) {
+        job.rows = i ? FAKE_FAIL_ROWS : 0;
+        assert_ok(commgemm_submit_on_stream(s.f.client, &job, s.stream, &tickets[i]));
+    }
+    assert_ok(commgemm_wait_detached(s.f.client, 0, BOUND_MS));
+    assert_ok(commgemm_detached_failures(s.f.client, &first, &count));
+    assert_int_equal(count, 2);
+    assert_int_equal(first.status, COMMGEMM_MISMATCH);
+    assert_true(first.ticket == tickets[1] || first.ticket == tickets[2]);
+    assert_int_equal(first.plan, plan.id);
+    assert_string_equal(first.detail, "rows are 4242");
+    assert_ok(commgemm_detached_failures(s.f.client, NULL, &count));
+    assert_int_equal(count, 0);
+    assert_status(commgemm_wait(s.f.client, tickets[0], -1, NULL), COMMGEMM_NOT_FOUND);
+    streams_close(&s);
+}
+
+static void test_waiting_for_detached_jobs(void **state)
+{
+    struct streams s;
+    uint64_t count, ticket;
+    (void)state;
+    streams_open(&s, NULL, 8, 0);
+    for (int i = 0; i < 3; i++)
+        submit_detached(&s, 1, FAKE_HOLD_MS);
+    assert_refused(commgemm_wait_detached(s.f.client, 2, 10), COMMGEMM_TIMEOUT, "3 detached jobs");
+    assert_ok(commgemm_wait_detached(s.f.client, 3, 0));
+    assert_ok(submit(&s, s.stream, FAKE_HOLD_MS, 1, &ticket));
+    assert_status(commgemm_wait(s.f.client, ticket, 5, NULL), COMMGEMM_TIMEOUT);
+    fake_kill_executor(s.f.fake);
+    assert_ok(commgemm_wait_detached(s.f.client, 0, BOUND_MS));
+    assert_ok(commgemm_detached_failures(s.f.client, NULL, &count));
+    assert_int_equal(count, 4);
+    streams_close(&s);
+}
+
+/* ---- many threads -----------------------------------------------------------------------------
+ */
+
+#define THREADS 6
+#define JOBS 300
+
+struct worker {
+    struct streams *s;
+    void *stream, *context;
+    unsigned seed;
+    pthread_t thread;
+};
+
+static atomic_uint running;
+static atomic_bool broken;
+
+static bool is_expected(int status)
+{
+    return status == COMMGEMM_OK || status == COMMGEMM_EXECUTOR_LOST ||
+           status == COMMGEMM_NO_EXECUTOR || status == COMMGEMM_RING_FULL;
+}
+
+static void work_once(struct worker *worker)
+{
+    commgemm_client *client = worker->s->f.client;
+    int detached = rand_r(&worker->seed) % 2;
+    struct commgemm_completion done;
+    uint64_t ticket;
+    int status = submit(worker->s, worker->stream, 0, detached, &ticket);
+    if (!is_expected(status))
+        atomic_store(&broken, true);
+    if (status == COMMGEMM_RING_FULL)
+        commgemm_wait_detached(client, 4, BOUND_MS);
+    if (status == COMMGEMM_EXECUTOR_LOST || status == COMMGEMM_NO_EXECUTOR)
+        commgemm_wait_executor(client, BOUND_MS);
+    if (status != COMMGEMM_OK || detached)
+        return;
+    if (rand_r(&worker->seed) % 4 == 0)
+        commgemm_cancel(client, ticket);
+    if (commgemm_wait(client, ticket, BOUND_MS, &done) != COMMGEMM_OK)
+        atomic_store(&broken, true);
+}
+
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    fake_context_set(worker->context);
+    for (int i = 0; i < JOBS && !broken; i++)
+        work_once(worker);
+    atomic_fetch_sub(&running, 1);
+    return NULL;
+}
+
+static void test_many_threads_and_dying_executors(void **state)
+{
+    struct streams s;
+    struct worker workers[THREADS];
+    (void)state;
+    streams_open(&s, &(struct fake_options){.shuffle = true}, 16, 0);
+    atomic_store(&running, THREADS);
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.s = &s, .seed = (unsigned)rand()};
+        workers[i].context = i % 2 ? fake_context(i % 3) : NULL;
+        workers[i].stream = fake_stream_new(fake_context(i % 3), 6);
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (int deaths = 0; atomic_load(&running) > 0 && deaths < 20; deaths++) {
+        usleep((unsigned)rand() % 20000);
+        fake_kill_executor(s.f.fake);
+        usleep((unsigned)rand() % 1000);
+        fake_start_executor(s.f.fake);
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(workers[i].thread, NULL);
+    assert_false(broken);
+    assert_ok(commgemm_wait_executor(s.f.client, BOUND_MS));
+    assert_ok(commgemm_wait_detached(s.f.client, 0, BOUND_MS));
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_released(workers[i].stream);
+    streams_close(&s);
+    for (unsigned i = 0; i < THREADS; i++)
+        fake_stream_free(workers[i].stream);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_detached_jobs_need_nobody),
+        cmocka_unit_test(test_failures_of_detached_jobs_are_kept),
+        cmocka_unit_test(test_waiting_for_detached_jobs),
+        cmocka_unit_test(test_many_threads_and_dying_executors),
+    };
+    seed_random();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
