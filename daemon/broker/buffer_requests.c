@@ -4,10 +4,10 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
-#include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/user_log.h"
 
 /* ---- create -----------------------------------------------------------------------------------
  */
@@ -303,7 +303,8 @@ int cgm_buffer_find_owned(struct cgm_request *request)
 int cgm_buffer_on_destroy(struct cgm_request *request)
 {
     struct cgm_buffer *buffer = request->object;
-    cgm_log_info("buffer %ju: %s destroyed by session %ju", (uintmax_t)buffer->id,
+    cgm_user_log(request->broker, buffer->owner.uid, CGM_LOG_INFO,
+                 "buffer %ju: %s destroyed by session %ju", (uintmax_t)buffer->id,
                  buffer->name[0] ? buffer->name : "unnamed", (uintmax_t)request->session->id);
     buffer->name[0] = '\0';
     cgm_buffer_free_unused(request->broker, buffer);

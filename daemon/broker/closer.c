@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "daemon/broker/broker.h"
-#include "daemon/broker/log.h"
 #include "daemon/broker/quota.h"
+#include "daemon/broker/user_log.h"
 #include "proto/status.h"
 
 /* Freed in some milliseconds. */
@@ -193,7 +193,8 @@ static void close_in_thread(struct cgm_broker *broker, uid_t uid, const int *fds
     list_add(&broker->closer, closing);
     if (start(closing))
         return;
-    cgm_log_warning("no thread to close what uid %u has sent", (unsigned)uid);
+    cgm_user_log(broker, uid, CGM_LOG_WARNING, "no thread to close what uid %u has sent",
+                 (unsigned)uid);
     list_remove(&broker->closer, closing);
     cgm_quota_give(broker, uid, &charge);
     close_all(fds, n_fds, discard);

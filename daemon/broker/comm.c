@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "daemon/broker/broker.h"
-#include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/user_log.h"
 
 #define NS_PER_MS 1000000ull
 #define NS_PER_S 1000000000ull
@@ -122,7 +122,8 @@ static int comm_new(struct cgm_request *request, const char *name, uint32_t size
         free(comm);
         return status;
     }
-    cgm_log_info("comm %ju: %s of size %u, created by session %ju", (uintmax_t)comm->id,
+    cgm_user_log(broker, comm->owner.uid, CGM_LOG_INFO,
+                 "comm %ju: %s of size %u, created by session %ju", (uintmax_t)comm->id,
                  comm->name[0] ? comm->name : "unnamed", size, (uintmax_t)request->session->id);
     *ret_comm = comm;
     return CGM_OK;
@@ -146,7 +147,8 @@ static void settle(struct cgm_broker *broker, struct cgm_comm *comm)
 
 static void comm_free(struct cgm_broker *broker, struct cgm_comm *comm)
 {
-    cgm_log_info("comm %ju: gone with its last session", (uintmax_t)comm->id);
+    cgm_user_log(broker, comm->owner.uid, CGM_LOG_INFO, "comm %ju: gone with its last session",
+                 (uintmax_t)comm->id);
     cgm_registry_remove(&broker->comms, comm->id);
     settle(broker, comm);
     while (comm->joins) {
@@ -189,8 +191,8 @@ static void drop_ranks(struct cgm_broker *broker, struct cgm_comm *comm, uint64_
     if (comm->lost_rank < 0)
         comm->lost_rank = lost;
     comm->broken = true;
-    cgm_log_info("comm %ju: lost rank %d with session %ju", (uintmax_t)comm->id, lost,
-                 (uintmax_t)session);
+    cgm_user_log(broker, comm->owner.uid, CGM_LOG_INFO, "comm %ju: lost rank %d with session %ju",
+                 (uintmax_t)comm->id, lost, (uintmax_t)session);
     snprintf(detail, sizeof(detail), "rank %d of comm %ju left before the join was complete", lost,
              (uintmax_t)comm->id);
     end_joins(broker, comm, 0, CGM_PEER_LOST, detail);
@@ -479,7 +481,8 @@ void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_
     if (!comm || result->status == CGM_EXECUTOR_LOST)
         return; /* the next executor gets it */
     if (result->status != CGM_OK) {
-        cgm_log_error("comm %ju: the executor refuses it: %s", (uintmax_t)id, result->detail);
+        cgm_user_log(broker, comm->owner.uid, CGM_LOG_ERROR,
+                     "comm %ju: the executor refuses it: %s", (uintmax_t)id, result->detail);
         comm->broken = true;
         end_joins(broker, comm, 0, result->status, result->detail);
         return;

@@ -20,6 +20,11 @@ void cgm_log_set_level(enum cgm_log_level level)
     threshold = level;
 }
 
+bool cgm_log_wants(enum cgm_log_level level)
+{
+    return level <= threshold;
+}
+
 int cgm_log_syslog_level(enum cgm_log_level level)
 {
     return syslog_levels[level];
@@ -30,7 +35,7 @@ void cgm_log(enum cgm_log_level level, const char *format, ...)
 {
     char line[1024];
     va_list arguments;
-    if (level > threshold)
+    if (!cgm_log_wants(level))
         return;
     int used = cgm_log_line_begin(line, sizeof(line), syslog_levels[level]);
     va_start(arguments, format);

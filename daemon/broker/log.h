@@ -3,9 +3,12 @@
 #ifndef CGM_LOG_H
 #define CGM_LOG_H
 
+#include <stdbool.h>
+
 enum cgm_log_level { CGM_LOG_ERROR, CGM_LOG_WARNING, CGM_LOG_INFO, CGM_LOG_DEBUG };
 
 void cgm_log_set_level(enum cgm_log_level level);
+bool cgm_log_wants(enum cgm_log_level level);
 
 /* The number that syslog and systemd have for a level. */
 int cgm_log_syslog_level(enum cgm_log_level level);

@@ -12,6 +12,7 @@
 #include "daemon/broker/session.h"
 #include "daemon/broker/siphash.h"
 #include "daemon/broker/tune.h"
+#include "daemon/broker/user_log.h"
 #include "proto/status.h"
 #include "proto/types.h"
 
@@ -37,7 +38,7 @@ static void free_waiters(struct cgm_broker *broker, struct cgm_plan *plan)
 static void plan_free(struct cgm_broker *broker, struct cgm_plan *plan)
 {
     Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
-    cgm_log_info("plan %016jx: freed", (uintmax_t)plan->id);
+    cgm_user_log(broker, plan->owner.uid, CGM_LOG_INFO, "plan %016jx: freed", (uintmax_t)plan->id);
     cgm_registry_remove(&broker->plans, plan->id);
     remove.id = plan->id;
     cgm_estate_settle(broker, plan->estate, CGM_MSG_PLAN_REMOVE, &remove.base, NULL);
@@ -338,8 +339,9 @@ static void on_made(struct cgm_broker *broker, const struct cgm_call *call,
     if (status == CGM_OK)
         status = store_answer(broker, plan, result, detail, sizeof(detail));
     if (status == CGM_OK)
-        cgm_log_info("plan %016jx: %s on comm %ju", (uintmax_t)plan->id,
-                     cgm_type_name(CGM_TABLE_ALGO, (int)plan->algorithm), (uintmax_t)plan->comm);
+        cgm_user_log(broker, plan->owner.uid, CGM_LOG_INFO, "plan %016jx: %s on comm %ju",
+                     (uintmax_t)plan->id, cgm_type_name(CGM_TABLE_ALGO, (int)plan->algorithm),
+                     (uintmax_t)plan->comm);
     settle(broker, plan, status, detail);
 }
 

@@ -9,6 +9,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/rows.h"
+#include "daemon/broker/user_log.h"
 #include "proto/messages.h"
 #include "proto/packet.h"
 #include "proto/status.h"
@@ -17,12 +18,17 @@
 #define FDS_RESERVED (CGM_PACKET_FDS_ROOM + CGM_PACKET_FDS_MAX + 67u)
 #define NS_PER_S 1000000000ull
 #define TURN_NS 1000000u
+/* In the log: so many lines about a user at once, then one every so often. */
+#define LINES_AT_ONCE 1000u
+#define LINE_NS (NS_PER_S / 10)
 
-/* A user is forgotten when it holds nothing and its allowance of connections is whole again. */
+/* A user is forgotten when it holds nothing and its allowances are whole again. */
 struct user {
     struct cgm_charge used, ending;
     uint64_t turn, spent_ns; /* of the loop, and in that turn */
     uint64_t whole_ns;       /* when the allowance will be whole; each connection moves it on */
+    uint64_t lines_whole_ns; /* the same of lines in the log */
+    uint64_t lines_left_out; /* since the last one */
 };
 
 static const struct {
@@ -45,14 +51,23 @@ static uint64_t user_key(uid_t uid)
 static bool is_idle(const struct user *user, uint64_t now_ns)
 {
     static const struct cgm_charge nothing;
-    return user->whole_ns <= now_ns && memcmp(&user->used, &nothing, sizeof(nothing)) == 0 &&
+    return user->whole_ns <= now_ns && user->lines_whole_ns <= now_ns &&
+           memcmp(&user->used, &nothing, sizeof(nothing)) == 0 &&
            memcmp(&user->ending, &nothing, sizeof(nothing)) == 0;
 }
 
-static void forget_if_idle(struct cgm_broker *broker, uint64_t key, struct user *user)
+static void forget(struct cgm_broker *broker, uint64_t key)
+{
+    struct user *user = cgm_registry_remove(&broker->users, key);
+    if (user->lines_left_out > 0)
+        cgm_user_log_left_out((uid_t)(key - 1), user->lines_left_out);
+    free(user);
+}
+
+static void forget_if_idle(struct cgm_broker *broker, uint64_t key, const struct user *user)
 {
     if (is_idle(user, cgm_clock_ns()))
-        free(cgm_registry_remove(&broker->users, key));
+        forget(broker, key);
 }
 
 /* Those who only connected are still there when nobody looks at them any more. */
@@ -62,7 +77,7 @@ static void forget_all_idle(struct cgm_broker *broker)
     const struct user *user;
     while ((user = cgm_registry_next(&broker->users, &key)))
         if (is_idle(user, now_ns))
-            free(cgm_registry_remove(&broker->users, key));
+            forget(broker, key);
 }
 
 static struct user *user_of(struct cgm_broker *broker, uid_t uid)
@@ -83,7 +98,7 @@ void cgm_quota_fini(struct cgm_broker *broker)
 {
     uint64_t key = 0;
     while (cgm_registry_next(&broker->users, &key))
-        free(cgm_registry_remove(&broker->users, key));
+        forget(broker, key);
 }
 
 /* ---- what they hold ---------------------------------------------------------------------------
@@ -245,6 +260,28 @@ int cgm_quota_connect(struct cgm_broker *broker, uid_t uid, char *ret_detail, si
                           (unsigned)uid, (uintmax_t)rate, (uintmax_t)rate);
     user->whole_ns = whole_ns;
     return CGM_OK;
+}
+
+/* ---- how much is written about them -----------------------------------------------------------
+ */
+
+/* The daemon's own user and root fill their own log. */
+bool cgm_quota_has_line(struct cgm_broker *broker, uid_t uid, uint64_t *ret_left_out)
+{
+    struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    uint64_t now_ns = cgm_clock_ns();
+    *ret_left_out = 0;
+    if (!user || uid == 0 || uid == geteuid())
+        return true;
+    uint64_t begin_ns = user->lines_whole_ns > now_ns ? user->lines_whole_ns : now_ns;
+    if (begin_ns + LINE_NS - now_ns > LINES_AT_ONCE * LINE_NS) {
+        user->lines_left_out++;
+        return false;
+    }
+    *ret_left_out = user->lines_left_out;
+    user->lines_left_out = 0;
+    user->lines_whole_ns = begin_ns + LINE_NS;
+    return true;
 }
 
 /* ---- how long they keep the daemon busy -------------------------------------------------------

@@ -61,6 +61,9 @@ int cgm_quota_add(struct cgm_broker *broker, uid_t uid, struct cgm_charge *charg
 /* One more connection of the uid. QUOTA when connection_rate is used up; NO_MEMORY. */
 int cgm_quota_connect(struct cgm_broker *broker, uid_t uid, char *ret_detail, size_t size);
 
+/* Whether one more line about the uid goes into the log; how many were left out before it. */
+bool cgm_quota_has_line(struct cgm_broker *broker, uid_t uid, uint64_t *ret_left_out);
+
 /* A user gets a little time of each turn of the loop, however many sessions he has. has_turn:
  * whether any of it is left. */
 bool cgm_quota_has_turn(const struct cgm_broker *broker, uid_t uid);

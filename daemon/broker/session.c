@@ -12,6 +12,7 @@
 #include "daemon/broker/import.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
+#include "daemon/broker/user_log.h"
 #include "proto/step.h"
 
 #define QUEUED_BYTES_MAX (1u << 20)
@@ -146,8 +147,8 @@ void cgm_session_end(struct cgm_session *session, const char *why)
 {
     struct cgm_broker *broker = session->broker;
     Cgm__SessionRemove remove = CGM__SESSION_REMOVE__INIT;
-    cgm_log_info("session %ju: %s (%s, pid %d) ended: %s", (uintmax_t)session->id,
-                 session->name[0] ? session->name : "unnamed",
+    cgm_user_log(broker, session->uid, CGM_LOG_INFO, "session %ju: %s (%s, pid %d) ended: %s",
+                 (uintmax_t)session->id, session->name[0] ? session->name : "unnamed",
                  session->greeted ? "greeted" : "silent", (int)session->pid, why);
     cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_SESSION_END);
     cgm_registry_remove(&broker->sessions, session->id);
@@ -226,9 +227,9 @@ int cgm_session_on_hello(struct cgm_request *request)
     reply.backend = executor->backend;
     reply.devices = executor->n_devices;
     reply.executor_life = cgm_executor_is_ready(executor) ? executor->life : 0;
-    cgm_log_info("session %ju: %s, pid %d uid %u", (uintmax_t)session->id,
-                 session->name[0] ? session->name : "unnamed", (int)session->pid,
-                 (unsigned)session->uid);
+    cgm_user_log(request->broker, session->uid, CGM_LOG_INFO, "session %ju: %s, pid %d uid %u",
+                 (uintmax_t)session->id, session->name[0] ? session->name : "unnamed",
+                 (int)session->pid, (unsigned)session->uid);
     cgm_reply(request, CGM_MSG_HELLO_REPLY, &reply.base);
     return CGM_OK;
 }

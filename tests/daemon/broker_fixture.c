@@ -161,6 +161,19 @@ void daemon_stop(struct daemon *daemon)
     assert_false(left);
 }
 
+bool daemon_log_has(const struct daemon *daemon, const char *level, const char *text)
+{
+    char path[128], line[1024];
+    bool found = false;
+    snprintf(path, sizeof(path), "%s/log", daemon->folder);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (!found && fgets(line, sizeof(line), file))
+        found = strstr(line, level) && strstr(line, text);
+    fclose(file);
+    return found;
+}
+
 int daemon_set_up(void **state)
 {
     struct daemon *daemon = malloc(sizeof(*daemon));

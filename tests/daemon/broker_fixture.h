@@ -39,6 +39,9 @@ void daemon_stop(struct daemon *daemon);
 /* Waits for its end; the exit status, or 1000 + signal. */
 int daemon_wait(struct daemon *daemon);
 
+/* Whether a line of its log has both. */
+bool daemon_log_has(const struct daemon *daemon, const char *level, const char *text);
+
 /* cmocka set-up and tear-down: *state is a running struct daemon. */
 int daemon_set_up(void **state);
 int daemon_tear_down(void **state);

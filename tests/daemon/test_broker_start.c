@@ -20,19 +20,6 @@ static void install_executors(const struct daemon *daemon)
     setenv("COMMGEMM_LIBEXEC", daemon->folder, 1);
 }
 
-static bool log_has(const struct daemon *daemon, const char *level, const char *text)
-{
-    char path[128], line[1024];
-    bool found = false;
-    snprintf(path, sizeof(path), "%s/log", daemon->folder);
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    while (!found && fgets(line, sizeof(line), file))
-        found = strstr(line, level) && strstr(line, text);
-    fclose(file);
-    return found;
-}
-
 static void expect_words(struct client *client, uint32_t what, const char *match, const char *key,
                          const char *words)
 {
@@ -53,7 +40,7 @@ static void test_auto_goes_on_with_the_cpu_and_says_so(void **state)
     daemon_start(&daemon, "executor=", "backend=auto", NULL);
     client_open(&client, &daemon);
     buffer_create(&client, "works", 1, 0, NULL);
-    assert_true(log_has(&daemon, "warning", NO_DRIVER));
+    assert_true(daemon_log_has(&daemon, "warning", NO_DRIVER));
     expect_words(&client, CGM_QUERY_DOCTOR, "\"backend\"", "result", "warning");
     expect_words(&client, CGM_QUERY_DOCTOR, "\"backend\"", "text", NO_DRIVER);
     expect_words(&client, CGM_QUERY_STATUS, NULL, "warnings", NO_DRIVER);

@@ -495,6 +495,34 @@ static void test_what_is_ending_is_limited_too(void **state)
     daemon_stop(&daemon);
 }
 
+/* Each of these comms is two lines. */
+static void test_one_user_cannot_fill_the_log(void **state)
+{
+    enum { COMMS = 500, TIMES = 100 };
+    struct daemon daemon;
+    struct client attacker;
+    bool limited = false;
+    (void)state;
+    skip_unless_root();
+    start_for_all(&daemon, NULL, NULL);
+    client_open_as(STRANGER, &attacker, &daemon);
+    for (int i = 0; i < COMMS * TIMES && !limited; i++) {
+        Cgm__CommCreate create = CGM__COMM_CREATE__INIT;
+        Cgm__CommLeave leave = CGM__COMM_LEAVE__INIT;
+        create.size = 1;
+        struct message *reply =
+            client_call(&attacker, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY);
+        leave.id = ((const Cgm__CommReply *)reply->body)->id;
+        message_free(reply);
+        client_ok(&attacker, CGM_MSG_COMM_LEAVE, &leave.base);
+        limited = i % COMMS == 0 &&
+                  daemon_log_has(&daemon, "warning", "lines about what it did were left out");
+    }
+    assert_true(limited);
+    client_close(&attacker);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -512,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_nothing_stays_counted),
         cmocka_unit_test(test_counted_until_the_executor_is_through),
         cmocka_unit_test(test_what_is_ending_is_limited_too),
+        cmocka_unit_test(test_one_user_cannot_fill_the_log),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
