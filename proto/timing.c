@@ -9,7 +9,9 @@
 #include "proto/status.h"
 #include "proto/types.h"
 
-#define FIRST_LINE "commgemm-timings 1"
+#define FORMAT "commgemm-timings "
+#define VERSION "2"
+#define FIRST_LINE FORMAT VERSION
 #define AT_MAX 253402300799ull /* the last second of the year 9999 */
 #define NS_MAX 1000000000000000ull
 
@@ -130,16 +132,24 @@ static void put_field(struct text *text, const struct cgm_timing *timing, size_t
         put(text, " %s=%" PRId64, fields[i].name, timing->fields[i]);
 }
 
+static void put_times(struct text *text, const struct cgm_times *times)
+{
+    char variant[CGM_VARIANT_TEXT];
+    for (uint32_t i = 0; i < times->n; i++) {
+        cgm_variant_write(times->variant[i], variant);
+        put(text, "%s%s%s%s:%" PRIu64,
+            i ? "," : " times=", cgm_type_name(CGM_TABLE_ALGO, (int)times->algorithm[i]),
+            variant[0] ? "/" : "", variant, times->ns[i]);
+    }
+}
+
 /* The longest line there can be is shorter than the text. */
 void cgm_timing_write(const struct cgm_timing *timing, char ret_line[CGM_TIMING_LINE_BYTES],
                       const char **ret_key)
 {
     struct text text = {ret_line, ret_line + CGM_TIMING_LINE_BYTES};
     put(&text, "at=%" PRIu64, timing->times.at_s);
-    for (uint32_t i = 0; i < timing->times.n; i++)
-        put(&text, "%s%s:%" PRIu64,
-            i ? "," : " times=", cgm_type_name(CGM_TABLE_ALGO, (int)timing->times.algorithm[i]),
-            timing->times.ns[i]);
+    put_times(&text, &timing->times);
     if (ret_key)
         *ret_key = text.at + 1;
     put(&text, " release=%s platform=\"%s\"", timing->release, timing->platform);
@@ -188,12 +198,24 @@ static bool read_one_number(const char *text, int64_t min, int64_t max, int64_t 
     return read_number(text, min, max, &end, ret_number) && *end == '\0';
 }
 
-static bool has_time_of(const struct cgm_times *times, uint32_t algorithm)
+/* Writes "fused_ag" or "fused_ag/num_splits=2" as the next one. False: it has a time already, or is
+ * not known. */
+static bool read_tried(char *name, struct cgm_times *times)
 {
+    cgm_variant variant = 0;
+    char *slash = strchr(name, '/');
+    if (slash)
+        *slash = '\0';
+    int algorithm = cgm_type_number(CGM_TABLE_ALGO, name);
+    if (algorithm < 0 || algorithm == CGM_ALGO_AUTO ||
+        (slash && !cgm_variant_read(slash + 1, &variant)))
+        return false;
     for (uint32_t i = 0; i < times->n; i++)
-        if (times->algorithm[i] == algorithm)
-            return true;
-    return false;
+        if (times->algorithm[i] == (uint32_t)algorithm && times->variant[i] == variant)
+            return false;
+    times->algorithm[times->n] = (uint32_t)algorithm;
+    times->variant[times->n] = variant;
+    return true;
 }
 
 static bool read_time(const char **at, struct cgm_times *times)
@@ -205,11 +227,9 @@ static bool read_time(const char **at, struct cgm_times *times)
         return false;
     memcpy(name, *at, (size_t)(colon - *at));
     name[colon - *at] = '\0';
-    int algorithm = cgm_type_number(CGM_TABLE_ALGO, name);
-    if (algorithm < 0 || algorithm == CGM_ALGO_AUTO || has_time_of(times, (uint32_t)algorithm) ||
+    if (!read_tried(name, times) ||
         !read_number(colon + 1, times->n == 0, (int64_t)NS_MAX, &end, &ns))
         return false;
-    times->algorithm[times->n] = (uint32_t)algorithm;
     times->ns[times->n++] = (uint64_t)ns;
     *at = end + (*end == ',');
     return *end == ',' || *end == '\0';
@@ -363,6 +383,15 @@ static const char *next_line(struct reading *reading)
     return NULL;
 }
 
+static const char *check_first(const struct reading *reading)
+{
+    if (strcmp(reading->line, FIRST_LINE) == 0)
+        return NULL;
+    return strncmp(reading->line, FORMAT, sizeof(FORMAT) - 1) == 0
+               ? "the file is of another release: this one reads version " VERSION
+               : "it is not \"" FIRST_LINE "\": the file is of something else";
+}
+
 static const char *check_end(struct reading *reading)
 {
     char end[64];
@@ -381,8 +410,8 @@ int cgm_timings_read(FILE *file,
     struct cgm_timing timing;
     char detail[128];
     const char *wrong = next_line(&reading);
-    if (!wrong && strcmp(reading.line, FIRST_LINE) != 0)
-        wrong = "it is not \"" FIRST_LINE "\": the file is of something else";
+    if (!wrong)
+        wrong = check_first(&reading);
     while (!wrong && !(wrong = next_line(&reading)) && strncmp(reading.line, "end ", 4) != 0) {
         if (cgm_timing_read(reading.line, detail, sizeof(detail), &timing) != CGM_OK)
             wrong = detail;

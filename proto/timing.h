@@ -2,11 +2,14 @@
  * two, in an order that is fixed. A line that is read is the one that would be written, or it is
  * refused; so equal keys are equal texts.
  *
- *   at=1795132800 times=fused_ag:487123,no_overlap:751000 release=0.1.0 platform="cuda: 4 x ..."
- *       ranks=0,1,2,3 op=ag_gemm comm_type=ag m=8192 n=14336 k=8192 dtype=bf16 ...
+ *   at=1795132800 times=fused_ag/num_splits=2:487123,no_overlap:751000 release=0.1.0
+ * platform="cuda: 4 x ..." ranks=0,1,2,3 op=ag_gemm comm_type=ag m=8192 n=14336 k=8192 dtype=bf16
+ * ...
  *
- * A file begins with "commgemm-timings 1" and ends with "end", the number of its lines, and a sum
- * over them, by which a file that was cut or changed is known. */
+ * A file begins with "commgemm-timings 2" and ends with "end", the number of its lines, and a sum
+ * over them, by which a file that was cut or changed is known. Files of version 1 had no variants,
+ * and no versions of all libraries in the platform: nothing in them would be asked for again, and
+ * they are refused as those of later versions are. */
 #ifndef CGM_TIMING_H
 #define CGM_TIMING_H
 
@@ -16,11 +19,12 @@
 #include <stdio.h>
 
 #include "proto/messages.h"
+#include "proto/parameter.h"
 
-/* As many algorithms as an operation may have to choose from. */
+/* As many algorithms, and variants of one of them, as an operation may have to choose from. */
 #define CGM_TIMES_MAX 16u
 /* A line with its end. */
-#define CGM_TIMING_LINE_BYTES 2048u
+#define CGM_TIMING_LINE_BYTES 3072u
 /* Of one file, and of what the daemon keeps. */
 #define CGM_TIMINGS_MAX 4096u
 
@@ -28,6 +32,7 @@
 struct cgm_times {
     uint32_t n;
     uint32_t algorithm[CGM_TIMES_MAX];
+    cgm_variant variant[CGM_TIMES_MAX];
     uint64_t ns[CGM_TIMES_MAX]; /* 0: it failed, or there was no time for it */
     uint64_t at_s;              /* seconds of the epoch */
 };

@@ -96,6 +96,7 @@ static const struct column tune[] = {
     LEFT("dtype", "TYPE", PLAIN),
     RIGHT("world", "RANKS", PLAIN),
     LEFT("algorithm", "ALGORITHM", PLAIN),
+    LEFT("parameters", "WITH", PLAIN),
     RIGHT("us", "US", PLAIN),
     LEFT("others", "OTHERS", PLAIN),
     LEFT("measured", "MEASURED", PLAIN),

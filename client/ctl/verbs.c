@@ -164,9 +164,10 @@ static const struct cgm_verb verbs[] = {
      .summary = "list what method auto measured; also tune show",
      .description =
          "When a plan of method auto is made, the algorithms that it could use are run on its "
-         "shapes, and the fastest is kept for the next plan like it, in the daemon's state_dir "
-         "(commgemmd(8)). A row has the algorithm that was chosen, its time in microseconds, and "
-         "those of the others; 0 is one that failed, or that there was no time for. It holds for "
+         "shapes, then variants of the best one, and the fastest is kept for the next plan like "
+         "it, in the daemon's state_dir (commgemmd(8)). A row has the algorithm that was chosen, "
+         "the parameter that is not as by default, if one is, its time in microseconds, and those "
+         "of the others; - is one that failed, or that there was no time for. It holds for "
          "the platform that it names, and the same release."},
     {.name = "tune show",
      .arguments = "",
@@ -193,7 +194,8 @@ static const struct cgm_verb verbs[] = {
      .summary = "take what a file of another daemon has",
      .description =
          "It is added to what there is, and used on nodes of the same platform and release. A "
-         "file that is cut off, or was changed, is refused. Owner of the daemon or root only."},
+         "file that is cut off, was changed, or is of a release with another format is refused. "
+         "Owner of the daemon or root only."},
     {.name = "doctor",
      .arguments = "",
      .run = cgm_ctl_doctor,

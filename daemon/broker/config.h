@@ -65,9 +65,9 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
     X(state_dir, TEXT, "", 0, 255,                                                                 \
       "Folder in which the daemon keeps what auto measured. Empty: $STATE_DIRECTORY, else "        \
       "$XDG_STATE_HOME/commgemm, else ~/.local/state/commgemm. none: it is forgotten")             \
-    X(tune_ms, NUMBER, "2000", 0, 600000,                                                          \
-      "Milliseconds for which a plan with the method auto may time its algorithms before it is "   \
-      "made; 0: they are estimated")                                                               \
+    X(tune_ms, NUMBER, "3000", 0, 600000,                                                          \
+      "Milliseconds for which a plan with the method auto may time its algorithms and their "      \
+      "parameters before it is made, preparing them included; 0: they are estimated")              \
     X(hello_timeout, NUMBER, "10", 1, 3600,                                                        \
       "Seconds from the connection until the client must have said Hello")                         \
     X(mps_control, TEXT, "", 0, 255, "Path of nvidia-cuda-mps-control. Empty: found in $PATH")     \

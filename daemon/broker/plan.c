@@ -260,9 +260,10 @@ static void store_times(struct cgm_broker *broker, struct cgm_plan *plan,
                         const Cgm__PlanAdded *added)
 {
     size_t n = added->n_tried;
-    if (n == 0 || n > CGM_TIMES_MAX || n != added->n_tried_ns)
+    if (n == 0 || n > CGM_TIMES_MAX || n != added->n_tried_ns || n != added->n_tried_variant)
         return;
     memcpy(plan->times.algorithm, added->tried, n * sizeof(added->tried[0]));
+    memcpy(plan->times.variant, added->tried_variant, n * sizeof(added->tried_variant[0]));
     memcpy(plan->times.ns, added->tried_ns, n * sizeof(added->tried_ns[0]));
     plan->times.n = (uint32_t)n;
     plan->times.at_s = (uint64_t)time(NULL);
@@ -405,8 +406,9 @@ int cgm_plan_tell(struct cgm_broker *broker, const struct cgm_plan *plan,
     add.buffer_ids = ids;
     add.journals = journals;
     /* A plan that was made keeps its algorithm whatever is remembered of others meanwhile. */
-    add.n_tried = add.n_tried_ns = plan->times.n;
+    add.n_tried = add.n_tried_ns = add.n_tried_variant = plan->times.n;
     add.tried = (uint32_t *)(uintptr_t)plan->times.algorithm;
+    add.tried_variant = (uint32_t *)(uintptr_t)plan->times.variant;
     add.tried_ns = (uint64_t *)(uintptr_t)plan->times.ns;
     add.has_tried_at = 1;
     add.tried_at = plan->times.at_s;

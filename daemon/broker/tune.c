@@ -70,14 +70,26 @@ static uint64_t microseconds(uint64_t ns)
     return (ns + 500) / 1000;
 }
 
+/* "fused_ag num_splits=8". */
+static void name_tried(const struct cgm_times *times, uint32_t i, char *ret_text, size_t size)
+{
+    char variant[CGM_VARIANT_TEXT];
+    cgm_variant_write(times->variant[i], variant);
+    snprintf(ret_text, size, "%s%s%s", cgm_type_name(CGM_TABLE_ALGO, (int)times->algorithm[i]),
+             variant[0] ? " " : "", variant);
+}
+
 static void list_times(const struct cgm_times *times, char *ret_text, size_t size)
 {
     size_t used = 0;
+    char name[96], time[24];
     ret_text[0] = '\0';
-    for (uint32_t i = 1; i < times->n && used < size; i++)
-        used += (size_t)snprintf(ret_text + used, size - used, "%s%s %ju", i > 1 ? ", " : "",
-                                 cgm_type_name(CGM_TABLE_ALGO, (int)times->algorithm[i]),
-                                 (uintmax_t)microseconds(times->ns[i]));
+    for (uint32_t i = 1; i < times->n && used < size; i++) {
+        name_tried(times, i, name, sizeof(name));
+        snprintf(time, sizeof(time), "%ju", (uintmax_t)microseconds(times->ns[i]));
+        used += (size_t)snprintf(ret_text + used, size - used, "%s%s %s", i > 1 ? ", " : "", name,
+                                 times->ns[i] ? time : "-");
+    }
 }
 
 static void timing_row(const char *line, struct cgm_rows *rows)
@@ -96,6 +108,8 @@ static void timing_row(const char *line, struct cgm_rows *rows)
     cgm_rows_text(rows, "dtype", cgm_type_name(CGM_TABLE_DTYPE, (int)t.fields[CGM_TIMING_dtype]));
     cgm_rows_number(rows, "world", t.world);
     cgm_rows_text(rows, "algorithm", cgm_type_name(CGM_TABLE_ALGO, (int)t.times.algorithm[0]));
+    cgm_variant_write(t.times.variant[0], text);
+    cgm_rows_text(rows, "parameters", text);
     cgm_rows_number(rows, "us", microseconds(t.times.ns[0]));
     list_times(&t.times, text, sizeof(text));
     cgm_rows_text(rows, "others", text);

@@ -8,31 +8,9 @@
 #include <stdint.h>
 
 #include "proto/messages.h"
+#include "proto/parameter.h"
 #include "proto/ring.h"
 #include "proto/types.h"
-
-/* Parameters that steer how a plan is carried out, never its result. An algorithm says which of
- * them have an effect on it; a plan that asks for another is refused. X(SYMBOL, name, what it does)
- */
-#define CGM_PARAMETERS(X)                                                                          \
-    X(NUM_SPLITS, num_splits, "pieces that the job is cut into")                                   \
-    X(NUM_MAX_STREAMS, num_max_streams, "queues for the GEMMs of pieces")                          \
-    X(COMM_CGA_SIZE, comm_cga_size, "thread block cluster of communication kernels")               \
-    X(NUM_COMM_SM, num_comm_sm, "SMs for communication kernels")                                   \
-    X(GEMM_PRIORITY, gemm_priority, "urgency of the queue of the GEMMs")                           \
-    X(COMM_PRIORITY, comm_priority, "urgency of the queue of the communication")                   \
-    X(SET_SM_MARGIN, set_sm_margin, "the GEMM leaves num_comm_sm SMs free")                        \
-    X(USE_CE, use_ce, "copies by copy engines, not by SMs")                                        \
-    X(RS_OVERLAP_FIRST_GEMM, rs_overlap_first_gemm,                                                \
-      "a piece is reduced behind the next piece's GEMM, not behind the last one's")                \
-    X(AGGREGATE_AG, aggregate_ag, "chunks are multiplied in pairs")
-
-enum cgm_parameter {
-#define X(SYMBOL, name, text) CGM_PARAMETER_##SYMBOL,
-    CGM_PARAMETERS(X)
-#undef X
-        CGM_PARAMETER_COUNT,
-};
 
 /* A PlanCreate with every default filled in. Plain data; equal bytes mean an equal plan.
  *
@@ -52,7 +30,9 @@ struct cgm_spec {
     uint32_t num_comm_sm;
     bool set_sm_margin, use_ce, atomic_gemm, rs_overlap_first_gemm, aggregate_ag;
     bool allow_tf32; /* fp32 products may round their inputs to TF32 */
-    uint32_t asked;  /* bits 1u << enum cgm_parameter: not what the method's default is */
+    /* Bits 1u << enum cgm_parameter: not what the method's default is; and those that the request
+     * names, which auto leaves alone. */
+    uint32_t asked, given;
 
     /* a2av: [from * world + to], rows that one rank sends to another; else 0. */
     uint32_t counts[CGM_COMM_SIZE_MAX * CGM_COMM_SIZE_MAX];
@@ -73,6 +53,11 @@ enum cgm_presence { CGM_ABSENT, CGM_OPTIONAL, CGM_REQUIRED };
  * detail names the field, its value and the limits, or what would work instead. */
 int cgm_spec_init(const Cgm__PlanCreate *request, uint32_t world, bool devices_shared,
                   char *ret_detail, size_t detail_bytes, struct cgm_spec *ret_spec);
+
+/* Pieces by default where a method carries the plan out, and multiprocessors for communication that
+ * no copy engine does. */
+uint32_t cgm_spec_splits(const struct cgm_spec *spec, int method);
+#define CGM_COMM_SMS 16u
 
 /* Whether the operation takes this operand, and its shape on `rank` for `rows` active rows. Ranks
  * differ in a2av alone: one that sends or receives no rows has no such operand. */

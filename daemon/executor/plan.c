@@ -234,6 +234,7 @@ static int plan_init(struct cgm_plan *plan, const Cgm__PlanCreate *asked, char *
         cgm_algorithm_choose(&plan->spec, plan->reason, sizeof(plan->reason), &plan->algorithm);
     if (status != CGM_OK)
         return cgm_detail(detail, bytes, status, "%s", plan->reason);
+    cgm_spec_take(&plan->spec, &(struct cgm_candidate){plan->algorithm, 0});
     return CGM_OK;
 }
 
@@ -333,18 +334,26 @@ void cgm_plan_on_measure(struct cgm_request *request)
     with_request(request, &((const Cgm__PlanMeasure *)request->message)->request, plan_measure);
 }
 
+struct times {
+    uint32_t algorithm[CGM_TUNED_MAX];
+    cgm_variant variant[CGM_TUNED_MAX];
+    uint64_t ns[CGM_TUNED_MAX];
+};
+
 /* What was measured now, for the broker to remember. */
-static void add_times(const struct cgm_plan *plan, Cgm__PlanAdded *reply, uint32_t *tried,
-                      uint64_t *tried_ns)
+static void add_times(const struct cgm_plan *plan, Cgm__PlanAdded *reply, struct times *times)
 {
     const struct cgm_tuned *tuned = &plan->tuned;
     for (uint32_t i = 0; i < tuned->n; i++) {
-        tried[i] = (uint32_t)tuned->tried[i].algorithm->number;
-        tried_ns[i] = tuned->tried[i].ns;
+        times->algorithm[i] = (uint32_t)tuned->tried[i].candidate.algorithm->number;
+        times->variant[i] = tuned->tried[i].candidate.variant;
+        times->ns[i] = tuned->tried[i].ns;
     }
-    reply->tried = tried;
-    reply->tried_ns = tried_ns;
-    reply->n_tried = reply->n_tried_ns = tuned->at_s == 0 ? tuned->n : 0;
+    reply->tried = times->algorithm;
+    reply->tried_variant = times->variant;
+    reply->tried_ns = times->ns;
+    reply->n_tried = tuned->at_s == 0 ? tuned->n : 0;
+    reply->n_tried_variant = reply->n_tried_ns = reply->n_tried;
 }
 
 /* On the mapper: the plan is in use from the answer on. */
@@ -354,8 +363,7 @@ static void plan_answer_step(struct cgm_request *request)
     struct cgm_plan *plan = request->object;
     struct cgm_shape shape = cgm_operation_user_buffer(&plan->spec);
     Cgm__PlanAdded reply = CGM__PLAN_ADDED__INIT;
-    uint32_t tried[CGM_TUNING_MAX];
-    uint64_t tried_ns[CGM_TUNING_MAX];
+    struct times times;
     int fds[CGM_COMM_SIZE_MAX], status = CGM_OK;
     uint32_t n = 0;
     cgm_plan_free_operands(plan);
@@ -370,7 +378,7 @@ static void plan_answer_step(struct cgm_request *request)
     reply.user_bytes = plan->user[0]->mem_bytes;
     reply.chunks = cgm_operation_chunks(&plan->spec);
     reply.workspace_bytes = plan->user[0]->mem_bytes + plan->scratch_bytes;
-    add_times(plan, &reply, tried, tried_ns);
+    add_times(plan, &reply, &times);
     if (status == CGM_OK)
         cgm_request_answer(request, CGM_MSG_PLAN_ADDED, &reply.base, fds, n);
     else

@@ -117,14 +117,39 @@ static uint32_t splits_to_all(const struct cgm_spec *spec)
     return pieces < 2 ? 2 : pieces < 4 ? (uint32_t)pieces : 4;
 }
 
-/* A named algorithm is cut as its method is. */
-static uint32_t default_splits(const struct cgm_spec *spec)
+uint32_t cgm_spec_splits(const struct cgm_spec *spec, int method)
 {
     if (spec->op == CGM_OP_GEMM_AS)
         return splits_to_all(spec);
-    const struct cgm_algorithm *named = cgm_algorithm_find(spec->algorithm);
-    int method = named ? named->method : spec->method;
     return method == CGM_METHOD_RING_EXCHANGE || method == CGM_METHOD_AUTO ? spec->world : 4;
+}
+
+/* A named algorithm is cut as its method is. */
+static uint32_t default_splits(const struct cgm_spec *spec)
+{
+    const struct cgm_algorithm *named = cgm_algorithm_find(spec->algorithm);
+    return cgm_spec_splits(spec, named ? named->method : spec->method);
+}
+
+/* Zero is nothing given where a zero means the default. */
+static uint32_t given_parameters(const Cgm__PlanCreate *request)
+{
+    const bool given[CGM_PARAMETER_COUNT] = {
+        [CGM_PARAMETER_NUM_SPLITS] = request->num_splits != 0,
+        [CGM_PARAMETER_NUM_MAX_STREAMS] = request->num_max_streams != 0,
+        [CGM_PARAMETER_COMM_CGA_SIZE] = request->comm_cga_size != 0,
+        [CGM_PARAMETER_NUM_COMM_SM] = request->num_comm_sm != 0,
+        [CGM_PARAMETER_GEMM_PRIORITY] = request->has_gemm_priority,
+        [CGM_PARAMETER_COMM_PRIORITY] = request->has_comm_priority,
+        [CGM_PARAMETER_SET_SM_MARGIN] = request->has_set_sm_margin,
+        [CGM_PARAMETER_USE_CE] = request->has_use_ce,
+        [CGM_PARAMETER_RS_OVERLAP_FIRST_GEMM] = request->has_rs_overlap_first_gemm,
+        [CGM_PARAMETER_AGGREGATE_AG] = request->has_aggregate_ag,
+    };
+    uint32_t bits = 0;
+    for (int i = 0; i < CGM_PARAMETER_COUNT; i++)
+        bits |= given[i] ? 1u << i : 0;
+    return bits;
 }
 
 int cgm_check_fill_defaults(struct cgm_check *check)
@@ -132,6 +157,7 @@ int cgm_check_fill_defaults(struct cgm_check *check)
     struct cgm_spec *spec = check->spec;
     const Cgm__PlanCreate *request = check->request;
     bool exchange = spec->method == CGM_METHOD_RING_EXCHANGE || spec->method == CGM_METHOD_AUTO;
+    spec->given = given_parameters(request);
     fill_switch(spec, CGM_PARAMETER_USE_CE, request->has_use_ce, request->use_ce, exchange,
                 &spec->use_ce);
     fill_switch(spec, CGM_PARAMETER_SET_SM_MARGIN, request->has_set_sm_margin,
@@ -142,7 +168,7 @@ int cgm_check_fill_defaults(struct cgm_check *check)
     if (spec->num_max_streams == 1) /* what there is */
         spec->asked &= ~(1u << CGM_PARAMETER_NUM_MAX_STREAMS);
     fill_default(spec, CGM_PARAMETER_COMM_CGA_SIZE, exchange ? 1 : 2, &spec->comm_cga_size);
-    fill_default(spec, CGM_PARAMETER_NUM_COMM_SM, exchange && spec->use_ce ? 1 : 16,
+    fill_default(spec, CGM_PARAMETER_NUM_COMM_SM, exchange && spec->use_ce ? 1 : CGM_COMM_SMS,
                  &spec->num_comm_sm);
     return ask_of_others(spec);
 }

@@ -21,15 +21,40 @@ typedef unsigned long long ull;
 
 /* ---- what it takes --------------------------------------------------------------------------- */
 
-uint64_t cgm_trial_scratch(const struct cgm_plan *plan,
-                           const struct cgm_algorithm *const *algorithms, uint32_t n_algorithms)
+struct widest {
+    uint64_t scratch_bytes;
+    uint32_t n_flags;
+};
+
+static void widen(struct widest *widest, const struct cgm_plan *plan,
+                  const struct cgm_candidate *candidate)
 {
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < n_algorithms; i++) {
-        uint64_t bytes = cgm_plan_scratch_bytes(plan, algorithms[i]);
-        most = bytes > most ? bytes : most;
+    const struct cgm_algorithm *algorithm = candidate->algorithm;
+    struct cgm_spec spec = plan->spec;
+    cgm_spec_take(&spec, candidate);
+    uint64_t bytes = algorithm->scratch_bytes ? algorithm->scratch_bytes(&spec) : 0;
+    uint32_t n_flags = algorithm->flags ? algorithm->flags(&spec) : 0;
+    widest->scratch_bytes = bytes > widest->scratch_bytes ? bytes : widest->scratch_bytes;
+    widest->n_flags = n_flags > widest->n_flags ? n_flags : widest->n_flags;
+}
+
+static struct widest widest_of(const struct cgm_plan *plan, const struct cgm_field *field)
+{
+    struct widest widest = {0, 0};
+    for (uint32_t i = 0; i < field->n; i++) {
+        cgm_variant variants[CGM_VARIANTS_MAX];
+        uint32_t n = cgm_algorithm_variants(field->algorithms[i], &plan->spec, field->copies_by_sms,
+                                            variants);
+        widen(&widest, plan, &(struct cgm_candidate){field->algorithms[i], 0});
+        for (uint32_t j = 0; j < n; j++)
+            widen(&widest, plan, &(struct cgm_candidate){field->algorithms[i], variants[j]});
     }
-    return most;
+    return widest;
+}
+
+uint64_t cgm_trial_scratch(const struct cgm_plan *plan, const struct cgm_field *field)
+{
+    return widest_of(plan, field).scratch_bytes;
 }
 
 uint64_t cgm_trial_bytes(const struct cgm_plan *plan, uint64_t scratch_bytes)
@@ -173,20 +198,17 @@ static const struct cgm_algorithm filling = {.name = "filling", .enqueue = fill_
 
 /* ---- coming and going ------------------------------------------------------------------------ */
 
-static struct cgm_plan *plan_for(const struct cgm_plan *plan,
-                                 const struct cgm_algorithm *const *algorithms, uint32_t n)
+static struct cgm_plan *plan_for(const struct cgm_plan *plan, const struct cgm_field *field)
 {
+    struct widest widest = widest_of(plan, field);
     struct cgm_plan *own = calloc(1, sizeof(*own));
     if (!own)
         return NULL;
     own->comm = plan->comm;
     own->spec = plan->spec;
     own->flight = plan->flight;
-    own->scratch_bytes = cgm_trial_scratch(plan, algorithms, n);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t n_flags = cgm_plan_flags(own, algorithms[i]);
-        own->n_flags = own->n_flags > n_flags ? own->n_flags : n_flags;
-    }
+    own->scratch_bytes = widest.scratch_bytes;
+    own->n_flags = widest.n_flags;
     return own;
 }
 
@@ -214,17 +236,17 @@ void cgm_trial_free(struct cgm_trial *trial)
     free(trial);
 }
 
-int cgm_trial_new(const struct cgm_plan *plan, const struct cgm_algorithm *const *algorithms,
-                  uint32_t n_algorithms, char *ret_why, size_t why_bytes,
-                  struct cgm_trial **ret_trial)
+int cgm_trial_new(const struct cgm_plan *plan, const struct cgm_field *field, char *ret_why,
+                  size_t why_bytes, struct cgm_trial **ret_trial)
 {
     struct cgm_trial *trial = calloc(1, sizeof(*trial));
     if (trial)
-        trial->plan = plan_for(plan, algorithms, n_algorithms);
+        trial->plan = plan_for(plan, field);
     if (!trial || !trial->plan) {
         free(trial);
         return cgm_detail(ret_why, why_bytes, CGM_NO_MEMORY, "out of host memory");
     }
+    trial->spec = &plan->spec;
     int status = check_memory(trial->plan, ret_why, why_bytes);
     if (status == CGM_OK) {
         cgm_detail(ret_why, why_bytes, 0, "its memory cannot be made");
@@ -263,9 +285,18 @@ static void launch(struct cgm_trial *trial, const struct cgm_algorithm *algorith
     cgm_flight_start(flight, cgm_now_ns());
 }
 
-void cgm_trial_launch(struct cgm_trial *trial, const struct cgm_algorithm *algorithm)
+void cgm_trial_take(struct cgm_trial *trial, const struct cgm_candidate *candidate)
 {
-    launch(trial, algorithm, trial->scratch);
+    struct cgm_plan *plan = trial->plan;
+    plan->algorithm = candidate->algorithm;
+    plan->spec = *trial->spec;
+    cgm_spec_take(&plan->spec, candidate);
+}
+
+void cgm_trial_launch(struct cgm_trial *trial, const struct cgm_candidate *candidate)
+{
+    cgm_trial_take(trial, candidate);
+    launch(trial, candidate->algorithm, trial->scratch);
 }
 
 void cgm_trial_fill(struct cgm_trial *trial)

@@ -8,34 +8,37 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/executor/algorithm.h"
+#include "daemon/executor/field.h"
 
 struct cgm_plan;
 
 struct cgm_trial {
-    struct cgm_plan *plan; /* with the scratch and flags of whoever wants most */
+    const struct cgm_spec *spec; /* of the other plan, in which there is no variant */
+    struct cgm_plan *plan;       /* with the scratch and flags of whoever wants most */
     struct cgm_mem *numbers[CGM_COMM_SIZE_MAX]; /* what operands are filled with; by rank */
     struct cgm_mem *scratch[CGM_COMM_SIZE_MAX];
 };
 
-/* The scratch of whoever wants most, on each rank; and all bytes of a trial with it, of all ranks.
+/* The scratch of whoever of the field wants most, variants included, on each rank; and all bytes of
+ * a trial with it, of all ranks.
  */
-uint64_t cgm_trial_scratch(const struct cgm_plan *plan,
-                           const struct cgm_algorithm *const *algorithms, uint32_t n_algorithms);
+uint64_t cgm_trial_scratch(const struct cgm_plan *plan, const struct cgm_field *field);
 uint64_t cgm_trial_bytes(const struct cgm_plan *plan, uint64_t scratch_bytes);
 
 /* For `plan`, which is not made yet, and whose flight it flies. NO_MEMORY when it would take more
  * than half of what is free; ret_why: a few words. Mapper. */
-int cgm_trial_new(const struct cgm_plan *plan, const struct cgm_algorithm *const *algorithms,
-                  uint32_t n_algorithms, char *ret_why, size_t why_bytes,
-                  struct cgm_trial **ret_trial);
+int cgm_trial_new(const struct cgm_plan *plan, const struct cgm_field *field, char *ret_why,
+                  size_t why_bytes, struct cgm_trial **ret_trial);
 /* On the mapper; nothing of it is under way. First its memory goes, slice by slice: true: there is
  * more. */
 bool cgm_trial_drain(struct cgm_trial *trial);
 void cgm_trial_free(struct cgm_trial *trial);
 
+/* Makes its plan a candidate's. Nothing of it is under way. */
+void cgm_trial_take(struct cgm_trial *trial, const struct cgm_candidate *candidate);
+
 /* Starts one launch of all ranks; the flight is done when it is through. Poller. */
-void cgm_trial_launch(struct cgm_trial *trial, const struct cgm_algorithm *algorithm);
+void cgm_trial_launch(struct cgm_trial *trial, const struct cgm_candidate *candidate);
 
 /* The same, of what fills lhs and rhs. */
 void cgm_trial_fill(struct cgm_trial *trial);

@@ -95,6 +95,8 @@ expect 2 'line 3: the file was cut off' tune import "$work/short"
 sed 's/op=gemm_rs/op=gemm_xx/' "$work/times" >"$work/foreign"
 expect 2 'line 2: op is missing or wrong' tune import "$work/foreign"
 expect 2 'the file is of something else' tune import "$0"
+sed '1s/2/1/' "$work/times" >"$work/older"
+expect 2 'line 1: the file is of another release: this one reads version 2' tune import "$work/older"
 expect 1 'No such file' tune import "$work/nothing"
 expect 2 '' tune import
 expect 2 '' tune export

@@ -60,15 +60,23 @@ static uint64_t join(commgemm_client *client, const char *name)
     return comm;
 }
 
-static int make_plan(commgemm_client *client, uint64_t comm, int op, uint64_t side,
-                     struct commgemm_plan *ret_plan)
+/* num_splits 0: not given. */
+static int make_split_plan(commgemm_client *client, uint64_t comm, int op, uint64_t side,
+                           uint32_t num_splits, struct commgemm_plan *ret_plan)
 {
     struct commgemm_plan_options options;
     commgemm_plan_options_init(&options);
     options.comm = comm;
     options.op = op;
     options.m = options.n = options.k = side;
+    options.num_splits = num_splits;
     return commgemm_plan_create(client, &options, ret_plan);
+}
+
+static int make_plan(commgemm_client *client, uint64_t comm, int op, uint64_t side,
+                     struct commgemm_plan *ret_plan)
+{
+    return make_split_plan(client, comm, op, side, 0, ret_plan);
 }
 
 static void assert_contains(const char *text, const char *part)
@@ -77,9 +85,19 @@ static void assert_contains(const char *text, const char *part)
         fail_msg("\"%s\" is not in \"%s\"", part, text);
 }
 
-/* A job of the plan ends well; its operands are the same memory everywhere. */
-static void run_job(commgemm_client *client, const struct commgemm_plan *plan)
+static uint32_t count_products(const struct commgemm_completion *done)
 {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < done->n_phases; i++)
+        count += strcmp(commgemm_phase_name(done->phases[i].kind), "gemm") == 0;
+    return count;
+}
+
+/* A job of the plan ends well; its operands are the same memory everywhere. Returns how many
+ * products all ranks had. */
+static uint32_t run_job(commgemm_client *client, const struct commgemm_plan *plan)
+{
+    uint32_t products = 0;
     struct commgemm_buffer buffers[3 * RANKS];
     struct commgemm_completion done;
     uint64_t tickets[RANKS];
@@ -91,6 +109,7 @@ static void run_job(commgemm_client *client, const struct commgemm_plan *plan)
         struct commgemm_job job;
         commgemm_job_init(&job);
         job.plan = plan->id;
+        job.want_phases = 1;
         job.rank = rank;
         job.lhs = commgemm_operand_at(&buffers[3 * rank], 0);
         job.rhs = commgemm_operand_at(&buffers[3 * rank + 1], 0);
@@ -103,9 +122,13 @@ static void run_job(commgemm_client *client, const struct commgemm_plan *plan)
         if (done.status != COMMGEMM_OK)
             fail_msg("job: %s: %s", commgemm_strerror(done.status), done.detail);
         assert_string_equal(done.reason, plan->reason);
+        if (rank == 0) /* each has those of all devices */
+            products = count_products(&done);
+        commgemm_completion_fini(&done);
     }
     for (int i = 0; i < 3 * RANKS; i++)
         assert_int_equal(commgemm_buffer_close(client, buffers[i].id), COMMGEMM_OK);
+    return products;
 }
 
 static void measure_everything(const char *executor)
@@ -442,9 +465,9 @@ static void end_life(struct kept *kept)
 }
 
 /* One life of the daemon, with a plan of gemm_rs. */
-static void live(struct kept *kept, struct commgemm_plan *ret_plan)
+static void live(struct kept *kept, const char *executor, struct commgemm_plan *ret_plan)
 {
-    daemon_start(&kept->daemon, EXECUTOR, BACKEND, kept->setting, NULL);
+    daemon_start(&kept->daemon, executor, BACKEND, kept->setting, NULL);
     commgemm_client *client = enter(&kept->daemon);
     if (make_plan(client, join(client, "all"), COMMGEMM_OP_GEMM_RS, SIDE, ret_plan))
         fail_msg("plan: %s", commgemm_last_error());
@@ -479,13 +502,13 @@ static void test_survives_the_daemon(void **state)
     struct commgemm_plan first, second;
     struct stat info;
     kept_init(&kept);
-    live(&kept, &first);
+    live(&kept, EXECUTOR, &first);
     assert_contains(first.reason, " measured ");
     assert_false(is_kept(&first));
     assert_int_equal(stat(kept.file, &info), 0);
     assert_int_equal(info.st_mode & 07777, 0600);
     for (int i = 0; i < 2; i++) {
-        live(&kept, &second);
+        live(&kept, EXECUTOR, &second);
         assert_true(is_kept(&second));
         assert_int_equal(second.algorithm, first.algorithm);
         assert_memory_equal(second.reason, first.reason, strlen(first.reason));
@@ -553,13 +576,13 @@ static void test_bad_files(void **state)
     struct kept kept;
     struct commgemm_plan plan;
     kept_init(&kept);
-    live(&kept, &plan);
+    live(&kept, EXECUTOR, &plan);
     for (int i = 0; i < (int)(sizeof(spoil) / sizeof(spoil[0])); i++) {
         spoil[i](kept.file);
-        live(&kept, &plan);
+        live(&kept, EXECUTOR, &plan);
         assert_false(is_kept(&plan));
         assert_int_equal(count_in_log(&kept, "it is ignored"), i + 1);
-        live(&kept, &plan);
+        live(&kept, EXECUTOR, &plan);
         assert_true(is_kept(&plan));
     }
     daemon_stop(&kept.daemon);
@@ -580,18 +603,70 @@ static void test_bad_folders(void **state)
     struct commgemm_plan plan;
     kept_init(&kept);
     make_file(kept.state);
-    live(&kept, &plan);
+    live(&kept, EXECUTOR, &plan);
     assert_false(is_kept(&plan));
     assert_int_equal(unlink(kept.state), 0);
     assert_int_equal(mkdir(kept.state, 0700), 0);
     assert_int_equal(chmod(kept.state, 0777), 0);
-    live(&kept, &plan);
-    live(&kept, &plan);
+    live(&kept, EXECUTOR, &plan);
+    live(&kept, EXECUTOR, &plan);
     assert_false(is_kept(&plan));
     strcpy(kept.setting, "state_dir=/proc/1/no/such");
-    live(&kept, &plan);
+    live(&kept, EXECUTOR, &plan);
     assert_contains(plan.reason, " measured ");
     assert_int_equal(count_in_log(&kept, "is forgotten with the daemon"), 4);
+    daemon_stop(&kept.daemon);
+}
+
+/* ---- variants ---------------------------------------------------------------------------------
+ */
+
+#define PACED "executor=" CGM_BIN_DIR "/paced_executor"
+
+static void plan_splits(commgemm_client *client, uint64_t comm, uint32_t num_splits,
+                        struct commgemm_plan *ret_plan)
+{
+    if (make_split_plan(client, comm, COMMGEMM_OP_GEMM_RS, SIDE, num_splits, ret_plan))
+        fail_msg("plan: %s", commgemm_last_error());
+}
+
+static unsigned splits_in(const char *reason)
+{
+    const char *at = strstr(reason, "auto: split_pipelined_rs num_splits=");
+    return at ? (unsigned)strtoul(at + strlen("auto: split_pipelined_rs num_splits="), NULL, 10)
+              : 0;
+}
+
+/* The number of pieces that is fastest here is found, used and remembered. */
+static void test_varies(void **state)
+{
+    (void)state;
+    struct kept kept;
+    struct commgemm_plan plan, again;
+    char others[400];
+    struct client raw;
+    kept_init(&kept);
+    daemon_start(&kept.daemon, PACED, BACKEND, kept.setting, "tune_ms=20000", NULL);
+    commgemm_client *client = enter(&kept.daemon);
+    uint64_t comm = join(client, "all");
+    plan_splits(client, comm, 0, &plan);
+    print_message("%s\n", plan.reason);
+    unsigned splits = splits_in(plan.reason);
+    assert_true(splits == 8 || splits == 16);
+    assert_int_equal(run_job(client, &plan), RANKS * splits);
+    client_open(&raw, &kept.daemon);
+    query_value(&raw, CGM_QUERY_TUNE, NULL, NULL, "others", others, sizeof(others));
+    client_close(&raw);
+    assert_contains(others, "split_pipelined_rs rs_overlap_first_gemm=1 ");
+    /* What is asked for is not varied, also where it is what the default would be. */
+    plan_splits(client, comm, RANKS, &plan);
+    print_message("%s\n", plan.reason);
+    assert_null(strstr(plan.reason, "num_splits"));
+    commgemm_disconnect(client);
+    end_life(&kept);
+    live(&kept, PACED, &again);
+    assert_true(is_kept(&again));
+    assert_int_equal(splits_in(again.reason), splits);
     daemon_stop(&kept.daemon);
 }
 
@@ -608,6 +683,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_clients_killed), cmocka_unit_test(test_executor_killed),
         cmocka_unit_test(test_daemon_ends),    cmocka_unit_test(test_survives_the_daemon),
         cmocka_unit_test(test_bad_files),      cmocka_unit_test(test_bad_folders),
+        cmocka_unit_test(test_varies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

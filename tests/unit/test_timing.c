@@ -13,7 +13,7 @@
 #include "proto/types.h"
 
 #define LINE                                                                                       \
-    "at=1795132800 times=fused_ag:487123,no_overlap:751000,split_pipelined_ag_p2p:0 "              \
+    "at=1795132800 times=fused_ag:487123,no_overlap:751000,fused_ag/num_splits=2:0 "               \
     "release=0.1.0 platform=\"cpu: A Processor (R) @ 2 GHz\" ranks=0,1,1,3 op=ag_gemm "            \
     "comm_type=ag m=8192 n=14336 k=8192 dtype=bf16 out_dtype=fp32 transb=1 gemm_priority=-3"
 
@@ -39,6 +39,8 @@ static void test_line(void **state)
     assert_int_equal(timing.times.algorithm[0], CGM_ALGO_FUSED_AG);
     assert_int_equal(timing.times.ns[0], 487123);
     assert_int_equal(timing.times.ns[2], 0);
+    assert_int_equal(timing.times.variant[1], 0);
+    assert_int_equal(timing.times.variant[2], cgm_variant_of(CGM_PARAMETER_NUM_SPLITS, 2));
     assert_int_equal(timing.world, 4);
     assert_int_equal(timing.devices[3], 3);
     assert_int_equal(timing.fields[CGM_TIMING_n], 14336);
@@ -74,7 +76,16 @@ static void test_bad_lines(void **state)
         {":487123", ":-1", "times is"},
         {":487123", "", "times is"},
         {":487123", ":1000000000000001", "times is"},
-        {"fused_ag:487123,no_overlap:751000,split_pipelined_ag_p2p:0", "fused_ag:5", "times is"},
+        {"fused_ag/num_splits=2", "fused_ag", "times is"},
+        {"fused_ag/num_splits=2", "fused_ag/", "times is"},
+        {"fused_ag/num_splits=2", "fused_ag/num_splits", "times is"},
+        {"fused_ag/num_splits=2", "fused_ag/num_splits=", "times is"},
+        {"fused_ag/num_splits=2", "fused_ag/num_splits=-2", "times is"},
+        {"fused_ag/num_splits=2", "fused_ag/num_splits=65536", "times is"},
+        {"fused_ag/num_splits=2", "fused_ag/num_splits=02", "not written so"},
+        {"fused_ag/num_splits=2", "fused_ag/colour=2", "times is"},
+        {"fused_ag/num_splits=2", "fused_ag/num_splits=2/use_ce=0", "times is"},
+        {"fused_ag:487123,no_overlap:751000,fused_ag/num_splits=2:0", "fused_ag:5", "times is"},
         {":0 ", ":0, ", "not written so"},
         {"release=0.1.0", "release=", "release"},
         {"0.1.0", "0.1;0", "release"},
@@ -113,6 +124,8 @@ static void test_longest_line(void **state)
     for (uint32_t i = 0; timing.times.n < CGM_TIMES_MAX; i++)
         if (cgm_type_name(CGM_TABLE_ALGO, (int)i)) {
             timing.times.algorithm[timing.times.n] = i;
+            timing.times.variant[timing.times.n] =
+                cgm_variant_of(CGM_PARAMETER_RS_OVERLAP_FIRST_GEMM, CGM_VARIANT_VALUE_MAX);
             timing.times.ns[timing.times.n++] = 1000000000000000;
         }
     for (uint32_t rank = 0; rank < timing.world; rank++)
@@ -218,6 +231,9 @@ static void test_changed_files(void **state)
         assert_memory_equal(detail, "line ", 5);
         text[i] = was;
     }
+    text[strlen("commgemm-timings ")] = '1';
+    assert_int_equal(read_text(text, size, detail, sizeof(detail)), CGM_INVALID_ARGUMENT);
+    assert_string_equal(detail, "line 1: the file is of another release: this one reads version 2");
     free(text);
     text = write_file(CGM_TIMINGS_MAX + 1, &size);
     assert_int_equal(read_text(text, size, detail, sizeof(detail)), CGM_INVALID_ARGUMENT);

@@ -21,12 +21,6 @@ static bool does_op(const struct cgm_algorithm *algorithm, int op)
     return algorithm->ops & 1u << op;
 }
 
-static const char *const parameter_names[] = {
-#define X(SYMBOL, name, text) #name,
-    CGM_PARAMETERS(X)
-#undef X
-};
-
 void cgm_parameter_list(uint32_t parameters, char *ret_text, size_t size)
 {
     size_t used = 0;
@@ -34,7 +28,7 @@ void cgm_parameter_list(uint32_t parameters, char *ret_text, size_t size)
     for (int i = 0; i < CGM_PARAMETER_COUNT && used < size; i++)
         if (parameters >> i & 1)
             used += (size_t)snprintf(ret_text + used, size - used, "%s%s", used ? ", " : "",
-                                     parameter_names[i]);
+                                     cgm_parameter_name(i));
 }
 
 static uint32_t ignored_parameters(const struct cgm_algorithm *algorithm,
@@ -110,11 +104,11 @@ static int check_parameters(const struct choice *choice, const struct cgm_algori
     if (list_methods(choice->spec, parameter, list, sizeof list))
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
                           "%s is not the default, and %s makes no use of it; use %s",
-                          parameter_names[parameter], algorithm->name, list);
+                          cgm_parameter_name(parameter), algorithm->name, list);
     return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
                       "%s is not the default, and nothing that does %s makes use of it; leave it "
                       "out",
-                      parameter_names[parameter], op_name(choice));
+                      cgm_parameter_name(parameter), op_name(choice));
 }
 
 static int check_support(const struct choice *choice, const struct cgm_algorithm *algorithm,
@@ -193,9 +187,10 @@ static int choose_auto(const struct choice *choice, const struct cgm_algorithm *
 {
     const struct cgm_spec *spec = choice->spec;
     const struct cgm_algorithm *serial = cgm_algorithm_find(CGM_ALGO_NO_OVERLAP);
+    const struct cgm_algorithm *best = cheapest(spec);
     char list[LIST_BYTES], asked[64];
     uint32_t count = list_names(spec, true, list);
-    if (count == 0) {
+    if (!best) {
         list_names(spec, false, list);
         cgm_parameter_list(spec->asked, asked, sizeof asked);
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
@@ -207,16 +202,16 @@ static int choose_auto(const struct choice *choice, const struct cgm_algorithm *
                           asked, list);
     }
     if (count == 1) {
-        *ret_algorithm = cheapest(spec);
+        *ret_algorithm = best;
         snprintf(choice->text, choice->size, "auto: %s is the only algorithm that does this", list);
     } else if (spec->world == 1 && is_candidate(serial, spec)) {
         *ret_algorithm = serial;
         snprintf(choice->text, choice->size, "auto: %s, one rank has nothing to overlap",
                  serial->name);
     } else {
-        *ret_algorithm = cheapest(spec);
-        snprintf(choice->text, choice->size, "auto: %s, estimated cheapest of %s",
-                 (*ret_algorithm)->name, list);
+        *ret_algorithm = best;
+        snprintf(choice->text, choice->size, "auto: %s, estimated cheapest of %s", best->name,
+                 list);
     }
     return CGM_OK;
 }
