@@ -3,6 +3,8 @@
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -109,13 +111,21 @@ void cgm_config_init(struct cgm_config *ret_config)
         set_row(&rows[i], ret_config, rows[i].fallback, detail, sizeof(detail));
 }
 
+static const struct key_row *find_row(const char *key)
+{
+    for (size_t i = 0; i < ROW_COUNT; i++)
+        if (strcmp(rows[i].key, key) == 0)
+            return &rows[i];
+    return NULL;
+}
+
 int cgm_config_set(struct cgm_config *config, const char *key, const char *value, char *ret_detail,
                    size_t size)
 {
     size_t used;
-    for (size_t i = 0; i < ROW_COUNT; i++)
-        if (strcmp(rows[i].key, key) == 0)
-            return set_row(&rows[i], config, value, ret_detail, size);
+    const struct key_row *row = find_row(key);
+    if (row)
+        return set_row(row, config, value, ret_detail, size);
     used = (size_t)snprintf(ret_detail, size, "there is no key '%s'; the keys are", key);
     for (size_t i = 0; i < ROW_COUNT && used < size; i++)
         used +=
@@ -140,9 +150,23 @@ struct reading {
     FILE *file;
     char *line;
     size_t capacity;
+    unsigned number;            /* of the line, from 1 */
+    unsigned set_at[ROW_COUNT]; /* the line that sets the key; 0: none yet */
     int status;
     char detail[512];
 };
+
+__attribute__((format(printf, 2, 3))) static void refuse(struct reading *reading,
+                                                         const char *format, ...)
+{
+    va_list arguments;
+    if (reading->status != CGM_OK)
+        return;
+    va_start(arguments, format);
+    vsnprintf(reading->detail, sizeof(reading->detail), format, arguments);
+    va_end(arguments);
+    reading->status = CGM_INVALID_ARGUMENT;
+}
 
 static void cut_comment(char *line)
 {
@@ -153,40 +177,58 @@ static void cut_comment(char *line)
         }
 }
 
+/* False: it cannot be given to the parser, which has no other words for it or would name the line
+ * behind it. */
+static bool check_line(struct reading *reading, const char *line, size_t length, size_t room)
+{
+    int end = (int)strcspn(line, "]\r\n");
+    if (length > room)
+        refuse(reading, "the line is longer than %zu bytes", room);
+    else if (line[0] == '[')
+        refuse(reading, "sections like %.*s] have no meaning here", end, line);
+    else
+        return true;
+    return false;
+}
+
 /* Gives the parser lines without comments and indentation, which it would take for a continuation
- * of the line before, and none longer than it can take. */
+ * of the line before, and none that it cannot take. */
 static char *read_line(char *ret_line, int size, void *stream)
 {
     struct reading *reading = stream;
     if (getline(&reading->line, &reading->capacity, reading->file) < 0)
         return NULL;
+    reading->number++;
     cut_comment(reading->line);
     const char *begin = reading->line + strspn(reading->line, " \t\r\n");
     size_t length = strcspn(begin, "\r\n");
-    if (length + 2 > (size_t)size) {
-        if (reading->status == CGM_OK)
-            reading->status =
-                cgm_detail(reading->detail, sizeof(reading->detail), CGM_INVALID_ARGUMENT,
-                           "the line is longer than %d bytes", size - 2);
-        length = 1; /* which is no key = value: the parser remembers the line */
-    }
-    snprintf(ret_line, (size_t)size, "%.*s\n", (int)length, begin);
+    if (check_line(reading, begin, length, (size_t)size - 2))
+        snprintf(ret_line, (size_t)size, "%.*s\n", (int)length, begin);
+    else
+        strcpy(ret_line, "?\n"); /* which is no key = value: the parser remembers the line */
     return ret_line;
+}
+
+/* False: it is set already. */
+static bool note_key(struct reading *reading, const char *key)
+{
+    const struct key_row *row = find_row(key);
+    unsigned *set_at = row ? &reading->set_at[row - rows] : NULL;
+    if (set_at && *set_at)
+        refuse(reading, "%s is set in line %u already", key, *set_at);
+    else if (set_at)
+        *set_at = reading->number;
+    return reading->status == CGM_OK;
 }
 
 /* 0 makes the parser remember this line as the first bad one. */
 static int on_line(void *user, const char *section, const char *key, const char *value)
 {
     struct reading *reading = user;
-    if (reading->status != CGM_OK)
-        return 0;
-    if (section[0]) {
-        reading->status = cgm_detail(reading->detail, sizeof(reading->detail), CGM_INVALID_ARGUMENT,
-                                     "sections like [%s] have no meaning here", section);
-        return 0;
-    }
-    reading->status =
-        cgm_config_set(reading->config, key, value, reading->detail, sizeof(reading->detail));
+    (void)section;
+    if (reading->status == CGM_OK && note_key(reading, key))
+        reading->status =
+            cgm_config_set(reading->config, key, value, reading->detail, sizeof(reading->detail));
     return reading->status == CGM_OK;
 }
 

@@ -70,7 +70,10 @@ static void test_errors_name_file_line_key_and_limits(void **state)
         {"backend = gpu\n", ":1: ", {"backend", "gpu", "auto|cpu|cuda"}},
         {"backend = cp\n", ":1: ", {"backend", "'cp'", "auto|cpu|cuda"}},
         {"socket_mode = 0668\n", ":1: ", {"socket_mode", "0668", "octal"}},
-        {"[daemon]\ndevices = 4\n", ":2: ", {"[daemon]", "section", ""}},
+        {"\n[daemon]\ndevices = 4\n", ":2: ", {"[daemon]", "section", ""}},
+        {"devices = 4\n[daemon] # the last line", ":2: ", {"[daemon]", "section", ""}},
+        {"[daemon\ndevices = 4\n", ":1: ", {"[daemon", "section", ""}},
+        {"devices = 4\n\nspin_us = 1\ndevices = 4\n", ":4: ", {"devices", "line 1", "already"}},
         {"devices\n", ":1: ", {"key = value", "", ""}},
         {"socket = /a\n  b\n", ":2: ", {"key = value", "", ""}},
     };
