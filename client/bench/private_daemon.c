@@ -85,15 +85,24 @@ static void sleep_ms(long ms)
     nanosleep(&wait, NULL);
 }
 
-static bool ended(struct cgm_private_daemon *daemon)
+static bool ended(struct cgm_private_daemon *daemon, int *ret_status)
 {
-    if (daemon->pid && waitpid(daemon->pid, NULL, WNOHANG) == daemon->pid)
+    if (daemon->pid && waitpid(daemon->pid, ret_status, WNOHANG) == daemon->pid)
         daemon->pid = 0;
     return daemon->pid == 0;
 }
 
+/* It says in its log what it does not take: a setting is the user's. */
+static int tell_end(const char *program, int end, char *ret_detail)
+{
+    snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--private: %.500s ended at once", program);
+    return WIFEXITED(end) && WEXITSTATUS(end) == CGM_EXIT_USAGE ? CGM_INVALID_ARGUMENT
+                                                                : CGM_NOT_RUNNING;
+}
+
 static int await_answer(struct cgm_private_daemon *daemon, const char *program, char *ret_detail)
 {
+    int end = 0;
     for (int waited = 0; waited < START_MS; waited += STEP_MS) {
         int fd;
         if (cgm_socket_connect(daemon->socket, &fd) == CGM_OK) {
@@ -104,11 +113,8 @@ static int await_answer(struct cgm_private_daemon *daemon, const char *program, 
             snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "ended by signal %d", cgm_stop_signal());
             return CGM_CANCELLED;
         }
-        if (ended(daemon)) {
-            snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--private: %.500s ended at once",
-                     program);
-            return CGM_NOT_RUNNING;
-        }
+        if (ended(daemon, &end))
+            return tell_end(program, end, ret_detail);
         sleep_ms(STEP_MS);
     }
     snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--private: %.500s does not answer within %d s",
@@ -210,11 +216,12 @@ static void remove_folder(const char *folder)
 
 void cgm_private_daemon_stop(struct cgm_private_daemon *daemon)
 {
+    int end;
     if (daemon->pid)
         kill(daemon->pid, SIGTERM);
-    for (int waited = 0; waited < STOP_MS && !ended(daemon); waited += STEP_MS)
+    for (int waited = 0; waited < STOP_MS && !ended(daemon, &end); waited += STEP_MS)
         sleep_ms(STEP_MS);
-    if (!ended(daemon)) {
+    if (!ended(daemon, &end)) {
         kill(daemon->pid, SIGKILL);
         while (waitpid(daemon->pid, NULL, 0) < 0 && errno == EINTR)
             ;

@@ -66,6 +66,8 @@ expect 1 "$work/no/such/file.json" --private=cpu --output-file "$work/no/such/fi
 expect 1 "$work/no/such/file.svg" --private=cpu --timeline "$work/no/such/file.svg"
 expect 3 "$work/nothing.sock" --socket "$work/nothing.sock" --op gemm
 expect 2 "fp8" --datatype fp8
+expect 2 "there is no key 'devises'" --private=cpu --op noop --set devises=3
+expect 2 "devices is 'x'" --private=cpu --op noop --set devices=x
 expect_nothing_left
 
 small="--private=cpu -m 96 -n 64 -k 80"
