@@ -38,8 +38,13 @@
     }
 
 static const struct cgm_option job_options[] = {
-    TYPE("op", op, CGM_TABLE_OP, "OP",
-         "the operation (see commgemmctl algorithms), default ag_gemm"),
+    {.name = "op",
+     .kind = CGM_ARG_TYPE,
+     FIELD(op),
+     .value = "OP",
+     .table = CGM_TABLE_OP,
+     .max = CGM_OP_COPY_IN - 1, /* which is no operation of a plan */
+     .summary = "the operation (see commgemmctl algorithms), default ag_gemm"},
     TYPE("method", method, CGM_TABLE_METHOD, "METHOD", "how to overlap, default auto"),
     FLAG("atomic", atomic, "the method's atomic form (atomic_gemm)"),
     {.name = "algorithm",

@@ -33,7 +33,7 @@ enum cgm_arg_kind {
     CGM_ARG_REAL,   /* double within [min, max], finite */
     CGM_ARG_MODE,   /* uint32_t, octal, at most 0777 */
     CGM_ARG_CHOICE, /* int: the position in `choices` */
-    CGM_ARG_TYPE,   /* int: a number of proto/types.h's table `table` */
+    CGM_ARG_TYPE,   /* int: a number of proto/types.h's table `table`, within [min, max] */
 };
 
 struct cgm_option {
@@ -43,7 +43,7 @@ struct cgm_option {
     size_t offset;       /* of the field; CGM_FIELD */
     const char *value;   /* placeholder in help: "N", "PATH"; NULL: made from kind */
     const char *summary; /* begins with a small letter, no full stop */
-    int64_t min, max;    /* INT, UINT, BYTES, REAL; both 0: no limits; max < min: no upper one */
+    int64_t min, max;    /* of numbers; both 0: no limits; max < min: no upper one */
     const char *choices; /* CHOICE: "cpu|cuda" */
     int table;           /* TYPE: enum cgm_type_table */
     /* Not NULL: the value may be left out (`--private`, `--private=cpu`), then it is this text. */

@@ -40,6 +40,22 @@ static void copy_joined(const char *text, char from, const char *to, char *ret_t
     ret_text[used < size ? used : size - 1] = '\0';
 }
 
+/* Separated by ", ". */
+static void list_types(const struct cgm_option *option, char *ret_list, size_t size)
+{
+    enum cgm_type_table table = (enum cgm_type_table)option->table;
+    size_t used = 0;
+
+    if (option->max == 0) {
+        cgm_type_list(table, ret_list, size);
+        return;
+    }
+    for (int number = (int)option->min; number <= option->max && used < size; number++)
+        if (cgm_type_name(table, number) != NULL)
+            used += (size_t)snprintf(ret_list + used, size - used, "%s%s", used > 0 ? ", " : "",
+                                     cgm_type_name(table, number));
+}
+
 void cgm_option_choices(const struct cgm_option *option, const char *separator, char *ret_text,
                         size_t size)
 {
@@ -50,8 +66,8 @@ void cgm_option_choices(const struct cgm_option *option, const char *separator, 
         return;
     }
     if (option->kind == CGM_ARG_TYPE)
-        cgm_type_list((enum cgm_type_table)option->table, list, sizeof(list));
-    /* cgm_type_list separates by ", ": drop the comma, widen the blank. */
+        list_types(option, list, sizeof(list));
+    /* Drop the comma, widen the blank. */
     char words[512];
     copy_joined(list, ',', "", words, sizeof(words));
     copy_joined(words, ' ', separator, ret_text, size);

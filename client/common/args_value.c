@@ -183,9 +183,10 @@ static int store_choice(const struct target *target)
 
 static int store_type(const struct target *target)
 {
-    int number = cgm_type_number((enum cgm_type_table)target->option->table, target->text);
+    const struct cgm_option *option = target->option;
+    int number = cgm_type_number((enum cgm_type_table)option->table, target->text);
 
-    if (number < 0)
+    if (number < 0 || number < option->min || (option->max != 0 && number > option->max))
         return refuse_choice(target);
     *(int *)target->field = number;
     return CGM_OK;

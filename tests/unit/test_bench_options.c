@@ -11,6 +11,8 @@ static void test_refusals(void **state)
         {"--datatype fp8", "fp8"},
         {"--datatype int4", "int4"},
         {"--op transpose", "transpose"},
+        {"--op copy_in", "one of noop, gemm, ag_gemm, gemm_rs, gemm_ar, gemm_as, bulk_ag, bulk_rs, "
+                         "ag, rs, ar, a2av"},
         {"--method fast", "fast"},
         {"--algorithm quick", "quick"},
         {"--algorithm all_reduce --op ag", "all_reduce"},
