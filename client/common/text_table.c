@@ -95,6 +95,27 @@ int cgm_text_table_addf(struct cgm_text_table *table, const char *format, ...)
     return length >= 0 ? append(table, cell) : -1;
 }
 
+/* Begins at column `indent`, where every further line begins, too; ends the line. */
+static void print_wrapped(FILE *out, const char *text, size_t indent)
+{
+    size_t column = indent;
+
+    while (*text != '\0') {
+        size_t bytes = strcspn(text, " ");
+        char word[CGM_TEXT_TABLE_WIDTH * 4];
+        snprintf(word, sizeof(word), "%.*s", (int)bytes, text);
+        if (column > indent && column + 1 + width_of(word) > CGM_TEXT_TABLE_WIDTH)
+            column = (size_t)fprintf(out, "\n%*s", (int)indent, "") - 1;
+        else if (column > indent)
+            column += (size_t)fprintf(out, " ");
+        fprintf(out, "%.*s", (int)bytes, text);
+        column += width_of(word);
+        text += bytes;
+        text += strspn(text, " ");
+    }
+    fprintf(out, "\n");
+}
+
 static void print_cell(FILE *out, const char *text, enum cgm_align align, size_t width, bool last)
 {
     int blanks = (int)(width - width_of(text));
@@ -106,17 +127,46 @@ static void print_cell(FILE *out, const char *text, enum cgm_align align, size_t
     fprintf(out, last ? "\n" : "%*s", GAP, "");
 }
 
+/* What is beside others; `cells` NULL: the headings. */
+static void print_row(const struct cgm_text_table *table, char **cells, size_t n, FILE *out)
+{
+    size_t begin = 0;
+
+    for (size_t c = 0; c < n; c++) {
+        const char *text = cells == NULL ? table->columns[c].heading : cells[c];
+        if (table->columns[c].align == CGM_ALIGN_WRAPPED)
+            print_wrapped(out, text, begin);
+        else
+            print_cell(out, text, table->columns[c].align, table->widths[c], c + 1 == n);
+        begin += table->widths[c] + GAP;
+    }
+}
+
+static void print_below(const struct cgm_text_table *table, char **cells, size_t c, FILE *out)
+{
+    const char *heading = table->columns[c].heading;
+    size_t indent = table->widths[0] + GAP;
+    char *text;
+
+    if (strcmp(cells[c], "-") == 0 || asprintf(&text, "%s%s", heading, cells[c]) < 0)
+        return;
+    fprintf(out, "%*s", (int)indent, "");
+    print_wrapped(out, text, indent);
+    free(text);
+}
+
 void cgm_text_table_print(const struct cgm_text_table *table, FILE *out)
 {
-    size_t rows = table->n_cells / table->n_columns;
+    size_t rows = table->n_cells / table->n_columns, beside = 0;
 
-    for (size_t row = 0; row <= rows; row++) {
-        for (size_t c = 0; c < table->n_columns; c++) {
-            const char *text = row == 0 ? table->columns[c].heading
-                                        : table->cells[(row - 1) * table->n_columns + c];
-            print_cell(out, text, table->columns[c].align, table->widths[c],
-                       c + 1 == table->n_columns);
-        }
+    while (beside < table->n_columns && table->columns[beside].align != CGM_ALIGN_BELOW)
+        beside++;
+    print_row(table, NULL, beside, out);
+    for (size_t row = 0; row < rows; row++) {
+        char **cells = &table->cells[row * table->n_columns];
+        print_row(table, cells, beside, out);
+        for (size_t c = beside; c < table->n_columns; c++)
+            print_below(table, cells, c, out);
     }
 }
 

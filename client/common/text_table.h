@@ -8,7 +8,18 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum cgm_align { CGM_ALIGN_LEFT, CGM_ALIGN_RIGHT };
+#define CGM_TEXT_TABLE_WIDTH 100u
+
+enum cgm_align {
+    CGM_ALIGN_LEFT,
+    CGM_ALIGN_RIGHT,
+    /* Left, and broken between words where the line would be longer than CGM_TEXT_TABLE_WIDTH; the
+     * last column beside others. */
+    CGM_ALIGN_WRAPPED,
+    /* Under the row, behind the heading ("takes: "), broken in the same way; behind all columns
+     * beside others. */
+    CGM_ALIGN_BELOW,
+};
 
 struct cgm_text_table;
 

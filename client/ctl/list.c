@@ -24,6 +24,15 @@ struct column {
         key, heading, CGM_ALIGN_RIGHT, CGM_ROW_##format                                            \
     }
 
+#define WRAPPED(key, heading)                                                                      \
+    {                                                                                              \
+        key, heading, CGM_ALIGN_WRAPPED, CGM_ROW_PLAIN                                             \
+    }
+#define BELOW(key, heading)                                                                        \
+    {                                                                                              \
+        key, heading, CGM_ALIGN_BELOW, CGM_ROW_PLAIN                                               \
+    }
+
 static const struct column sessions[] = {
     RIGHT("id", "ID", PLAIN),          RIGHT("pid", "PID", PLAIN),
     LEFT("uid", "USER", USER),         LEFT("name", "PROGRAM", PLAIN),
@@ -71,10 +80,14 @@ static const struct column jobs[] = {
     RIGHT("age_ms", "AGE", MS),
 };
 static const struct column algorithms[] = {
-    RIGHT("number", "NUMBER", PLAIN),  LEFT("name", "NAME", PLAIN),
-    LEFT("ops", "OPS", PLAIN),         LEFT("method", "METHOD", PLAIN),
-    LEFT("atomic", "ATOMIC", YES),     LEFT("backend", "BACKEND", PLAIN),
-    LEFT("summary", "SUMMARY", PLAIN), LEFT("parameters", "PARAMETERS", PLAIN),
+    RIGHT("number", "NUMBER", PLAIN),
+    LEFT("name", "NAME", PLAIN),
+    LEFT("method", "METHOD", PLAIN),
+    LEFT("atomic", "ATOMIC", YES),
+    LEFT("backend", "BACKEND", PLAIN),
+    WRAPPED("ops", "OPS"),
+    BELOW("summary", ""),
+    BELOW("parameters", "parameters: "),
 };
 static const struct column imports[] = {
     RIGHT("id", "ID", PLAIN),      RIGHT("session", "SESSION", PLAIN),

@@ -29,6 +29,10 @@ until "$build/bin/commgemmctl" algorithms --json >"$work/algorithms.json" 2>/dev
     sleep 0.1
 done
 
+"$build/bin/commgemmctl" algorithms >"$work/algorithms.txt"
+awk 'length > 100 { exit 1 }' "$work/algorithms.txt" || fail "wide: $(cat "$work/algorithms.txt")"
+grep -q 'parameters: num_splits, ' "$work/algorithms.txt" || fail "$(cat "$work/algorithms.txt")"
+
 # "algorithm op" on each line.
 tr '{' '\n' <"$work/algorithms.json" |
     sed -n 's/.*"name":"\([a-z0-9_]*\)","ops":"\([^"]*\)".*/\1 \2/p' | tr -d ',' |

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/common/checksum.h"
 #include "client/common/text_table.h"
@@ -42,6 +43,48 @@ static void test_columns_are_aligned(void **state)
     free(text);
     cgm_text_table_free(table);
     cgm_text_table_free(NULL);
+}
+
+static void test_long_cells_are_broken(void **state)
+{
+    static const struct cgm_text_column columns[] = {{"NUMBER", CGM_ALIGN_RIGHT},
+                                                     {"OPS", CGM_ALIGN_WRAPPED},
+                                                     {"", CGM_ALIGN_BELOW},
+                                                     {"takes: ", CGM_ALIGN_BELOW}};
+    struct cgm_text_table *table = cgm_text_table_new(columns, 4);
+    char *text = NULL, word[91];
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    (void)state;
+    memset(word, 'w', sizeof(word));
+    word[90] = '\0';
+    assert_int_equal(cgm_text_table_add(table, "7"), 0);
+    assert_int_equal(cgm_text_table_addf(table, "%s b c d", word), 0);
+    assert_int_equal(cgm_text_table_add(table, "some words"), 0);
+    assert_int_equal(cgm_text_table_addf(table, "x %s %s%s", word, word, word), 0);
+    assert_int_equal(cgm_text_table_add(table, "8"), 0);
+    assert_int_equal(cgm_text_table_add(table, ""), 0);
+    assert_int_equal(cgm_text_table_add(table, ""), 0);
+    assert_int_equal(cgm_text_table_add(table, "y"), 0);
+    cgm_text_table_print(table, out);
+    fclose(out);
+    char *wanted = NULL;
+    assert_true(asprintf(&wanted,
+                         "NUMBER  OPS\n"
+                         "     7  %s b\n"
+                         "        c d\n"
+                         "        some words\n"
+                         "        takes: x\n"
+                         "        %s\n"
+                         "        %s%s\n"
+                         "     8  -\n"
+                         "        takes: y\n",
+                         word, word, word, word) > 0);
+    assert_string_equal(text, wanted);
+    free(wanted);
+    free(text);
+    cgm_text_table_free(table);
 }
 
 static void test_sizes_and_times(void **state)
@@ -83,6 +126,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_columns_are_aligned),
+        cmocka_unit_test(test_long_cells_are_broken),
         cmocka_unit_test(test_sizes_and_times),
         cmocka_unit_test(test_checksum_is_xxh64),
     };
