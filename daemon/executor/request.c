@@ -32,14 +32,6 @@ int cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet,
     return CGM_OK;
 }
 
-static void request_free(struct cgm_request *request)
-{
-    cgm_packet_close_fds(request->packet);
-    free(request->packet);
-    cgm_message_free(request->message);
-    free(request);
-}
-
 static void request_run(struct cgm_task *task)
 {
     struct cgm_request *request = (struct cgm_request *)task;
@@ -65,6 +57,32 @@ void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_
     request->step = step;
     request->task.run = request_run;
     cgm_poller_post(&request->executor->poller, &request->task);
+}
+
+static void request_free_step(struct cgm_request *request)
+{
+    cgm_packet_close_fds(request->packet);
+    free(request->packet);
+    cgm_message_free(request->message);
+    free(request);
+}
+
+static bool has_fds(const struct cgm_packet *packet)
+{
+    for (unsigned i = 0; i < packet->n_fds; i++)
+        if (packet->fds[i] >= 0)
+            return true;
+    return false;
+}
+
+/* Whoever closes a client's memory last frees it, which takes long: no thread that others wait for.
+ */
+static void request_free(struct cgm_request *request)
+{
+    if (has_fds(request->packet))
+        cgm_request_to_sweeper(request, request_free_step);
+    else
+        request_free_step(request);
 }
 
 static struct cgm_request *of_turn(struct cgm_turn *turn)

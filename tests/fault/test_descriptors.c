@@ -409,6 +409,113 @@ static void test_the_executor_closes_nothing_of_a_client(void **state)
     daemon_stop(&daemon);
 }
 
+/* How long the thread of this name has run. */
+static uint64_t thread_ns(pid_t pid, const char *name)
+{
+    char path[96], text[32];
+    unsigned long long ns = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *tasks = opendir(path);
+    assert_non_null(tasks);
+    for (const struct dirent *task; (task = readdir(tasks)) && ns == 0;) {
+        snprintf(path, sizeof(path), "/proc/%d/task/%.16s/comm", (int)pid, task->d_name);
+        FILE *file = fopen(path, "re");
+        bool found = file && fscanf(file, "%31s", text) == 1 && strcmp(text, name) == 0;
+        if (file)
+            fclose(file);
+        snprintf(path, sizeof(path), "/proc/%d/task/%.16s/schedstat", (int)pid, task->d_name);
+        file = found ? fopen(path, "re") : NULL;
+        if (found && !file)
+            skip(); /* the kernel does not count */
+        if (file) {
+            assert_int_equal(fscanf(file, "%llu", &ns), 1);
+            fclose(file);
+        }
+    }
+    closedir(tasks);
+    return ns;
+}
+
+static bool has_fd(pid_t pid, const char *name)
+{
+    char path[96], target[128];
+    bool found = false;
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *entries = opendir(path);
+    assert_non_null(entries);
+    for (const struct dirent *entry; !found && (entry = readdir(entries));) {
+        snprintf(path, sizeof(path), "/proc/%d/fd/%.16s", (int)pid, entry->d_name);
+        ssize_t n = readlink(path, target, sizeof(target) - 1);
+        target[n > 0 ? n : 0] = '\0';
+        found = strstr(target, name) != NULL;
+    }
+    closedir(entries);
+    return found;
+}
+
+/* Memory and a handle that no executor of the CPU takes, from a client that goes at once. */
+static void send_large_import(const struct daemon *daemon)
+{
+    uint8_t bytes[64] = {0};
+    uint32_t kind[] = {1, 2};
+    uint64_t offset[] = {0, 0}, length[] = {256u << 20, PAGE};
+    ProtobufCBinaryData handle[] = {{0, NULL}, {sizeof(bytes), bytes}};
+    Cgm__ImportCreate create = CGM__IMPORT_CREATE__INIT;
+    struct client client;
+    int fd = sealed_memfd(length[0]);
+    assert_int_equal(fallocate(fd, 0, 0, (off_t)length[0]), 0);
+    create.n_kind = create.n_offset = create.n_length = create.n_handle = 2;
+    create.kind = kind;
+    create.offset = offset;
+    create.length = length;
+    create.handle = handle;
+    client_open(&client, daemon);
+    client_send(&client, CGM_MSG_IMPORT_CREATE, &create.base, &fd, 1);
+    close(fd);
+    client_close(&client);
+}
+
+/* Nobody else has the memory any more: who closes it frees it, and that must not be the thread that
+ * makes everybody's buffers. */
+static void test_the_mapper_frees_nothing_of_a_client(void **state)
+{
+    struct daemon daemon;
+    struct client honest;
+    char own[24], last[24] = "";
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, NULL);
+    client_open(&honest, &daemon);
+    wait_for_executor(&honest);
+    pid_t executor = (pid_t)status_number(&honest, "executor_pid");
+    uint64_t mapper = thread_ns(executor, "cgm-mapper");
+    uint64_t sweeper = thread_ns(executor, "cgm-sweeper");
+    assert_int_equal(kill(executor, SIGSTOP), 0);
+    send_large_import(&daemon);
+    snprintf(own, sizeof(own), "%ju", (uintmax_t)honest.session);
+    for (unsigned naps = 0; strcmp(last, own) != 0 || has_fd(daemon.pid, "memfd:descriptors");
+         naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+        query_value(&honest, CGM_QUERY_SESSIONS, NULL, NULL, "id", last, sizeof(last));
+    }
+    assert_int_equal(kill(executor, SIGCONT), 0);
+    int memfd = sealed_memfd(PAGE);
+    struct message *reply = import(&honest, memfd);
+    Cgm__ImportRelease release = CGM__IMPORT_RELEASE__INIT;
+    release.id = ((const Cgm__ImportReply *)reply->body)->id;
+    client_ok(&honest, CGM_MSG_IMPORT_RELEASE, &release.base); /* behind all of it */
+    message_free(reply);
+    close(memfd);
+    mapper = thread_ns(executor, "cgm-mapper") - mapper;
+    sweeper = thread_ns(executor, "cgm-sweeper") - sweeper;
+    print_message("mapper %.1f ms, sweeper %.1f ms\n", (double)mapper * 1e-6,
+                  (double)sweeper * 1e-6);
+    assert_true(mapper < sweeper);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
 /* A session's own socket on its way to nowhere would keep the session for ever. */
 static void test_a_session_ends_with_its_last_process(void **state)
 {
@@ -439,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_an_executor_starts_beside_them),
         cmocka_unit_test(test_unread_fds_of_many_sessions),
         cmocka_unit_test(test_the_executor_closes_nothing_of_a_client),
+        cmocka_unit_test(test_the_mapper_frees_nothing_of_a_client),
         cmocka_unit_test(test_a_session_ends_with_its_last_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
