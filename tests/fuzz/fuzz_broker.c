@@ -41,6 +41,7 @@ struct asked {
 static const uid_t uids[] = {1000, 1001, 0, 65534};
 #define UIDS (sizeof(uids) / sizeof(uids[0]))
 #define NEW_UID 77u
+#define QUIET_NS 1000000000000u
 
 static struct cgm_broker broker;
 static struct client clients[CLIENTS + 1];
@@ -494,11 +495,12 @@ static void destroy_buffers(void)
     end_clients();
 }
 
-/* Users that hold nothing are forgotten when a new one comes. */
+/* Users that hold nothing and have been quiet for a while are forgotten when a new one comes. */
 static void forget_users(void)
 {
     static const struct cgm_charge one = {{1}};
     char detail[256];
+    fake_link.now_ns += QUIET_NS;
     FUZZ_CHECK(cgm_quota_take(&broker, NEW_UID, &one, detail, sizeof(detail)) == CGM_OK);
     cgm_quota_give(&broker, NEW_UID, &one);
 }
