@@ -9,7 +9,7 @@
 #define RIGHT 24.0
 #define TOP 84.0
 #define PLOT_HEIGHT 360.0
-#define BELOW 76.0
+#define BELOW 112.0
 #define BAR 10.0
 #define GROUP_LEAST 150.0
 #define GAP 26.0
@@ -134,5 +134,8 @@ void cgm_bar_chart_draw(const struct cgm_bar_chart *chart, FILE *out)
     put_axis(chart, &l, out);
     for (size_t at = 0; at < chart->n_groups; at++)
         put_group(chart, &l, at, out);
+    for (int i = 0; i < 2; i++)
+        if (chart->footer[i])
+            cgm_svg_text(out, 16, l.bottom + 84 + 18 * i, "start", PALE_INK, chart->footer[i]);
     cgm_svg_end(out);
 }

@@ -21,7 +21,8 @@ struct cgm_bar_chart {
     size_t n_series;
     const struct cgm_bar_group *groups;
     size_t n_groups;
-    const double *values; /* [group][series]; NAN: no bar */
+    const double *values;  /* [group][series]; NAN: no bar */
+    const char *footer[2]; /* lines at the bottom; NULL: none */
 };
 
 /* The axis begins at 0 and reaches 1 at least, where a dark line is. */

@@ -5,6 +5,7 @@
 
 #include "client/bench/cases.h"
 #include "client/bench/crew.h"
+#include "client/bench/machine.h"
 #include "client/bench/options.h"
 #include "proto/ring.h"
 
@@ -45,6 +46,7 @@ struct cgm_refusal {
 struct cgm_bench_results {
     char backend[16];
     uint32_t devices;
+    char gpus[CGM_GPUS_BYTES];
     struct cgm_plan_answer plans[CGM_VARIANT_COUNT];
     struct cgm_refusal refusals[CGM_VARIANT_COUNT];
     /* Take part in the run. The parent changes it between orders, worker 0 during the set-up,

@@ -10,6 +10,7 @@
 #include "client/bench/stats.h"
 #include "client/bench/stop.h"
 #include "client/bench/yardstick.h"
+#include "client/bench/status_row.h"
 #include "client/common/progress.h"
 #include "client/common/text_table.h"
 #include "proto/status.h"
@@ -44,7 +45,7 @@ struct noop {
     double rates[ROUNDS];
     uint64_t jobs;
     json_int_t allocations, syscalls; /* of the executor during the throughput runs; -1: unknown */
-    char backend[16];
+    char backend[16], gpus[CGM_GPUS_BYTES];
     struct cgm_stats stats[SERIES_COUNT];
 };
 
@@ -77,6 +78,7 @@ static int connect_to(struct noop *noop, uint64_t spin_ns, commgemm_client **ret
         return status;
     }
     snprintf(noop->backend, sizeof(noop->backend), "%s", info.backend);
+    cgm_machine_gpus(*ret_client, noop->gpus, sizeof(noop->gpus));
     return CGM_OK;
 }
 
@@ -124,16 +126,9 @@ static int round_trips(struct noop *noop, uint64_t spin_ns, uint64_t count, uint
 /* A counter of the daemon's status; -1 when it has none. */
 static json_int_t counter(commgemm_client *client, const char *key)
 {
-    char *text;
-    json_int_t value = -1;
-    if (commgemm_query(client, "status", &text))
-        return -1;
-    json_t *root = json_loads(text, 0, NULL);
-    json_t *number = json_object_get(json_array_get(json_object_get(root, "status"), 0), key);
-    if (json_is_integer(number))
-        value = json_integer_value(number);
-    json_decref(root);
-    free(text);
+    json_t *row = cgm_status_row(client), *number = json_object_get(row, key);
+    json_int_t value = json_is_integer(number) ? json_integer_value(number) : -1;
+    json_decref(row);
     return value;
 }
 
@@ -337,7 +332,9 @@ static json_t *to_json(const struct noop *noop, const struct cgm_stats *rate)
     bad = bad || json_object_set_new(object, "jobs", json_integer((json_int_t)noop->jobs));
     bad = bad || json_object_set_new(object, "executor_allocations", allocations);
     bad = bad || json_object_set_new(object, "executor_syscalls", syscalls);
-    bad = bad || set_absent(object) || cgm_report_add_arguments(noop->options, object);
+    bad = bad || set_absent(object) ||
+          cgm_machine_add_json(noop->gpus, noop->options->command, object) ||
+          cgm_report_add_arguments(noop->options, object);
     if (!bad)
         return object;
     json_decref(object);

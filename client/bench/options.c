@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "client/bench/machine.h"
 #include "client/bench/manual.h"
 #include "proto/status.h"
 #include "proto/types.h"
@@ -469,6 +470,7 @@ int cgm_bench_options_parse(int argc, char **argv, char *ret_detail,
         return CGM_INVALID_ARGUMENT;
     }
     take_given(&args, ret_options);
+    cgm_machine_command(argc, argv, ret_options->command, sizeof(ret_options->command));
     if (!(status = check_comparison(ret_options, &args, ret_detail)) &&
         !(status = resolve_algorithm(ret_options, given(&args, "op"), ret_detail)) &&
         !(status = resolve_buffer_shape(ret_options, ret_detail)) &&

@@ -50,6 +50,8 @@ struct cgm_bench_options {
 
     bool help, version, manual, completion;
 
+    char command[512]; /* the command line as typed; what is too long is left out */
+
     /* Which of them were on the command line. */
     bool iters_given, sizes_given[3];
     char note[160]; /* one line for the reader: how an option was taken; "" for none */

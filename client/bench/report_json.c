@@ -126,6 +126,8 @@ json_t *cgm_report_json(const struct cgm_report *report)
     json_t *object = json_object();
     if (object && !set_identity(object, report) && !set_sizes(object, report) &&
         !set_validation(object, report) && !set_times(object, report) &&
+        !cgm_machine_add_json(report->bench->results->gpus, report->bench->options->command,
+                              object) &&
         !cgm_report_add_arguments(report->bench->options, object))
         return object;
     json_decref(object);

@@ -18,7 +18,7 @@
 
 struct probe {
     struct cgm_link link;
-    char backend[16];
+    char backend[16], gpus[CGM_GPUS_BYTES];
 };
 
 /* By pushes beside a small product, and by the collective alone. */
@@ -39,6 +39,7 @@ static int take_link(void *context, const struct cgm_report *report, char *ret_d
             probe->link = (struct cgm_link){bytes / ms, ways[i].by};
     }
     memcpy(probe->backend, bench->results->backend, sizeof(probe->backend));
+    memcpy(probe->gpus, bench->results->gpus, sizeof(probe->gpus));
     return CGM_OK;
 }
 
@@ -84,6 +85,7 @@ static int measure_link(struct cgm_sweep *sweep, char *ret_detail)
     }
     sweep->link = probe.link;
     memcpy(sweep->backend, probe.backend, sizeof(sweep->backend));
+    memcpy(sweep->gpus, probe.gpus, sizeof(sweep->gpus));
     return status;
 }
 

@@ -22,7 +22,7 @@ struct cgm_sweep {
     struct cgm_sweep_row *rows;
     size_t count;
     struct cgm_link link;
-    char backend[16];
+    char backend[16], gpus[CGM_GPUS_BYTES];
 };
 
 /* Runs it all. The status of the first run that failed; what was measured is written all the same.

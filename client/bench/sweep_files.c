@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/bench/bar_chart.h"
 #include "client/bench/sweep.h"
@@ -210,19 +209,16 @@ static void fill_group(const struct cgm_sweep_row *row, struct picture *picture,
 static void put_plot(const struct cgm_sweep *sweep, FILE *out)
 {
     struct picture p = {.groups = calloc(sweep->count + 1, sizeof(*p.groups))};
-    char today[sizeof("2026-11-20")] = "";
-    time_t now = time(NULL);
-    struct tm broken;
-    if (localtime_r(&now, &broken))
-        strftime(today, sizeof(today), "%Y-%m-%d", &broken);
+    char machine[CGM_GPUS_BYTES + 160];
+    cgm_machine_caption(sweep->gpus, machine, sizeof(machine));
     p.values = calloc(sweep->count * CGM_VARIANT_COUNT + 1, sizeof(*p.values));
     choose_series(sweep, &p);
     for (size_t i = 0; p.groups && p.values && i < sweep->count; i++)
         fill_group(&sweep->rows[i], &p, i);
     snprintf(p.subtitle, sizeof(p.subtitle),
-             "%s, %" PRIu64 " ranks, backend %s, links %.4g GB/s; 1 is the floor: the longer of "
+             "%" PRIu64 " ranks, backend %s, links %.4g GB/s; 1 is the floor: the longer of "
              "the product alone and the bytes on the links",
-             today, sweep->options->world, sweep->backend, 1e-6 * sweep->link.bytes_per_ms);
+             sweep->options->world, sweep->backend, 1e-6 * sweep->link.bytes_per_ms);
     struct cgm_bar_chart chart = {.title = "Floor fraction by shape",
                                   .subtitle = p.subtitle,
                                   .axis = "floor / time of the job",
@@ -231,7 +227,8 @@ static void put_plot(const struct cgm_sweep *sweep, FILE *out)
                                   .n_series = p.n_series,
                                   .groups = p.groups,
                                   .n_groups = sweep->count,
-                                  .values = p.values};
+                                  .values = p.values,
+                                  .footer = {machine, sweep->options->command}};
     if (p.groups && p.values)
         cgm_bar_chart_draw(&chart, out);
     free(p.groups);
@@ -286,7 +283,8 @@ static json_t *sweep_object(const struct cgm_sweep *sweep)
         json_pack("{s:i, s:s, s:I, s:b, s:f, s:o}", "version", 1, "backend", sweep->backend,
                   "world_size", (json_int_t)sweep->options->world, "success", success,
                   "link_gb_per_s", 1e-6 * sweep->link.bytes_per_ms, "rows", rows);
-    if (object && !bad && !cgm_report_add_arguments(sweep->options, object))
+    if (object && !bad && !cgm_machine_add_json(sweep->gpus, sweep->options->command, object) &&
+        !cgm_report_add_arguments(sweep->options, object))
         return object;
     json_decref(object);
     return NULL;

@@ -13,6 +13,7 @@
 #define RIGHT 24.0
 #define TOP 84.0
 #define ROW 26.0
+#define BELOW 90.0
 #define BAR 20.0
 #define TICKS 8.0
 
@@ -77,7 +78,7 @@ static void put_head(const struct picture *picture, const struct cgm_bench *benc
     const struct cgm_plan_answer *plan = &bench->results->plans[CGM_VARIANT_JOB];
     const struct cgm_sizes *s = &bench->cases[CGM_VARIANT_JOB].sizes;
     FILE *out = picture->out;
-    double height = TOP + ROW * picture->rows + 48;
+    double height = TOP + ROW * picture->rows + BELOW;
     cgm_svg_begin(out, WIDTH, height);
     fprintf(out,
             "<text x=\"16\" y=\"24\" font-size=\"16\" fill=\"#1a202c\">%s by %s: %.4g %s</text>\n",
@@ -92,6 +93,16 @@ static void put_head(const struct picture *picture, const struct cgm_bench *benc
     fputs(". ", out);
     cgm_svg_escape(out, plan->reason);
     fputs("</text>\n", out);
+}
+
+/* Where and how it was made. */
+static void put_footer(const struct picture *picture, const struct cgm_bench *bench)
+{
+    double y = TOP + ROW * picture->rows + 62;
+    char machine[CGM_GPUS_BYTES + 160];
+    cgm_machine_caption(bench->results->gpus, machine, sizeof(machine));
+    cgm_svg_text(picture->out, 16, y, "start", "#4a5568", machine);
+    cgm_svg_text(picture->out, 16, y + 18, "start", "#4a5568", bench->options->command);
 }
 
 static void put_legend(const struct picture *picture)
@@ -196,6 +207,7 @@ int cgm_timeline_draw(const struct cgm_timeline *timeline, const struct cgm_benc
         if (timeline->count)
             put_axis(&picture);
         put_rows(&picture, true);
+        put_footer(&picture, bench);
         cgm_svg_end(picture.out);
         bad = ferror(picture.out) != 0;
         bad = fclose(picture.out) != 0 || bad;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/bench/status_row.h"
 #include "kernels/openblas.h"
 #include "proto/status.h"
 #include "proto/types.h"
@@ -26,18 +27,10 @@ static void fail(const struct cgm_worker *worker, int status, const char *what, 
 /* Why the daemon has no executor, as its status says it; "" when it has one or does not say. */
 static void ask_why(commgemm_client *client, char *ret_why, size_t size)
 {
-    char *text;
-    const char *why = NULL;
-    ret_why[0] = '\0';
-    if (commgemm_query(client, "status", &text))
-        return;
-    json_t *root = json_loads(text, 0, NULL);
-    free(text);
-    why = json_string_value(
-        json_object_get(json_array_get(json_object_get(root, "status"), 0), "executor_missing"));
-    if (why)
-        snprintf(ret_why, size, "; the daemon says: %s", why);
-    json_decref(root);
+    json_t *row = cgm_status_row(client);
+    const char *why = json_string_value(json_object_get(row, "executor_missing"));
+    snprintf(ret_why, size, "%s%s", why ? "; the daemon says: " : "", why ? why : "");
+    json_decref(row);
 }
 
 static void wait_for_executor(struct cgm_worker *worker)
@@ -104,6 +97,7 @@ static void connect_to(struct cgm_worker *worker)
     if (worker->seat->worker == 0) {
         bench->results->devices = info.devices;
         snprintf(bench->results->backend, sizeof(bench->results->backend), "%s", info.backend);
+        cgm_machine_gpus(worker->client, bench->results->gpus, sizeof(bench->results->gpus));
         if (bench->options->compare)
             want_algorithms(worker);
     }

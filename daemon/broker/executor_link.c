@@ -117,6 +117,25 @@ int cgm_executor_link_open(struct cgm_broker *broker, int *ret_far_end)
 /* ---- hello ------------------------------------------------------------------------------------
  */
 
+/* What does not fit is left out. */
+static void name_devices(const Cgm__ExecutorHello *hello, char *ret_names, size_t size)
+{
+    size_t used = 0, i = 0;
+    ret_names[0] = '\0';
+    while (i < hello->n_device_name && used < size) {
+        size_t count = 1;
+        char times[24] = "";
+        while (i + count < hello->n_device_name &&
+               strcmp(hello->device_name[i], hello->device_name[i + count]) == 0)
+            count++;
+        if (count > 1)
+            snprintf(times, sizeof(times), "%zu x ", count);
+        used += (size_t)snprintf(ret_names + used, size - used, "%s%s%s", used > 0 ? ", " : "",
+                                 times, hello->device_name[i]);
+        i += count;
+    }
+}
+
 static void on_hello(struct cgm_broker *broker, const struct cgm_call *call,
                      const struct cgm_result *result)
 {
@@ -137,6 +156,7 @@ static void on_hello(struct cgm_broker *broker, const struct cgm_call *call,
              hello->platform ? hello->backend : "", hello->platform ? ": " : "",
              hello->platform ? hello->platform : "");
     executor->n_devices = (uint32_t)hello->n_device_uuid;
+    name_devices(hello, executor->device_names, sizeof(executor->device_names));
     cgm_candidates_choose(&executor->candidates);
     executor->state = CGM_EXECUTOR_REPLAYING;
     cgm_log_info("executor: process %d, backend %s, %u devices", executor->pid, executor->backend,

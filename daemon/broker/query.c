@@ -193,6 +193,7 @@ static void status_row(const struct cgm_broker *broker, struct cgm_rows *rows)
     cgm_rows_text(rows, "executor_missing", ready ? NULL : executor->why);
     cgm_rows_text(rows, "backend", executor->backend[0] ? executor->backend : "none");
     cgm_rows_number(rows, "devices", executor->n_devices);
+    cgm_rows_text(rows, "device_names", executor->device_names);
     cgm_rows_text(rows, "release", COMMGEMM_RELEASE);
     cgm_rows_text(rows, "socket", broker->listener.path);
     cgm_rows_number(rows, "uptime_s", (cgm_clock_ns() - broker->started_ns) / NS_PER_S);

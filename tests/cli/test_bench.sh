@@ -131,6 +131,13 @@ is iters 5
 is floor_ms null
 is floor_fraction null
 is overlap_efficiency null
+has machine cpu processors gpus command date
+is gpus null
+grep -q '"command": "commgemm-bench --private=cpu -m 96 ' "$work/report.json" ||
+    fail "no command line in $(cat "$work/report.json")"
+grep -q '>commgemm-bench --private=cpu -m 96 .* --debug</text>' "$work/job.svg" ||
+    fail "no command line in the picture"
+grep -q ' processors</text>' "$work/job.svg" || fail "no machine in the picture"
 grep -q 'device 1 compute' "$work/job.svg" || fail "no row for device 1 in the timeline"
 grep -q '</svg>' "$work/job.svg" || fail "the timeline is cut off"
 # shellcheck disable=SC2086
@@ -170,6 +177,8 @@ grep -q '^odd,gemm_rs,97,64,80,fp32,NN,2,cpu,,,,.*"plan of job gemm_rs: ' "$work
 has rows error link_gb_per_s
 is success false
 grep -q '"name": "ar-32-64-0"' "$work/report.json" || fail "no name in $(cat "$work/report.json")"
+grep -q ' processors</text>' "$work/sweep.svg" || fail "no machine in the picture"
+has machine command date
 grep -q '</svg>' "$work/sweep.svg" || fail "the picture is cut off"
 echo "ag_gemm 8 8 eight" >>"$work/some.shapes"
 expect 2 "some.shapes:4: k 'eight': it must be 1 to 16777216" --private=cpu \

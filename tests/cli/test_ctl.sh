@@ -69,6 +69,7 @@ expect 0 'Backend: cpu' status
 for key in pid uid ranks; do
     expect 0 "\"$key\":" sessions --json
 done
+expect 0 '"device_names":"CPU device 0, CPU device 1"' status --json
 expect 0 'commgemmctl' sessions
 expect 0 'split_pipelined_ag_p2p' algorithms
 expect 0 'num_splits' algorithms

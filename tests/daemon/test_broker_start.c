@@ -44,6 +44,7 @@ static void test_auto_goes_on_with_the_cpu_and_says_so(void **state)
     expect_words(&client, CGM_QUERY_DOCTOR, "\"backend\"", "result", "warning");
     expect_words(&client, CGM_QUERY_DOCTOR, "\"backend\"", "text", NO_DRIVER);
     expect_words(&client, CGM_QUERY_STATUS, NULL, "warnings", NO_DRIVER);
+    expect_words(&client, CGM_QUERY_STATUS, NULL, "device_names", "x fake");
     assert_int_equal(status_number(&client, "executor_deaths"), 0);
     client_close(&client);
     daemon_stop(&daemon);

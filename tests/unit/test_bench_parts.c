@@ -5,6 +5,7 @@
 #include "client/bench/bar_chart.h"
 #include "client/bench/compare.h"
 #include "client/bench/inputs.h"
+#include "client/bench/machine.h"
 #include "client/bench/stats.h"
 #include "client/bench/timeline.h"
 #include "tests/seed.h"
@@ -115,8 +116,11 @@ static void test_bar_chart(void **state)
     const struct cgm_bar_series series[] = {{"auto", "#111111"}, {"a<b", "#222222"}};
     const struct cgm_bar_group groups[] = {{"one", "8 8 8"}, {"two & three", "9 9 9"}};
     const double values[] = {0.5, NAN, 1.25, 0.75};
-    const struct cgm_bar_chart chart = {"Title", "sub", "floor / time", "shape", series, 2,
-                                        groups,  2,     values};
+    const struct cgm_bar_chart chart = {"Title",        "sub",
+                                        "floor / time", "shape",
+                                        series,         2,
+                                        groups,         2,
+                                        values,         {"on <this>", "bench --x"}};
     FILE *out = fmemopen(text, sizeof(text) - 1, "w");
     cgm_bar_chart_draw(&chart, out);
     fclose(out);
@@ -127,7 +131,33 @@ static void test_bar_chart(void **state)
     assert_null(strstr(text, "nan"));
     assert_non_null(strstr(text, ">1.3<")); /* the axis reaches what is above 1 */
     assert_non_null(strstr(text, "floor / time"));
+    assert_non_null(strstr(text, ">on &lt;this&gt;<"));
+    assert_non_null(strstr(text, ">bench --x<"));
     assert_non_null(strstr(text, "</svg>"));
+}
+
+static void test_where_it_was_made(void **state)
+{
+    (void)state;
+    char *argv[] = {(char *)"/some/where/commgemm-bench", (char *)"--op=gemm", (char *)"--csv",
+                    (char *)"a b.csv", (char *)""};
+    char text[512];
+    cgm_machine_command(5, argv, text, sizeof(text));
+    assert_string_equal(text, "commgemm-bench --op=gemm --csv 'a b.csv' ''");
+    cgm_machine_command(5, argv, text, 20);
+    assert_string_equal(text, "commgemm-bench --op");
+    cgm_machine_caption("2 x GPU", text, sizeof(text));
+    assert_non_null(strstr(text, ", 2 x GPU; "));
+    assert_non_null(strstr(text, " processors"));
+    json_t *object = json_object();
+    assert_int_equal(cgm_machine_add_json("", "bench \xff", object), 0);
+    const json_t *machine = json_object_get(object, "machine");
+    assert_true(json_integer_value(json_object_get(machine, "processors")) > 0);
+    assert_true(json_string_length(json_object_get(machine, "cpu")) > 0);
+    assert_true(json_is_null(json_object_get(machine, "gpus")));
+    assert_true(json_is_null(json_object_get(object, "command")));
+    assert_int_equal(json_string_length(json_object_get(object, "date")), 10);
+    json_decref(object);
 }
 
 /* ---- shards ---- */
@@ -297,10 +327,11 @@ int main(void)
 {
     test_seed(&rng);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sent_bytes),      cmocka_unit_test(test_comparison),
-        cmocka_unit_test(test_bar_chart),       cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_exchange),        cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_failing_workers), cmocka_unit_test(test_picture),
+        cmocka_unit_test(test_sent_bytes), cmocka_unit_test(test_comparison),
+        cmocka_unit_test(test_bar_chart),  cmocka_unit_test(test_where_it_was_made),
+        cmocka_unit_test(test_shards),     cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_statistics), cmocka_unit_test(test_failing_workers),
+        cmocka_unit_test(test_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
