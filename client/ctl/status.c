@@ -31,6 +31,7 @@ static const struct {
     {"Plans", "plans", CGM_ROW_PLAIN},
     {"Imports", "imports", CGM_ROW_PLAIN},
     {"Poller sleeps", "poller_sleeps", CGM_ROW_PLAIN},
+    {"Launches replayed", "replays", CGM_ROW_PLAIN},
     {"Draining", "draining", CGM_ROW_YES},
     {"Warnings", "warnings", CGM_ROW_PLAIN},
 };

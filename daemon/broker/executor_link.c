@@ -184,6 +184,8 @@ int cgm_executor_link_set_up(struct cgm_broker *broker)
     setup.import_idle_ns = config->import_idle * 1000000000;
     setup.has_tune_ns = 1;
     setup.tune_ns = config->tune_ms * 1000000;
+    setup.has_graphs_from = 1;
+    setup.graphs_from = config->graphs_from;
     setup.has_log_level = setup.has_test_delay_us = 1;
     setup.log_level = (uint32_t)cgm_log_syslog_level((enum cgm_log_level)config->log_level);
     setup.test_delay_us = (uint32_t)config->test_delay_us;

@@ -92,6 +92,9 @@ const struct cgm_algorithm *cgm_algorithm_find(int number);
 int cgm_launch_enqueue(const struct cgm_algorithm *algorithm, const struct cgm_launch *launch,
                        uint32_t rank);
 
+/* By how much all values of flags are higher `epochs` launches later, of the same launch. */
+uint64_t cgm_launch_raise(uint64_t epochs);
+
 /* copy_in, which belongs to every plan: lhs, in the shape of cgm_operation_chunk, into chunk
  * `chunk` of rank's user buffer (UINT32_MAX: all of it). Enqueued on the compute queue. */
 int cgm_copy_in_enqueue(const struct cgm_launch *launch, uint32_t rank, uint32_t chunk);

@@ -42,6 +42,7 @@ struct cgm_mem;
 struct cgm_queue;
 struct cgm_flag;
 struct cgm_group;
+struct cgm_recording;
 
 /* One launched job of all its ranks, as its operations see it. Lives until every queue is through.
  */
@@ -350,6 +351,20 @@ struct cgm_backend_ops {
     /* Called several times a second, and every few milliseconds while a run is under way: ends the
      * process, by options.end, when a device is lost. Mapping thread. */
     void (*check)(struct cgm_backend *backend);
+    /* A stand-in for a queue: what is enqueued on it until record_end is not run, but kept, to be
+     * enqueued on the queue later. record_end frees the stand-in and returns the first failure;
+     * NOT_SUPPORTED: something cannot be kept. Mapping thread, while launches are held (quiet.h).
+     */
+    int (*record_begin)(struct cgm_queue *queue, struct cgm_queue **ret_stand_in);
+    int (*record_end)(struct cgm_queue *stand_in, struct cgm_recording **ret_recording);
+    /* Enqueues it all on the queue that it was recorded for, for less than it costs one by one;
+     * every value of a flag is higher by `raise` than it was then. All memory is there still. */
+    int (*replay)(struct cgm_queue *queue, struct cgm_recording *recording, uint64_t raise);
+    /* The next replay will probably be with this: whatever can be done for it beforehand. On the
+     * thread of the device. NULL: nothing can. */
+    void (*foresee)(struct cgm_queue *queue, struct cgm_recording *recording, uint64_t raise);
+    /* Mapping thread; no replay of it is under way. */
+    void (*recording_free)(struct cgm_recording *recording);
     /* Looks at the devices, for less than a second. Mapping thread, while nothing is launched. */
     void (*doctor)(struct cgm_backend *backend, cgm_doctor_add *add, void *context);
 };

@@ -163,9 +163,9 @@ static int set_up(struct cgm_executor *executor, const Cgm__ExecutorSetup *m,
 {
     int journal = cgm_packet_take_fd(packet, 0);
     executor->life = m->life;
-    executor->limits =
-        (struct cgm_limits){m->spin_ns,        m->join_timeout_ns, m->ready_timeout_ns,
-                            m->job_timeout_ns, m->import_idle_ns,  m->tune_ns};
+    executor->limits = (struct cgm_limits){
+        m->spin_ns,        m->join_timeout_ns, m->ready_timeout_ns, m->job_timeout_ns,
+        m->import_idle_ns, m->tune_ns,         m->graphs_from};
     if (m->test_steps)
         cgm_step_open(m->test_steps);
     if (executor->limits.spin_ns < executor->ops->spin_min_ns)

@@ -28,6 +28,8 @@ struct cgm_limits {
     uint64_t spin_ns, join_timeout_ns, ready_timeout_ns, job_timeout_ns; /* 0: no limit */
     uint64_t import_idle_ns;                                             /* 0: imports stay open */
     uint64_t tune_ns; /* of one plan; 0: algorithms are not timed */
+    /* From which launch with the same operands on it is enqueued from a recording; 0: never. */
+    uint64_t graphs_from;
 };
 
 struct cgm_executor {

@@ -6,6 +6,7 @@
 #include "daemon/executor/comm.h"
 #include "daemon/executor/executor.h"
 #include "daemon/executor/plan.h"
+#include "daemon/executor/recorded.h"
 #include "proto/status.h"
 #include "proto/step.h"
 
@@ -20,6 +21,7 @@ struct cgm_flight *cgm_flight_take(struct cgm_comm *comm)
     if (flight) {
         comm->free_flights = flight->next;
         comm->n_flights++;
+        flight->recorded = NULL;
         return flight;
     }
     comm->poller->counters.allocations++;
@@ -77,6 +79,8 @@ static int flight_enqueue(struct cgm_flight *flight, uint32_t rank)
 {
     switch (flight->kind) {
     case CGM_FLIGHT_RUN:
+        if (flight->recorded)
+            return cgm_recorded_replay(&flight->recorded[rank], &flight->launch, rank);
         return cgm_launch_enqueue(flight->plan->algorithm, &flight->launch, rank);
     case CGM_FLIGHT_COPY_IN:
         return cgm_copy_in_enqueue(&flight->launch, rank, flight->chunk);
@@ -113,6 +117,8 @@ static void flight_rank_run(struct cgm_task *task)
         status = flight_enqueue(flight, rank);
     if (status != CGM_OK)
         atomic_compare_exchange_strong(&flight->run.status, &expected, status);
+    if (flight->recorded) /* not later: the plan may be gone after the signals */
+        cgm_recorded_foresee(&flight->recorded[rank], &flight->launch, rank);
     atomic_fetch_add(&flight->n_enqueued, 1);
     /* Both queues: the waits of an aborted run give up, and one queue may be through long before
      * the other. */

@@ -11,6 +11,7 @@
 
 struct cgm_plan;
 struct cgm_comm;
+struct cgm_recorded;
 struct cgm_flight;
 
 enum cgm_flight_kind { CGM_FLIGHT_RUN, CGM_FLIGHT_COPY_IN, CGM_FLIGHT_POISON };
@@ -26,10 +27,11 @@ struct cgm_flight {
     struct cgm_flight *next; /* in the comm's free list */
     struct cgm_plan *plan;
     enum cgm_flight_kind kind;
-    uint32_t chunk;              /* COPY_IN */
-    uint64_t ranks_mask;         /* who takes part */
-    uint64_t epoch;              /* done flags reach it when a rank is through */
-    _Atomic uint32_t n_enqueued; /* ranks whose part is in the queues */
+    uint32_t chunk;                      /* COPY_IN */
+    const struct cgm_recorded *recorded; /* [world] of a RUN to be enqueued from it; or NULL */
+    uint64_t ranks_mask;                 /* who takes part */
+    uint64_t epoch;                      /* done flags reach it when a rank is through */
+    _Atomic uint32_t n_enqueued;         /* ranks whose part is in the queues */
     uint64_t next_look_ns;
     uint64_t aborted_ns; /* when it had taken too long; 0: it has not */
     struct cgm_run run;

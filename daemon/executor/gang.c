@@ -6,6 +6,7 @@
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/preparation.h"
+#include "daemon/executor/recordings.h"
 #include "daemon/executor/quiet.h"
 #include "daemon/executor/window.h"
 #include "daemon/executor/warmth.h"
@@ -126,11 +127,13 @@ static void restore(struct cgm_executor *executor, struct cgm_job *job, int oper
         cgm_memory_restored(executor, memory);
 }
 
-static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind, uint64_t now_ns)
+static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
+                     const struct cgm_recorded *recorded, uint64_t now_ns)
 {
     struct cgm_flight *flight = gang->flight;
     flight->plan = gang->plan;
     flight->kind = kind;
+    flight->recorded = recorded;
     flight->ranks_mask = 0;
     flight->launch.rows = gang->rows;
     flight->launch.quiet = gang->comm->n_flights == 1;
@@ -160,7 +163,7 @@ static void gang_start(struct cgm_gang *gang, uint64_t now_ns)
     cgm_journal_count(&gang->comm->poller->executor->journal->jobs_launched, gang->n_expected);
 }
 
-static void gang_launch(struct cgm_gang *gang, uint64_t now_ns)
+static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *recorded, uint64_t now_ns)
 {
     if (gang->opcode == CGM_OPCODE_BARRIER) {
         gang_start(gang, now_ns);
@@ -176,7 +179,7 @@ static void gang_launch(struct cgm_gang *gang, uint64_t now_ns)
     gang_start(gang, now_ns);
     each_written(gang, begin_write);
     gang_fly(gang, gang->opcode == CGM_OPCODE_COPY_IN ? CGM_FLIGHT_COPY_IN : CGM_FLIGHT_RUN,
-             now_ns);
+             recorded, now_ns);
     cgm_window_advance(gang->comm);
 }
 
@@ -200,7 +203,7 @@ static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
     if (!gang->launch_ns)
         each_written(gang, begin_write);
     cgm_gang_list_move(gang, true);
-    gang_fly(gang, CGM_FLIGHT_POISON, now_ns);
+    gang_fly(gang, CGM_FLIGHT_POISON, NULL, now_ns);
 }
 
 void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail)
@@ -302,9 +305,11 @@ static bool step_collected(struct cgm_gang *gang, uint64_t now_ns, bool look_at_
 {
     uint32_t rank = first_not_ready(gang);
     if (rank == gang->comm->size && is_next(gang)) {
-        if (!cgm_preparation_is_done(gang) || cgm_quiet_holds(gang->comm->poller))
+        const struct cgm_recorded *recorded;
+        if (!cgm_preparation_is_done(gang) || cgm_quiet_holds(gang->comm->poller) ||
+            !cgm_recordings_find(gang, &recorded))
             return false;
-        gang_launch(gang, now_ns);
+        gang_launch(gang, recorded, now_ns);
         return true;
     }
     if (rank == gang->comm->size)

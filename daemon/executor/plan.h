@@ -36,6 +36,7 @@ struct cgm_plan {
     uint64_t prepared[CGM_PLAN_PREPARED];       /* signatures; see preparation.c */
     uint32_t n_prepared;                        /* counts on */
     bool preparing;
+    struct cgm_recordings *recordings; /* recordings.h; NULL: none yet. The poller's */
     struct cgm_request *removal;
     void (*freed_step)(struct cgm_request *request); /* the last one; it frees the plan */
 

@@ -5,6 +5,7 @@
 #include "daemon/executor/executor.h"
 #include "daemon/executor/memory.h"
 #include "daemon/executor/plan.h"
+#include "daemon/executor/recordings.h"
 #include "daemon/executor/rehearse.h"
 #include "proto/status.h"
 
@@ -36,6 +37,7 @@ static void rank_fini(struct cgm_plan *plan, uint32_t rank, const struct cgm_bac
 
 void cgm_plan_free(struct cgm_plan *plan)
 {
+    cgm_recordings_free(plan->comm->poller->executor, plan->recordings);
     for (uint32_t rank = 0; rank < plan->comm->size; rank++)
         rank_fini(plan, rank, plan->comm->poller->executor->ops);
     free(plan);

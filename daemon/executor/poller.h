@@ -31,6 +31,7 @@ struct cgm_tuning;
 struct cgm_poller_counters {
     uint64_t sleeps, syscalls; /* made by the poller; none while it is awake */
     uint64_t allocations;      /* on the way of jobs; none in a steady state */
+    uint64_t replays;          /* launches from recordings */
 };
 
 struct cgm_poller {

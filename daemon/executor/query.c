@@ -81,6 +81,7 @@ static void query_status(struct page *page, struct cgm_poller *poller)
             (ull)(c->allocations + executor->ops->allocations(executor->backend)));
     row_add(page, row, "syscalls", "%llu", (ull)c->syscalls);
     row_add(page, row, "poller_sleeps", "%llu", (ull)c->sleeps);
+    row_add(page, row, "replays", "%llu", (ull)c->replays);
 }
 
 static void job_row(struct page *page, const struct cgm_job *job, const struct cgm_gang *gang,

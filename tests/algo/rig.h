@@ -23,6 +23,7 @@
 #include <cmocka.h>
 
 #include "daemon/executor/algorithm.h"
+#include "daemon/executor/recorded.h"
 #include "kernels/number_format.h"
 #include "kernels/random.h"
 #include "kernels/reference.h"
@@ -72,7 +73,9 @@ struct rig {
     uint32_t phases_max;
     void (*explain)(const void *context); /* prints what is being run, when it does not end */
     const void *explain_context;
-    bool keep; /* arenas stay as they are when a rank is done */
+    bool keep;    /* arenas stay as they are when a rank is done */
+    bool replays; /* launches are recorded, where that can be, and enqueued from that */
+    uint64_t n_replayed;
     sem_t wake;
 };
 
@@ -180,6 +183,8 @@ struct rig_launch {
     struct arena *arenas;            /* [rank]: where the operands lie */
     unsigned char *after[RIG_RANKS]; /* arenas as they were when the rank was done */
     bool ended[RIG_RANKS];
+    struct cgm_recorded recorded[RIG_RANKS];
+    bool is_recorded;
 };
 
 struct rig_batch {
@@ -194,7 +199,9 @@ static inline void rig_enqueue(struct rig_device *device, struct rig_launch *lau
     const struct cgm_plan_rank *self = &device->rig->ranks[rank];
     ops->set_run(self->compute, &launch->run);
     ops->set_run(self->comm, &launch->run);
-    int status = cgm_launch_enqueue(device->batch->algorithm, &launch->launch, rank);
+    int status = launch->is_recorded
+                     ? cgm_recorded_replay(&launch->recorded[rank], &launch->launch, rank)
+                     : cgm_launch_enqueue(device->batch->algorithm, &launch->launch, rank);
     if (status != CGM_OK)
         atomic_store(&launch->run.status, device->status = status);
     ops->signal(self->compute, device->rig->done[rank], launch->launch.epoch);
@@ -213,6 +220,30 @@ static inline void *rig_device_main(void *argument)
                 rig_enqueue(device, &device->batch->launches[i], rank);
         sem_post(&device->end);
     }
+}
+
+/* Every other one in an epoch of its own, and foreseen. */
+static inline void rig_record(struct rig *rig, const struct rig_batch *batch,
+                              struct rig_launch *launch)
+{
+    struct cgm_launch earlier = launch->launch;
+    int status = CGM_OK;
+    earlier.epoch = 1 + launch->launch.epoch / 2;
+    for (uint32_t rank = 0; rank < batch->world && status == CGM_OK; rank++)
+        status = cgm_recorded_make(batch->algorithm, &earlier, rank, &launch->recorded[rank]);
+    launch->is_recorded = status == CGM_OK;
+    rig->n_replayed += launch->is_recorded;
+    assert_true(status == CGM_OK || status == CGM_NOT_SUPPORTED);
+    for (uint32_t rank = 0; rank < batch->world && launch->is_recorded; rank++)
+        if (launch->launch.epoch % 2)
+            cgm_recorded_foresee(&launch->recorded[rank], &earlier, rank);
+}
+
+static inline void rig_forget(struct rig_launch *launch, uint32_t world)
+{
+    for (uint32_t rank = 0; rank < world; rank++)
+        cgm_recorded_free(ops, &launch->recorded[rank]);
+    launch->is_recorded = false;
 }
 
 /* Saves what has ended; returns how many of the batch's parts have. */
@@ -285,6 +316,8 @@ static inline int rig_run(struct rig *rig, const struct cgm_spec *spec,
             (const struct cgm_view(*)[CGM_OPERAND_COUNT])(const void *)launches[i].operands;
         launches[i].launch.run = &launches[i].run;
     }
+    for (uint32_t i = 0; rig->replays && ops->replay && i < count; i++)
+        rig_record(rig, &batch, &launches[i]);
     rig_post(rig, &batch);
     struct timespec deadline;
     clock_gettime(CLOCK_REALTIME, &deadline);
@@ -295,8 +328,10 @@ static inline int rig_run(struct rig *rig, const struct cgm_spec *spec,
         sem_wait(&rig->threads[i].end);
         status = status != CGM_OK ? status : rig->threads[i].status;
     }
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         status = status != CGM_OK ? status : atomic_load(&launches[i].run.status);
+        rig_forget(&launches[i], spec->world);
+    }
     return status;
 }
 

@@ -1,7 +1,8 @@
 /* Every algorithm of the table against the float64 reference: each operation, type, layout, world
  * and epilogue, with fresh random numbers. Algorithms and backend run as the executor runs them,
  * but without it. Every element must be within the reference's bound; nothing else may be written;
- * a second run must give the same bits; no_overlap must agree within the two bounds. */
+ * a second run, from a recording, must give the same bits; no_overlap must agree within the two
+ * bounds. */
 #include "tests/algo/beside.h"
 
 #include <math.h>
@@ -411,7 +412,9 @@ static void try_config(struct rig *rig, const struct config *config)
         judge_job(&trial, i);
         by_library += cgm_library_takes(&trial.launches[i].launch);
     }
+    rig->replays = true;
     trial_run(&trial, &trial.spec, config->algorithm);
+    rig->replays = false;
     for (uint32_t i = 0; i < trial.count; i++)
         judge_repeat(&trial, i);
     if (config->algorithm->number != CGM_ALGO_NO_OVERLAP) {
@@ -528,11 +531,13 @@ static void run_sweep(uint32_t devices, uint32_t delay_us, uint32_t one_in)
     struct rig *rig = rig_open(devices, delay_us);
     const char *thin = getenv("CGM_TEST_THIN"); /* runs one in so many */
     try_all(rig, one_in * (thin ? (uint32_t)atoi(thin) : THINNING));
+    uint64_t replayed = rig->n_replayed;
     rig_close(rig);
-    print_message("%llu trials, %llu launches, %llu of them by a library, %llu elements, worst "
-                  "ratio %.3f\n",
+    print_message("%llu trials, %llu launches, %llu of them by a library, %llu recorded, %llu "
+                  "elements, worst ratio %.3f\n",
                   (unsigned long long)trials, (unsigned long long)launches_run,
-                  (unsigned long long)by_library, (unsigned long long)elements, worst_ratio);
+                  (unsigned long long)by_library, (unsigned long long)replayed,
+                  (unsigned long long)elements, worst_ratio);
 }
 
 static void test_every_configuration(void **state)

@@ -5,12 +5,12 @@ target_compile_definitions(commgemm-chaos PRIVATE FAKE_CUDA="${FAKE_CUDA_FILE}"
                            CGM_BIN_DIR="${COMMGEMM_TEST_BIN_DIR}")
 add_dependencies(commgemm-chaos commgemmd commgemm-executor-cpu commgemmctl)
 add_test(NAME fault.chaos COMMAND commgemm-chaos --rounds 200)
-set_tests_properties(fault.chaos PROPERTIES LABELS fault TIMEOUT 600)
+set_tests_properties(fault.chaos PROPERTIES LABELS fault TIMEOUT 1200)
 
 # The programs of the load figures, with less of a load.
 foreach(load "crowd 20" "sessions 500" "buffers 1000" "restart 200")
   separate_arguments(words UNIX_COMMAND ${load})
   list(GET words 0 part)
   add_test(NAME fault.load_${part} COMMAND commgemm-load ${words})
-  set_tests_properties(fault.load_${part} PROPERTIES LABELS fault TIMEOUT 300)
+  set_tests_properties(fault.load_${part} PROPERTIES LABELS fault TIMEOUT 900)
 endforeach()

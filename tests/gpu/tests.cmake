@@ -51,14 +51,14 @@ add_executable(many_sessions gpu/many_sessions.c)
 target_link_libraries(many_sessions PRIVATE commgemm_client_static cgm_options)
 add_test(NAME daemon.leaks COMMAND sh ${PROJECT_SOURCE_DIR}/tests/gpu/leaks.sh
          ${CMAKE_BINARY_DIR}/bin 200 cpu)
-set_tests_properties(daemon.leaks PROPERTIES LABELS daemon TIMEOUT 300)
+set_tests_properties(daemon.leaks PROPERTIES LABELS daemon TIMEOUT 900)
 add_test(NAME daemon.recovery COMMAND sh ${PROJECT_SOURCE_DIR}/tests/gpu/recovery.sh
          ${CMAKE_BINARY_DIR}/bin cpu 4 ${CMAKE_BINARY_DIR}/tests/recovery)
-set_tests_properties(daemon.recovery PROPERTIES LABELS daemon TIMEOUT 300)
+set_tests_properties(daemon.recovery PROPERTIES LABELS daemon TIMEOUT 900)
 add_test(NAME fault.attack COMMAND sh ${PROJECT_SOURCE_DIR}/tests/gpu/attack.sh
          ${CMAKE_BINARY_DIR}/bin ${CMAKE_BINARY_DIR}/tests/attack cpu 2
          WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-set_tests_properties(fault.attack PROPERTIES LABELS fault TIMEOUT 300)
+set_tests_properties(fault.attack PROPERTIES LABELS fault TIMEOUT 900)
 
 if(COMMGEMM_WITH_CUDA)
   add_executable(test_gpu_time_stream gpu/time_stream.c)

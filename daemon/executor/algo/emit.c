@@ -12,6 +12,11 @@ uint32_t cgm_emit_flags(const struct cgm_spec *spec)
     return CGM_EMIT_ARRIVED + spec->world;
 }
 
+uint64_t cgm_launch_raise(uint64_t epochs)
+{
+    return epochs * CGM_EMIT_STEPS;
+}
+
 static struct cgm_queue *queue_of(const struct cgm_emit *emit, enum cgm_emit_queue queue)
 {
     return queue == CGM_EMIT_COMM ? emit->self->comm : emit->self->compute;

@@ -104,4 +104,8 @@ const struct cgm_backend_ops cgm_backend_cpu = {
     .signal_all = cgm_cpu_signal_all,
     .allocations = backend_allocations,
     .describe = backend_describe,
+    .record_begin = cgm_cpu_record_begin,
+    .record_end = cgm_cpu_record_end,
+    .replay = cgm_cpu_replay,
+    .recording_free = cgm_cpu_recording_free,
 };

@@ -82,4 +82,9 @@ int cgm_cpu_signal_all(struct cgm_queue *queue, const struct cgm_flag_value *sig
                        uint32_t count);
 int cgm_cpu_wait_all(struct cgm_queue *queue, const struct cgm_wait *waits, uint32_t count);
 
+int cgm_cpu_record_begin(struct cgm_queue *queue, struct cgm_queue **ret_stand_in);
+int cgm_cpu_record_end(struct cgm_queue *stand_in, struct cgm_recording **ret_recording);
+int cgm_cpu_replay(struct cgm_queue *queue, struct cgm_recording *recording, uint64_t raise);
+void cgm_cpu_recording_free(struct cgm_recording *recording);
+
 #endif

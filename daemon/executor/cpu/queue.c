@@ -27,7 +27,7 @@ static bool has_room(struct cgm_queue *queue, uint32_t tail)
     return tail - atomic_load(&queue->head) < CGM_QUEUE_RECORDS;
 }
 
-struct cgm_record *cgm_queue_reserve(struct cgm_queue *queue, enum cgm_record_kind kind)
+static struct cgm_record *reserve(struct cgm_queue *queue)
 {
     uint32_t tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
     while (!has_room(queue, tail)) {
@@ -36,7 +36,13 @@ struct cgm_record *cgm_queue_reserve(struct cgm_queue *queue, enum cgm_record_ki
             cgm_park_sleep(&queue->room, key, 0);
         cgm_park_finish(&queue->room);
     }
-    struct cgm_record *record = record_at(queue, tail);
+    return record_at(queue, tail);
+}
+
+struct cgm_record *cgm_queue_reserve(struct cgm_queue *queue, enum cgm_record_kind kind)
+{
+    struct cgm_record *record =
+        queue->recording ? cgm_recording_reserve(queue->recording) : reserve(queue);
     record->kind = kind;
     record->run = queue->run;
     record->label = (struct cgm_label){0};
@@ -45,6 +51,10 @@ struct cgm_record *cgm_queue_reserve(struct cgm_queue *queue, enum cgm_record_ki
 
 void cgm_queue_push(struct cgm_queue *queue)
 {
+    if (queue->recording) {
+        cgm_recording_push(queue->recording);
+        return;
+    }
     atomic_fetch_add(&queue->tail, 1);
     cgm_park_wake(&queue->work);
 }

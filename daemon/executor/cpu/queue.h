@@ -56,7 +56,8 @@ struct cgm_queue {
     struct cgm_backend *backend;
     uint32_t device;
     pthread_t thread;
-    struct cgm_run *run; /* producer's: of the next operations */
+    struct cgm_run *run;             /* producer's: of the next operations */
+    struct cgm_recording *recording; /* of a stand-in: where they go */
 
     /* Free-running; the queue's thread writes head, the producer tail. */
     _Alignas(64) _Atomic uint32_t head;
@@ -75,6 +76,10 @@ struct cgm_queue {
 /* Waits for room. */
 struct cgm_record *cgm_queue_reserve(struct cgm_queue *queue, enum cgm_record_kind kind);
 void cgm_queue_push(struct cgm_queue *queue);
+
+/* recording.c: what reserve and push do for a stand-in. */
+struct cgm_record *cgm_recording_reserve(struct cgm_recording *recording);
+void cgm_recording_push(struct cgm_recording *recording);
 
 /* Runs one record on the queue's thread; run.c. */
 void cgm_record_run(struct cgm_queue *queue, const struct cgm_record *record);

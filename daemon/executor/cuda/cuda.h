@@ -163,6 +163,12 @@ int cgm_cuda_signal_all(struct cgm_queue *queue, const struct cgm_flag_value *si
                         uint32_t count);
 int cgm_cuda_wait_all(struct cgm_queue *queue, const struct cgm_wait *waits, uint32_t count);
 
+int cgm_cuda_record_begin(struct cgm_queue *queue, struct cgm_queue **ret_stand_in);
+int cgm_cuda_record_end(struct cgm_queue *stand_in, struct cgm_recording **ret_recording);
+int cgm_cuda_replay(struct cgm_queue *queue, struct cgm_recording *recording, uint64_t raise);
+void cgm_cuda_foresee(struct cgm_queue *queue, struct cgm_recording *recording, uint64_t raise);
+void cgm_cuda_recording_free(struct cgm_recording *recording);
+
 /* Whose collectives groups are made of: "NCCL 2.28.3", or "no NCCL". Loads it. */
 void cgm_cuda_group_library(char *ret_text, size_t text_bytes);
 int cgm_cuda_group_new(struct cgm_backend *backend, const uint32_t *devices, uint32_t size,

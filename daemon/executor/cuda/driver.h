@@ -31,7 +31,10 @@
     X(FuncLoad, 12040)                                                                             \
     X(StreamWaitValue64, 11070)                                                                    \
     X(StreamWriteValue64, 11070)                                                                   \
-    X(StreamBatchMemOp, 11070)
+    X(StreamBatchMemOp, 11070)                                                                     \
+    X(CtxGetCurrent, 4000)                                                                         \
+    X(GraphAddBatchMemOpNode, 11070)                                                               \
+    X(GraphExecBatchMemOpNodeSetParams, 11070)
 
 struct cgm_driver {
 #define X(name, version) PFN_cu##name##_v##version name;

@@ -210,6 +210,8 @@ int cgm_cuda_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm
         return CGM_INVALID_ARGUMENT;
     if (!kernel_can(queue, flagged))
         return multiply_parts(queue, flagged);
+    if (queue->recording) /* the values of its flags are among the kernel's arguments */
+        return CGM_NOT_SUPPORTED;
     int status = resolve(queue, flagged, &fused);
     if (status != CGM_OK)
         return status;

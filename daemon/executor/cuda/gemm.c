@@ -185,7 +185,7 @@ static int multiply_fast(struct cgm_queue *queue, const struct cgm_gemm *gemm,
     const struct cgm_gemm_key key = cgm_gemm_key_of(queue->device, gemm, g);
     const struct cgm_gemm_entry *entry = cgm_gemm_table_lock(table, &key);
     bool known = entry != NULL;
-    if (entry && !entry->plain && !bias_is_moved(&g->bias))
+    if (entry && !entry->plain && !bias_is_moved(&g->bias) && !queue->recording)
         *queue->device->last = (struct cgm_last_product){queue->stream, key, *g};
     int status = entry && !entry->plain ? cgm_gemm_multiply(queue->device, queue->stream, g, entry)
                                         : multiply_plain(queue, g);

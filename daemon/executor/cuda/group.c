@@ -128,6 +128,8 @@ int cgm_cuda_collective(struct cgm_queue *queue, struct cgm_group *group, uint32
     const struct kind *kind = &kinds[collective->kind];
     uint32_t device = queue->device->index;
     int status = resolve(collective, group, device, &call);
+    if (status == CGM_OK && queue->recording)
+        status = CGM_NOT_SUPPORTED;
     if (status != CGM_OK)
         return status;
     cgm_queue_begin(queue, "a collective");

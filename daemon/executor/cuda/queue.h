@@ -30,7 +30,8 @@ struct cgm_queue {
     struct cgm_backend *backend;
     struct cgm_device *device;
     struct cgm_stream *stream;
-    cudaEvent_t through; /* for queue_free */
+    cudaEvent_t through;             /* for queue_free */
+    struct cgm_recording *recording; /* of a stand-in, which has nothing of the rest */
     uint64_t delay_state;
 
     /* Of the next operations; written by the device's thread. `doing` names the operation that was

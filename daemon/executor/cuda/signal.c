@@ -6,6 +6,7 @@
 
 #include "daemon/executor/cuda/flag.h"
 #include "daemon/executor/cuda/queue.h"
+#include "daemon/executor/cuda/recording.h"
 #include "kernels/device_kernels.h"
 #include "proto/status.h"
 #include "proto/types.h"
@@ -22,6 +23,8 @@ int cgm_cuda_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t val
     CUdeviceptr at = cgm_flag_at(flag, device);
     if (!at)
         return CGM_NOT_SUPPORTED;
+    if (queue->recording)
+        return cgm_cuda_signal_all(queue, &(struct cgm_flag_value){flag, value}, 1);
     cgm_queue_begin(queue, "a signal");
     int status = cgm_driver_check(cgm_driver.StreamWriteValue64(queue->stream->handle, at, value,
                                                                 CU_STREAM_WRITE_VALUE_DEFAULT),
@@ -54,6 +57,8 @@ int cgm_cuda_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value
     CUdeviceptr at = cgm_flag_at(flag, device);
     if (!at)
         return CGM_NOT_SUPPORTED;
+    if (queue->recording)
+        return cgm_cuda_wait_all(queue, &(struct cgm_wait){{flag, value}, *label}, 1);
     /* Also in a failed run: what its waits keep apart may belong to others. */
     cgm_queue_begin(queue, "a wait");
     cgm_queue_remember(queue, &(struct cgm_flag_value){flag, value}, NULL, 0);
@@ -88,6 +93,9 @@ int cgm_cuda_signal_all(struct cgm_queue *queue, const struct cgm_flag_value *si
         if (!call->address)
             return CGM_NOT_SUPPORTED;
     }
+    if (queue->recording)
+        return cgm_recording_add(queue->recording, false, signals, calls, count,
+                                 queue->device->index);
     cgm_queue_begin(queue, "several signals");
     int status = call_all(queue, calls, count);
     for (uint32_t i = 0; i < count && status == CGM_OK; i++)
@@ -98,6 +106,7 @@ int cgm_cuda_signal_all(struct cgm_queue *queue, const struct cgm_flag_value *si
 int cgm_cuda_wait_all(struct cgm_queue *queue, const struct cgm_wait *waits, uint32_t count)
 {
     CUstreamBatchMemOpParams calls[CGM_FLAGS_AT_ONCE];
+    struct cgm_flag_value untils[CGM_FLAGS_AT_ONCE];
     uint32_t device = queue->device->index;
     if (count < 1 || count > CGM_FLAGS_AT_ONCE)
         return CGM_INVALID_ARGUMENT;
@@ -108,9 +117,12 @@ int cgm_cuda_wait_all(struct cgm_queue *queue, const struct cgm_wait *waits, uin
         call->address = cgm_flag_at(waits[i].until.flag, device);
         call->value64 = waits[i].until.value;
         call->flags = CU_STREAM_WAIT_VALUE_GEQ;
+        untils[i] = waits[i].until;
         if (!call->address)
             return CGM_NOT_SUPPORTED;
     }
+    if (queue->recording)
+        return cgm_recording_add(queue->recording, true, untils, calls, count, device);
     cgm_queue_begin(queue, "several waits");
     for (uint32_t i = 0; i < count; i++)
         cgm_queue_remember(queue, &waits[i].until, NULL, 0);
