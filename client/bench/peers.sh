@@ -2,8 +2,9 @@
 # peers.sh BUILD OUT [OPTION...]: the table with the peers on this machine's GPUs, with the
 # executables and the library of BUILD: OUT/peers.json, OUT/peers.md, OUT/peers.svg and the logs.
 # Options are peers.py's; by default the layers of peers.shapes and the links. MPS is started when
-# it is there and off, and ended again. Exit status 77 where there is no GPU; PEERS_BACKEND=cpu
-# goes on all the same, for tests of this script.
+# it is there and off, and ended again. PEERS_SET="key=value" sets one thing more for the daemon.
+# Exit status 77 where there is no GPU; PEERS_BACKEND=cpu goes on all the same, for tests of this
+# script.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 [ "$#" -ge 2 ] || { echo "usage: peers.sh BUILD OUT [OPTION...]" >&2 && exit 2; }
@@ -51,7 +52,7 @@ start_daemon() {
     [ "$devices" -gt 0 ] || devices=4
     "$build/bin/commgemmd" --socket "$COMMGEMM_SOCKET" --set backend="${PEERS_BACKEND:-cuda}" \
         --set devices="$devices" --set log_level=debug --set state_dir="$work/state" \
-        >"$out/daemon.log" 2>&1 &
+        ${PEERS_SET:+--set "$PEERS_SET"} >"$out/daemon.log" 2>&1 &
     daemon=$!
     tries=600
     until "$build/bin/commgemmctl" buffers create probe --bytes 4K >/dev/null 2>&1; do
@@ -77,7 +78,7 @@ start_mps
 start_daemon || exit 1
 rm -f "$out/peers.json"
 timeout -k 10 "$seconds" python3 "$here/peers.py" --commgemm --iters 12 --warmup 3 \
-    --shapes "$default_shapes" --note "Client stream to client stream, $mps" "$@" \
+    --shapes "$default_shapes" --note "Client stream to client stream, $mps${PEERS_SET:+, $PEERS_SET}" "$@" \
     --output-file "$out/peers.json" >"$out/peers.log" 2>&1
 status=$?
 grep -E '^ |^[a-z0-9A-Z-]+ +(ag|rs|ar|gemm)' "$out/peers.log"
