@@ -1,5 +1,6 @@
 /* How long algorithms take inside the executor, without its poller: launches behind each other on
- * every device, variants in turn, median of rounds. Nothing is checked here.
+ * every device, variants in turn, median of rounds; also enqueued from recordings, which are
+ * graphs, where an algorithm can be. Nothing is checked here.
  *
  *     test_gpu_time [ranks [phases|- [OP]]]
  *
@@ -14,6 +15,7 @@
 #include "daemon/executor/algorithm.h"
 #include "daemon/executor/cuda/cuda.h"
 #include "daemon/executor/cuda/queue.h"
+#include "daemon/executor/recorded.h"
 #include "daemon/executor/rehearse.h"
 #include "kernels/number_format.h"
 #include "kernels/random.h"
@@ -42,6 +44,8 @@ struct plan {
     struct cgm_flag *flags[RANKS_MAX][FLAGS_MAX], *done[RANKS_MAX];
     struct cgm_mem *operands[RANKS_MAX];
     struct cgm_view views[RANKS_MAX][CGM_OPERAND_COUNT];
+    struct cgm_recorded recorded[RANKS_MAX];
+    bool is_recorded;
     uint64_t epoch;
     double us[ROUNDS];
 };
@@ -190,6 +194,7 @@ static void make(struct plan *plan, const struct shape *shape, int algorithm, bo
 static void unmake(struct plan *plan)
 {
     for (uint32_t rank = 0; rank < world; rank++) {
+        cgm_recorded_free(ops, &plan->recorded[rank]);
         ops->mem_free(plan->operands[rank]);
         ops->mem_free(plan->ranks[rank].user);
         if (plan->ranks[rank].scratch)
@@ -218,6 +223,7 @@ struct worker {
     struct plan *plan;
     struct cgm_run *run;
     uint32_t rank, launches;
+    bool replays;
     struct gate *gate;
 };
 
@@ -247,7 +253,9 @@ static void *worker_main(void *argument)
     ops->set_run(comm[w->rank], w->run);
     for (uint32_t i = 1; i <= w->launches; i++) {
         struct cgm_launch launch = launch_of(w->plan, w->run, w->plan->epoch + i);
-        must(w->plan->algorithm->enqueue(&launch, w->rank), "enqueue");
+        must(w->replays ? cgm_recorded_replay(&w->plan->recorded[w->rank], &launch, w->rank)
+                        : w->plan->algorithm->enqueue(&launch, w->rank),
+             "enqueue");
     }
     must(ops->signal(compute[w->rank], w->plan->done[w->rank], w->plan->epoch + w->launches),
          "signal");
@@ -268,7 +276,8 @@ static void print_phases(struct cgm_run *run)
     }
 }
 
-static double run_round(struct plan *plan, uint32_t launches, struct cgm_phase *phases)
+static double run_round(struct plan *plan, uint32_t launches, bool replays,
+                        struct cgm_phase *phases)
 {
     struct worker workers[RANKS_MAX];
     struct cgm_run run = {.begin_ns = (uint64_t)(now_us() * 1e3),
@@ -276,8 +285,12 @@ static double run_round(struct plan *plan, uint32_t launches, struct cgm_phase *
                           .phases_max = phases ? PHASES_MAX : 0};
     struct gate gate = {0};
     for (uint32_t r = 0; r < world; r++) {
-        workers[r] = (struct worker){
-            .plan = plan, .run = &run, .rank = r, .launches = launches, .gate = &gate};
+        workers[r] = (struct worker){.plan = plan,
+                                     .run = &run,
+                                     .rank = r,
+                                     .launches = launches,
+                                     .replays = replays,
+                                     .gate = &gate};
         pthread_create(&workers[r].thread, NULL, worker_main, &workers[r]);
     }
     while (atomic_load(&gate.arrived) < world)
@@ -337,12 +350,21 @@ static double bytes_sent(const struct shape *shape)
     }
 }
 
-/* us: of launches behind each other. single: of one at a time, from the first call to the last
- * flag.
- */
-static void print_times(const struct shape *shape, const struct plan *plans, const double *us,
-                        const double *single, int count)
+static const char *names_of(const struct plan *plans, int variant)
 {
+    static const char *const names[] = {"product", "no_overlap", "no_overlap, library"};
+    return variant < OVERLAPPED ? names[variant] : plans[variant].algorithm->name;
+}
+
+/* Of launches behind each other, and of one at a time, from the first call to the last flag. */
+struct times {
+    double us[VARIANTS], single[VARIANTS], replayed[VARIANTS], replayed_single[VARIANTS];
+};
+
+static void print_times(const struct shape *shape, const struct plan *plans,
+                        const struct times *times, int count)
+{
+    const double *us = times->us, *single = times->single;
     double sent = bytes_sent(shape), link = sent / LINK_GBS / 1e3,
            floor = us[PRODUCT] > link ? us[PRODUCT] : link;
     printf("%-7s M %5llu N %5llu K %5llu: product %.0f us (%.0f TFLOP/s), link %.0f, no_overlap "
@@ -352,15 +374,44 @@ static void print_times(const struct shape *shape, const struct plan *plans, con
            2.0 * (double)shape->m * (double)shape->n * (double)shape->k / us[PRODUCT] / 1e6, link,
            us[COPIES], group ? "the library" : "copies again", us[LIBRARY], single[PRODUCT],
            single[COPIES] < single[LIBRARY] ? single[COPIES] : single[LIBRARY]);
-    for (int v = OVERLAPPED; v < count; v++)
-        printf("    %-22s %6.0f us, floor fraction %.2f; one at a time %.0f\n",
-               plans[v].algorithm->name, us[v], floor / us[v], single[v]);
+    for (int v = 0; v < count; v++) {
+        printf("    %-22s %6.0f us, floor fraction %.2f; one at a time %.0f", names_of(plans, v),
+               us[v], floor / us[v], single[v]);
+        if (plans[v].is_recorded)
+            printf("; as graphs %.0f, one at a time %.0f", times->replayed[v],
+                   times->replayed_single[v]);
+        printf("\n");
+    }
+}
+
+/* Launches that others lie before: their handshakes are recorded too. */
+static void record(struct plan *plan)
+{
+    int status = CGM_OK;
+    for (uint32_t r = 0; r < world && status == CGM_OK; r++) {
+        struct cgm_launch launch = launch_of(plan, NULL, 0);
+        status = cgm_recorded_make(plan->algorithm, &launch, r, &plan->recorded[r]);
+    }
+    plan->is_recorded = status == CGM_OK;
+    if (status != CGM_OK && status != CGM_NOT_SUPPORTED)
+        must(status, "recording");
+}
+
+static void time_variants(struct plan *plans, int count, uint32_t launches, bool replays,
+                          double *ret_us)
+{
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        for (int v = 0; v < count; v++)
+            if (!replays || plans[v].is_recorded)
+                plans[v].us[round] = run_round(&plans[v], launches, replays, NULL);
+    for (int v = 0; v < count; v++)
+        ret_us[v] = median(plans[v].us);
 }
 
 static void time_shape(const struct shape *shape)
 {
     static struct plan plans[VARIANTS];
-    double us[VARIANTS], single[VARIANTS];
+    struct times times;
     memset(plans, 0, sizeof(plans));
     int count = make_variants(shape, plans);
     for (int v = 0; v < count; v++)
@@ -369,22 +420,18 @@ static void time_shape(const struct shape *shape)
             must(cgm_rehearse(plans[v].algorithm, &launch, r, CGM_PREPARE_TRIALS, 0),
                  "preparation");
         }
-    for (uint32_t round = 0; round < ROUNDS; round++)
-        for (int v = 0; v < count; v++)
-            plans[v].us[round] = run_round(&plans[v], LAUNCHES, NULL);
     for (int v = 0; v < count; v++)
-        us[v] = median(plans[v].us);
-    for (uint32_t round = 0; round < ROUNDS; round++)
-        for (int v = 0; v < count; v++)
-            plans[v].us[round] = run_round(&plans[v], 1, NULL);
-    for (int v = 0; v < count; v++)
-        single[v] = median(plans[v].us);
-    print_times(shape, plans, us, single, count);
+        record(&plans[v]);
+    time_variants(plans, count, LAUNCHES, false, times.us);
+    time_variants(plans, count, LAUNCHES, true, times.replayed);
+    time_variants(plans, count, 1, false, times.single);
+    time_variants(plans, count, 1, true, times.replayed_single);
+    print_times(shape, plans, &times, count);
     for (int v = OVERLAPPED; v < count && want_phases; v++) {
         static struct cgm_phase phases[PHASES_MAX];
         printf("%s\n", plans[v].algorithm->name);
-        run_round(&plans[v], 1, phases);
-        run_round(&plans[v], 1, phases);
+        run_round(&plans[v], 1, false, phases);
+        run_round(&plans[v], 1, false, phases);
     }
     for (int v = 0; v < count; v++)
         unmake(&plans[v]);
