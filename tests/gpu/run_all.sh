@@ -53,6 +53,7 @@ check() {
 # Two of the lanes at a time where there are two GPUs; each lane has one GPU to itself.
 lane_of_backend() {
     check one-backend 200 "$bin/test_gpu_backend"
+    check one-imports 60 "$bin/test_gpu_imports"
     check one-epilogue 120 "$bin/test_gpu_epilogue"
     check one-int8 120 "$bin/test_gpu_int8"
     check one-flagged 120 "$bin/test_gpu_flagged"
@@ -68,7 +69,11 @@ lane_of_clients() {
     check one-priorities 60 "$bin/test_gpu_priorities"
     check one-refusals 120 "$bin/test_gpu_refusals"
     check one-stream 120 "$bin/test_gpu_stream"
+<<<<<<< Updated upstream
     check one-recordings 120 env CGM_TEST_BACKEND=cuda CGM_TEST_DEVICES=1 "$bin/test_recordings"
+=======
+    check one-addresses 60 "$bin/test_gpu_addresses"
+>>>>>>> Stashed changes
 }
 
 # sanitize TOOL NAME FILTER. That calls fail is part of the tests.
@@ -155,6 +160,7 @@ together() {
     check copy 120 "$bin/test_gpu_copy"
     [ "$gpus" -gt 1 ] || return 0
     check backend 300 "$bin/test_gpu_backend"
+    check imports 60 "$bin/test_gpu_imports"
     check group 120 "$bin/test_gpu_group"
     check executor 120 "$bin/test_gpu_executor"
     check copy_in 120 "$bin/test_gpu_copy_in"
@@ -162,7 +168,11 @@ together() {
     check lives 120 "$bin/test_gpu_lives"
     check refusals 120 "$bin/test_gpu_refusals"
     check stream 120 "$bin/test_gpu_stream"
+<<<<<<< Updated upstream
     check recordings 120 env CGM_TEST_BACKEND=cuda CGM_TEST_DEVICES="$gpus" "$bin/test_recordings"
+=======
+    check addresses 60 "$bin/test_gpu_addresses"
+>>>>>>> Stashed changes
 }
 
 leaks() {
