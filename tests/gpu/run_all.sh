@@ -69,11 +69,8 @@ lane_of_clients() {
     check one-priorities 60 "$bin/test_gpu_priorities"
     check one-refusals 120 "$bin/test_gpu_refusals"
     check one-stream 120 "$bin/test_gpu_stream"
-<<<<<<< Updated upstream
     check one-recordings 120 env CGM_TEST_BACKEND=cuda CGM_TEST_DEVICES=1 "$bin/test_recordings"
-=======
     check one-addresses 60 "$bin/test_gpu_addresses"
->>>>>>> Stashed changes
 }
 
 # sanitize TOOL NAME FILTER. That calls fail is part of the tests.
@@ -168,11 +165,8 @@ together() {
     check lives 120 "$bin/test_gpu_lives"
     check refusals 120 "$bin/test_gpu_refusals"
     check stream 120 "$bin/test_gpu_stream"
-<<<<<<< Updated upstream
     check recordings 120 env CGM_TEST_BACKEND=cuda CGM_TEST_DEVICES="$gpus" "$bin/test_recordings"
-=======
     check addresses 60 "$bin/test_gpu_addresses"
->>>>>>> Stashed changes
 }
 
 leaks() {
