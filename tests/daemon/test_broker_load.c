@@ -1,5 +1,6 @@
 /* Many sessions, and sessions that do not read. */
 #include "tests/daemon/broker_fixture.h"
+#include "tests/proc_entries.h"
 
 #include <dirent.h>
 #include <poll.h>
@@ -8,19 +9,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-static unsigned count_fds(pid_t pid)
-{
-    char path[64];
-    unsigned count = 0;
-    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-    DIR *folder = opendir(path);
-    assert_non_null(folder);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
 
 static long resident_kib(pid_t pid)
 {
@@ -62,12 +50,12 @@ static void test_a_thousand_sessions_leave_nothing(void **state)
     client_open(&observer, daemon);
     open_and_close(daemon, 100); /* what is allocated once, is */
     wait_for_status(&observer, "sessions", 1);
-    unsigned fds = count_fds(daemon->pid);
+    unsigned fds = proc_entries(daemon->pid, "fd");
     long kib = resident_kib(daemon->pid);
     open_and_close(daemon, 1000);
     wait_for_status(&observer, "sessions", 1);
     wait_for_status(&observer, "buffers", 0);
-    assert_int_equal(count_fds(daemon->pid), fds);
+    assert_int_equal(proc_entries(daemon->pid, "fd"), fds);
     print_message("resident %ld KiB before, %ld KiB after\n", kib, resident_kib(daemon->pid));
     if (!sanitized())
         assert_true(resident_kib(daemon->pid) - kib < 512);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "commgemm.h"
+#include "tests/daemon/enter.h"
 
 #define RANKS 2
 #define SIDE 8 /* of the square matrices */
@@ -89,17 +90,13 @@ static void make_data(struct scene *scene)
 static int scene_open(void **state)
 {
     struct scene *scene = calloc(1, sizeof(*scene));
-    struct commgemm_connect_options options;
     unsigned seed = (unsigned)getpid();
     print_message("seed %u\n", seed);
     srand(seed);
     daemon_init(&scene->daemon);
     daemon_start(&scene->daemon, EXECUTOR, "backend=" CGM_TEST_BACKEND_NAME, "test_delay_us=200",
                  NULL);
-    commgemm_connect_options_init(&options);
-    options.socket = scene->daemon.socket;
-    assert_int_equal(commgemm_connect(&options, &scene->client), COMMGEMM_OK);
-    assert_int_equal(commgemm_wait_executor(scene->client, WAIT_S * 1000), COMMGEMM_OK);
+    scene->client = enter(&scene->daemon);
     join(scene, "both");
     for (size_t i = 0; i < PLANS; i++)
         scene->plans[i] = make_plan(scene, i);

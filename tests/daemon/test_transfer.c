@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "commgemm.h"
+#include "tests/daemon/enter.h"
 
 #define BYTES (40u << 20) /* several times the staging memory */
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
@@ -27,13 +28,9 @@ static void fill_random(uint8_t *bytes, size_t size)
 static int scene_open(void **state)
 {
     struct scene *scene = calloc(1, sizeof(*scene));
-    struct commgemm_connect_options options;
     daemon_init(&scene->daemon);
     daemon_start(&scene->daemon, REAL_EXECUTOR, NULL);
-    commgemm_connect_options_init(&options);
-    options.socket = scene->daemon.socket;
-    assert_int_equal(commgemm_connect(&options, &scene->client), COMMGEMM_OK);
-    assert_int_equal(commgemm_wait_executor(scene->client, WAIT_S * 1000), COMMGEMM_OK);
+    scene->client = enter(&scene->daemon);
     assert_int_equal(commgemm_buffer_create(scene->client, "bytes", BYTES, 2, 0, 0, &scene->buffer),
                      COMMGEMM_OK);
     scene->expected = malloc(BYTES);

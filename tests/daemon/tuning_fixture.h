@@ -2,11 +2,9 @@
 #ifndef TUNING_FIXTURE_H
 #define TUNING_FIXTURE_H
 
-#include "tests/daemon/broker_fixture.h"
+#include "tests/daemon/enter.h"
 
 #include <string.h>
-
-#include "commgemm.h"
 
 #define RANKS 2
 #define SIDE 64
@@ -17,22 +15,6 @@
 #endif
 #define EXECUTOR "executor=" CGM_BIN_DIR "/" CGM_TEST_EXECUTOR
 #define BACKEND "backend=" CGM_TEST_BACKEND_NAME
-
-static inline commgemm_client *enter_at(const char *socket)
-{
-    commgemm_client *client;
-    struct commgemm_connect_options options;
-    commgemm_connect_options_init(&options);
-    options.socket = socket;
-    assert_int_equal(commgemm_connect(&options, &client), COMMGEMM_OK);
-    assert_int_equal(commgemm_wait_executor(client, WAIT_S * 1000), COMMGEMM_OK);
-    return client;
-}
-
-static inline commgemm_client *enter(const struct daemon *daemon)
-{
-    return enter_at(daemon->socket);
-}
 
 static inline uint64_t join(commgemm_client *client, const char *name)
 {

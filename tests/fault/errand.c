@@ -1,6 +1,5 @@
 #include "tests/fault/errand.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "client/include/commgemm.h"
 #include "tests/fault/product.h"
+#include "tests/proc_entries.h"
 
 #define WORLD PRODUCT_WORLD
 #define WAIT_MS 20000
@@ -250,15 +250,11 @@ static void do_calls(struct errand *e, struct errand_result *ret_result)
     }
 }
 
-static int count_fds(void)
+static unsigned count_fds(void)
 {
-    DIR *entries = opendir("/proc/self/fd");
-    int count = 0;
-    if (!entries)
+    unsigned count = proc_entries(getpid(), "fd");
+    if (count == 0)
         give_up();
-    while (readdir(entries))
-        count++;
-    closedir(entries);
     return count;
 }
 
@@ -294,10 +290,10 @@ void errand_run(const char *socket, uint64_t seed, struct errand_result *ret_res
         give_up();
     for (uint32_t i = 0; i < WORLD; i++)
         product_rhs(COMMGEMM_OP_AG_GEMM, seed, i, e.import_values + i * BYTES / sizeof(float));
-    int before = count_fds();
+    unsigned before = count_fds();
     do_calls(&e, ret_result);
     clean_up(&e, ret_result->status != COMMGEMM_OK);
-    int left = count_fds() - before;
+    int left = (int)(count_fds() - before);
     munmap(e.import_values, WORLD * BYTES);
     close(e.import_fd);
     if (left == 0)

@@ -1,6 +1,5 @@
 #include "tests/fault/life.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 
 #include "tests/backend.h"
 #include "tests/fault/product.h"
+#include "tests/proc_entries.h"
 
 #define EXECUTOR_WAIT_MS test_backend_wait(20000)
 #define JOB_WAIT_MS test_backend_wait(40000)
@@ -46,17 +46,6 @@ struct person {
 void life_buffer_name(const char *tag, uint32_t rank, bool output, char *ret_name, size_t size)
 {
     snprintf(ret_name, size, "%s.%s.%u", output ? "out" : "in", tag, rank);
-}
-
-static int count_fds(void)
-{
-    DIR *entries = opendir("/proc/self/fd");
-    int count = 0;
-    while (entries && readdir(entries))
-        count++;
-    if (entries)
-        closedir(entries);
-    return count;
 }
 
 /* ---- doing things again ------------------------------------------------------------------------
@@ -210,7 +199,7 @@ static int stage_connect(struct person *p)
     options.no_ring = p->options->no_ring;
     options.name = "life";
     p->call = "commgemm_connect";
-    p->fds_before = count_fds();
+    p->fds_before = (int)proc_entries(getpid(), "fd");
     int status = commgemm_connect(&options, &p->client);
     p->call = "commgemm_wait_executor";
     return status == COMMGEMM_OK ? commgemm_wait_executor(p->client, EXECUTOR_WAIT_MS) : status;
@@ -400,7 +389,7 @@ static int leave(struct person *p, int status)
         munmap(p->import_values, PRODUCT_BYTES_MAX);
     if (p->import_fd >= 0)
         close(p->import_fd);
-    int left = count_fds() - p->fds_before;
+    int left = (int)proc_entries(getpid(), "fd") - p->fds_before;
     if (p->fds_before == 0 || left == 0)
         return status;
     p->call = "commgemm_disconnect";

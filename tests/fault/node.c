@@ -15,6 +15,7 @@
 
 #include "tests/backend.h"
 #include "tests/fault/life.h"
+#include "tests/proc_entries.h"
 
 #define START_S 60
 #define END_S test_backend_wait(30)
@@ -56,19 +57,6 @@ bool process_is_gone(pid_t pid)
     return state == '\0' || state == 'Z' || state == 'X';
 }
 
-static long count_entries(pid_t pid, const char *name)
-{
-    char path[64];
-    long count = -2; /* . and .. */
-    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-    DIR *entries = opendir(path);
-    while (entries && readdir(entries))
-        count++;
-    if (entries)
-        closedir(entries);
-    return count;
-}
-
 static long count_maps(pid_t pid)
 {
     static char text[1 << 20];
@@ -82,8 +70,8 @@ static long count_maps(pid_t pid)
 struct node_load process_load(pid_t pid)
 {
     char text[4096];
-    struct node_load load = {count_entries(pid, "fd"), count_entries(pid, "task"), count_maps(pid),
-                             0};
+    struct node_load load = {(long)proc_entries(pid, "fd"), (long)proc_entries(pid, "task"),
+                             count_maps(pid), 0};
     read_proc(pid, "status", text, sizeof(text));
     const char *line = strstr(text, "\nVmRSS:");
     if (line)

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "tests/fault/slow_file.h"
+#include "tests/proc_entries.h"
 
 #define PAGE 4096u
 #define STRANGER 12345u
@@ -41,22 +42,9 @@ static void limit_fds(const struct daemon *daemon, rlim_t most)
     assert_int_equal(prlimit(daemon->pid, RLIMIT_NOFILE, &limit, NULL), 0);
 }
 
-static unsigned count_fds(pid_t pid)
-{
-    char path[64];
-    unsigned count = 0;
-    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-    DIR *entries = opendir(path);
-    assert_non_null(entries);
-    while (readdir(entries))
-        count++;
-    closedir(entries);
-    return count;
-}
-
 static void wait_for_fds(const struct daemon *daemon, unsigned at_most)
 {
-    for (unsigned naps = 0; count_fds(daemon->pid) > at_most; naps++) {
+    for (unsigned naps = 0; proc_entries(daemon->pid, "fd") > at_most; naps++) {
         assert_true(naps < WAIT_S * 100);
         usleep(10000);
     }
@@ -275,12 +263,13 @@ static void test_what_is_slow_to_close_is_limited(void **state)
         assert_true(fds[0] >= 0);
         for (int i = 0; i < SESSIONS; i++)
             client_open_as(STRANGER, &flood[i], &daemon);
-        unsigned before = count_fds(daemon.pid);
+        unsigned before = proc_entries(daemon.pid, "fd");
         for (int i = 0; i < SESSIONS; i++)
             send_fds(&flood[i], fds, CGM_PACKET_FDS_ROOM);
         for (int i = 0; i < SESSIONS; i++)
             assert_true(client_is_closed(&flood[i]));
-        assert_in_range(count_fds(daemon.pid), 1, before + FDS / 4 + 2 * CGM_PACKET_FDS_ROOM);
+        assert_in_range(proc_entries(daemon.pid, "fd"), 1,
+                        before + FDS / 4 + 2 * CGM_PACKET_FDS_ROOM);
         struct client another;
         client_open_as(STRANGER + 1, &another, &daemon);
         buffer_create(&another, NULL, PAGE, 0, NULL);
@@ -356,7 +345,7 @@ static void test_unread_fds_of_many_sessions(void **state)
             if (cgm_packet_send_bytes(deaf[i].fd, packet, size, NULL, 0) != CGM_OK)
                 break;
         status_number(&honest, "sessions");
-        unsigned fds = count_fds(daemon.pid);
+        unsigned fds = proc_entries(daemon.pid, "fd");
         most = fds > most ? fds : most;
     }
     print_message("%u file descriptors at most\n", most);

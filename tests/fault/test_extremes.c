@@ -16,6 +16,7 @@
 
 #include "commgemm.h"
 #include "proto/types.h"
+#include "tests/daemon/enter.h"
 
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define SIDE 32u
@@ -37,17 +38,6 @@ struct scene {
     struct commgemm_buffer lhs, rhs, out;
     float *values, *result;
 };
-
-static commgemm_client *connect_to(const struct daemon *daemon)
-{
-    struct commgemm_connect_options options;
-    commgemm_client *client;
-    commgemm_connect_options_init(&options);
-    options.socket = daemon->socket;
-    assert_int_equal(commgemm_connect(&options, &client), COMMGEMM_OK);
-    assert_int_equal(commgemm_wait_executor(client, WAIT_MS), COMMGEMM_OK);
-    return client;
-}
 
 static void plan_new(commgemm_client *client, const char *name, struct commgemm_plan *ret_plan)
 {
@@ -76,7 +66,7 @@ static int scene_set_up(void **state)
     daemon_start(&scene->daemon, REAL_EXECUTOR, "devices=2", "quota_bytes=67108864",
                  "log_level=warning", NULL);
     client_open(&scene->witness, &scene->daemon);
-    scene->honest = connect_to(&scene->daemon);
+    scene->honest = enter(&scene->daemon);
     plan_new(scene->honest, "honest", &scene->plan);
     buffer_new(scene->honest, &scene->lhs, &scene->values);
     buffer_new(scene->honest, &scene->rhs, &unit);
@@ -259,7 +249,7 @@ static void test_memory_changes_under_jobs(void **state)
     struct scene *scene = *state;
     struct scribbler scribbler = {.memfd = memfd_create("scribble", MFD_ALLOW_SEALING)};
     struct commgemm_segment segment = {.kind = COMMGEMM_SEGMENT_FD, .length = BYTES};
-    commgemm_client *client = connect_to(&scene->daemon);
+    commgemm_client *client = enter(&scene->daemon);
     struct commgemm_plan plan;
     struct commgemm_job job;
     pthread_t thread;

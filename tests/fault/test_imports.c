@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "commgemm.h"
+#include "tests/daemon/enter.h"
 
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define SIDE 32u
@@ -39,17 +40,6 @@ static int memory_new(void)
     return fd;
 }
 
-static commgemm_client *connect_to(const struct daemon *daemon)
-{
-    struct commgemm_connect_options options;
-    commgemm_client *client;
-    commgemm_connect_options_init(&options);
-    options.socket = daemon->socket;
-    assert_int_equal(commgemm_connect(&options, &client), COMMGEMM_OK);
-    assert_int_equal(commgemm_wait_executor(client, WAIT_MS), COMMGEMM_OK);
-    return client;
-}
-
 static void plan_new(commgemm_client *client, uint64_t comm, int op, struct commgemm_plan *ret_plan)
 {
     struct commgemm_plan_options options;
@@ -67,7 +57,7 @@ static int scene_set_up(void **state)
     daemon_init(&scene->daemon);
     daemon_start(&scene->daemon, REAL_EXECUTOR, "devices=2", "import_idle=1", NULL);
     client_open(&scene->watcher, &scene->daemon);
-    scene->client = connect_to(&scene->daemon);
+    scene->client = enter(&scene->daemon);
     assert_int_equal(commgemm_comm_join_simple(scene->client, "one", 1, 0, &comm), COMMGEMM_OK);
     plan_new(scene->client, comm, COMMGEMM_OP_GEMM, &scene->plan);
     assert_int_equal(commgemm_buffer_create(scene->client, NULL, BYTES, -1, 0, 0, &scene->rhs),
@@ -207,7 +197,7 @@ static void *join(void *argument)
 static void test_open_until_its_last_job(void **state)
 {
     struct scene *scene = *state;
-    struct late late = {scene, connect_to(&scene->daemon), 0};
+    struct late late = {scene, enter(&scene->daemon), 0};
     struct commgemm_plan plan;
     struct commgemm_job job;
     struct commgemm_buffer buffer;

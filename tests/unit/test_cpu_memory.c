@@ -1,12 +1,12 @@
 /* Memory of the CPU backend: allocation, export, adoption, imports and what they refuse. */
 #include "tests/unit/cpu_matrix.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include "proto/messages.h"
+#include "tests/proc_entries.h"
 
 #define PAGE 4096u
 #define SEAL_ALL (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -243,17 +243,6 @@ static void test_import_refuses_wrong_fields(void **state)
     close(vast);
 }
 
-static unsigned entries(const char *path)
-{
-    unsigned count = 0;
-    DIR *directory = opendir(path);
-    assert_non_null(directory);
-    while (readdir(directory))
-        count++;
-    closedir(directory);
-    return count;
-}
-
 /* Lines of this process's map that belong to memfds. */
 static unsigned mappings(void)
 {
@@ -295,11 +284,12 @@ static void test_nothing_is_left(void **state)
 {
     (void)state;
     use_everything();
-    unsigned fds = entries("/proc/self/fd"), maps = mappings(), tasks = entries("/proc/self/task");
+    unsigned fds = proc_entries(getpid(), "fd"), maps = mappings(),
+             tasks = proc_entries(getpid(), "task");
     for (int i = 0; i < 20; i++)
         use_everything();
-    assert_int_equal(entries("/proc/self/fd"), fds);
-    assert_int_equal(entries("/proc/self/task"), tasks);
+    assert_int_equal(proc_entries(getpid(), "fd"), fds);
+    assert_int_equal(proc_entries(getpid(), "task"), tasks);
     assert_int_equal(mappings(), maps);
 }
 
