@@ -306,8 +306,8 @@ struct cgm_backend_ops {
     /* Where making and freeing memory takes long, piece by piece; NULL where mem_alloc and mem_free
      * do all of it. Up to *bytes of what is missing are made, and what was done is subtracted. */
     int (*mem_fill)(struct cgm_mem *mem, uint64_t *bytes);
-    /* Likewise gives back what mem_alloc or mem_adopt made, whoever still has an fd of it; all that
-     * is left to do is mem_free. */
+    /* Likewise gives back what mem_alloc or mem_adopt made, whoever still has an fd of it, or lets
+     * go of what mem_import mapped; all that is left to do is mem_free. */
     void (*mem_drain)(struct cgm_mem *mem, uint64_t *bytes);
 
     /* mem_free may be called on any thread for what mem_import made: where the client is gone it

@@ -123,6 +123,7 @@ static int start_threads(struct cgm_executor *executor)
     if (status == CGM_OK)
         status = cgm_worker_start(&executor->sweeper, "cgm-sweeper", 0);
     cgm_turns_init(&executor->turns, &executor->mapper);
+    cgm_turns_init(&executor->sweeps, &executor->sweeper);
     executor->devices = calloc(executor->n_devices, sizeof(*executor->devices));
     executor->warmth = cgm_warmth_new(executor);
     if (!executor->devices || !executor->warmth)

@@ -3,7 +3,7 @@
  *   control thread   reads the broker's requests, hands each to the poller or the mapper
  *   poller           owns sessions, comms, plans, memory objects and jobs (poller.h)
  *   mapper           opens, maps and frees memory, builds plans: whatever may block
- *   sweeper          frees imports where nobody knows how long that takes
+ *   sweeper          frees what clients leave, where nobody waits for that: rings, imports
  *   device threads   one a device, enqueue the operations of launched jobs in the poller's order
  *   queues           the backend's own */
 #ifndef CGM_EXECUTOR_H
@@ -44,8 +44,9 @@ struct cgm_executor {
     struct cgm_worker *devices;   /* [n_devices] */
     struct cgm_warmth *warmth;    /* [n_devices] */
     struct cgm_worker mapper;
-    struct cgm_worker sweeper;     /* frees imports, where the backend lets it */
+    struct cgm_worker sweeper;     /* frees rings, and imports where the backend lets it */
     struct cgm_turns turns;        /* the mapper's */
+    struct cgm_turns sweeps;       /* the sweeper's */
     struct cgm_transfer *transfer; /* the mapper's */
     struct cgm_copier *copiers;    /* the poller's; transfer.c */
     struct cgm_poller poller;

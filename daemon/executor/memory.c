@@ -1,5 +1,6 @@
 #include "daemon/executor/memory.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,21 +19,29 @@ static bool fill_slice(struct cgm_request *request)
     return request->status == CGM_OK && bytes == 0;
 }
 
-static bool drain_slice(struct cgm_request *request)
+/* True: there may be more. */
+static bool mem_drain_slice(const struct cgm_backend_ops *ops, struct cgm_mem *mem)
 {
-    struct cgm_memory *memory = request->object;
     uint64_t bytes = CGM_MEM_SLICE;
-    request->executor->ops->mem_drain(memory->mem, &bytes);
+    if (!mem || !ops->mem_drain)
+        return false;
+    ops->mem_drain(mem, &bytes);
     return bytes == 0;
 }
 
-/* Then `step`; what an import has is not ours to give back. */
+static bool drain_slice(struct cgm_request *request)
+{
+    return mem_drain_slice(request->executor->ops,
+                           ((const struct cgm_memory *)request->object)->mem);
+}
+
+/* On the mapper; then `step`. What an import has is not ours to give back. */
 static void memory_drain(struct cgm_request *request, void (*step)(struct cgm_request *request))
 {
     const struct cgm_memory *memory = request->object;
     bool ours = memory->mem && memory->session == 0;
-    if (ours && memory->bytes > CGM_MEM_AT_ONCE && request->executor->ops->mem_drain)
-        cgm_request_in_slices(request, memory->uid, drain_slice, step);
+    if (ours && memory->bytes > CGM_MEM_AT_ONCE)
+        cgm_request_in_slices(request, &request->executor->turns, memory->uid, drain_slice, step);
     else
         step(request);
 }
@@ -55,19 +64,27 @@ static void memory_freed_step(struct cgm_request *request)
 
 static void memory_free_step(struct cgm_request *request)
 {
+    memory_drain(request, memory_freed_step);
+}
+
+/* On the sweeper. */
+static void import_free_step(struct cgm_request *request)
+{
     const struct cgm_memory *memory = request->object;
-    if (memory->session != 0 && request->executor->ops->imports_freed_anywhere)
-        cgm_request_to_sweeper(request, memory_freed_step);
-    else
-        memory_drain(request, memory_freed_step);
+    cgm_request_in_slices(request, &request->executor->sweeps, memory->uid, drain_slice,
+                          memory_freed_step);
 }
 
 static void memory_free_if_unused(struct cgm_memory *memory)
 {
-    if (memory->users == 0 && memory->removal) {
-        memory->removal->object = memory;
-        cgm_request_to_mapper(memory->removal, memory_free_step);
-    }
+    struct cgm_request *removal = memory->removal;
+    if (memory->users > 0 || !removal)
+        return;
+    removal->object = memory;
+    if (memory->session != 0 && removal->executor->ops->imports_freed_anywhere)
+        cgm_request_to_sweeper(removal, import_free_step);
+    else
+        cgm_request_to_mapper(removal, memory_free_step);
 }
 
 void cgm_memory_unref(struct cgm_memory *memory)
@@ -166,9 +183,11 @@ static void memory_register(struct cgm_request *request)
     struct cgm_memory *memory = request->object;
     memory->unused_since_ns = cgm_now_ns();
     int status = cgm_map_add(&poller->memories, memory->id, memory);
-    if (status == CGM_OK && memory->session != 0)
-        status = cgm_endpoint_grant(cgm_map_get(&poller->endpoints, memory->session), memory,
-                                    !memory->read_only);
+    if (status == CGM_OK && memory->session != 0) {
+        struct cgm_endpoint *endpoint = cgm_map_get(&poller->endpoints, memory->session);
+        memory->uid = endpoint ? endpoint->uid : 0;
+        status = cgm_endpoint_grant(endpoint, memory, !memory->read_only);
+    }
     if (status == CGM_OK) {
         memory_answer(request, memory);
         return;
@@ -269,7 +288,7 @@ void cgm_buffer_on_alloc(struct cgm_request *request)
     if (request->status != CGM_OK)
         alloc_failed_step(request);
     else if (executor->ops->mem_fill && m->bytes > CGM_MEM_AT_ONCE)
-        cgm_request_in_slices(request, m->uid, fill_slice, alloc_filled_step);
+        cgm_request_in_slices(request, &executor->turns, m->uid, fill_slice, alloc_filled_step);
     else
         alloc_filled_step(request);
 }
@@ -364,34 +383,62 @@ void cgm_import_on_add(struct cgm_request *request)
 
 /* ---- imports that are idle ------------------------------------------------------------------ */
 
+/* On the sweeper where the backend lets it, else on the mapper. */
 struct closing {
     struct cgm_task task; /* first */
-    const struct cgm_backend_ops *ops;
+    struct cgm_turn turn;
+    struct cgm_executor *executor;
     struct cgm_mem *mem;
+    uint64_t id;
+    uint32_t generation, uid;
 };
 
-/* Mapper or sweeper. */
+static struct closing *closing_of(struct cgm_turn *turn)
+{
+    return (struct closing *)(void *)((char *)turn - offsetof(struct closing, turn));
+}
+
+static bool closing_slice(struct cgm_turn *turn)
+{
+    const struct closing *closing = closing_of(turn);
+    return mem_drain_slice(closing->executor->ops, closing->mem);
+}
+
+/* The broker has the memory until it is told: it is not here that it goes. */
+static void closing_done(struct cgm_turn *turn)
+{
+    struct closing *closing = closing_of(turn);
+    Cgm__ImportIdle event = CGM__IMPORT_IDLE__INIT;
+    closing->executor->ops->mem_free(closing->mem);
+    event.id = closing->id;
+    event.generation = closing->generation;
+    cgm_event_send(closing->executor, CGM_MSG_IMPORT_IDLE, &event.base);
+    free(closing);
+}
+
 static void closing_run(struct cgm_task *task)
 {
     struct closing *closing = (struct closing *)task;
-    closing->ops->mem_free(closing->mem);
-    free(closing);
+    struct cgm_executor *executor = closing->executor;
+    cgm_turns_add(executor->ops->imports_freed_anywhere ? &executor->sweeps : &executor->turns,
+                  closing->uid, &closing->turn);
 }
 
 static void close_import(struct cgm_executor *executor, struct cgm_memory *memory)
 {
-    Cgm__ImportIdle event = CGM__IMPORT_IDLE__INIT;
     struct closing *closing = malloc(sizeof(*closing));
     if (!closing)
         return; /* the next look tries again */
-    *closing = (struct closing){{.run = closing_run}, executor->ops, memory->mem};
+    *closing = (struct closing){.task = {.run = closing_run},
+                                .turn = {.slice = closing_slice, .done = closing_done},
+                                .executor = executor,
+                                .mem = memory->mem,
+                                .id = memory->id,
+                                .generation = ++memory->generation,
+                                .uid = memory->uid};
     memory->mem = NULL;
-    memory->generation++;
     cgm_worker_post(executor->ops->imports_freed_anywhere ? &executor->sweeper : &executor->mapper,
                     &closing->task);
-    event.id = memory->id;
-    event.generation = memory->generation;
-    cgm_event_send(executor, CGM_MSG_IMPORT_IDLE, &event.base);
 }
 
 struct idle_look {

@@ -46,7 +46,8 @@ static void plan_make_step(struct cgm_request *request)
     plan->n_flags = cgm_plan_flags(plan, plan->algorithm);
     request->status = cgm_plan_make(plan, CGM_PLAN_OPERANDS_FEW, m->buffer_ids, m->journals);
     if (request->status == CGM_OK)
-        cgm_request_in_slices(request, plan->uid, plan_fill_slice, plan_made_step);
+        cgm_request_in_slices(request, &request->executor->turns, plan->uid, plan_fill_slice,
+                              plan_made_step);
     else
         plan_made_step(request);
 }
@@ -110,7 +111,8 @@ static void plan_drained_step(struct cgm_request *request)
 static void plan_drain_step(struct cgm_request *request)
 {
     const struct cgm_plan *plan = request->object;
-    cgm_request_in_slices(request, plan->uid, plan_drain_slice, plan_drained_step);
+    cgm_request_in_slices(request, &request->executor->turns, plan->uid, plan_drain_slice,
+                          plan_drained_step);
 }
 
 static void free_on_mapper(struct cgm_plan *plan, struct cgm_request *request,
@@ -396,7 +398,8 @@ static bool operands_drain_slice(struct cgm_request *request)
 static void plan_ran_step(struct cgm_request *request)
 {
     const struct cgm_plan *plan = request->object;
-    cgm_request_in_slices(request, plan->uid, operands_drain_slice, plan_answer_step);
+    cgm_request_in_slices(request, &request->executor->turns, plan->uid, operands_drain_slice,
+                          plan_answer_step);
 }
 
 /* The first run is watched like a job. */

@@ -102,14 +102,14 @@ static void turn_done(struct cgm_turn *turn)
     request->step(request);
 }
 
-void cgm_request_in_slices(struct cgm_request *request, uint32_t uid,
+void cgm_request_in_slices(struct cgm_request *request, struct cgm_turns *turns, uint32_t uid,
                            bool (*slice)(struct cgm_request *request),
                            void (*step)(struct cgm_request *request))
 {
     request->slice = slice;
     request->step = step;
-    request->turn = (struct cgm_turn){.uid = uid, .slice = turn_slice, .done = turn_done};
-    cgm_turns_add(&request->executor->turns, &request->turn);
+    request->turn = (struct cgm_turn){.slice = turn_slice, .done = turn_done};
+    cgm_turns_add(turns, uid, &request->turn);
 }
 
 /* Out of memory for a moment: the socket itself waits for room. */

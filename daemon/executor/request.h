@@ -29,9 +29,9 @@ void cgm_request_to_mapper(struct cgm_request *request, void (*step)(struct cgm_
 void cgm_request_to_sweeper(struct cgm_request *request, void (*step)(struct cgm_request *request));
 void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_request *request));
 
-/* From the mapper: slice is called until it is false, in turns with what other users have it do,
- * and then the step; all on the mapper. */
-void cgm_request_in_slices(struct cgm_request *request, uint32_t uid,
+/* From the turns' worker, the mapper's or the sweeper's: slice is called until it is false, in
+ * turns with what other users have it do, and then the step; all on that worker. */
+void cgm_request_in_slices(struct cgm_request *request, struct cgm_turns *turns, uint32_t uid,
                            bool (*slice)(struct cgm_request *request),
                            void (*step)(struct cgm_request *request));
 

@@ -132,8 +132,8 @@ static struct cgm_tuning *of_turn(struct cgm_turn *turn)
 static void memory_turn(struct cgm_tuning *tuning, bool (*slice)(struct cgm_turn *turn),
                         void (*done)(struct cgm_turn *turn))
 {
-    tuning->memory = (struct cgm_turn){.uid = tuning->uid, .slice = slice, .done = done};
-    cgm_turns_add(&tuning->request->executor->turns, &tuning->memory);
+    tuning->memory = (struct cgm_turn){.slice = slice, .done = done};
+    cgm_turns_add(&tuning->request->executor->turns, tuning->uid, &tuning->memory);
 }
 
 static void to_poller(struct cgm_tuning *tuning, void (*run)(struct cgm_task *task))

@@ -2,51 +2,29 @@
 
 #include <stddef.h>
 
-static void user_append(struct cgm_turns *turns, struct cgm_turn *turn)
-{
-    struct cgm_turn **end = &turns->first;
-    while (*end)
-        end = &(*end)->next;
-    turn->next = NULL;
-    *end = turn;
-}
-
-/* One slice at a time is in the mapper's queue: what was posted before it goes first. */
+/* One slice at a time is in the worker's queue: what was posted before it goes first. */
 static void slice_run(struct cgm_task *task)
 {
     struct cgm_turns *turns = (struct cgm_turns *)task; /* its first member */
-    struct cgm_turn *turn = turns->first;
+    struct cgm_turn *turn = (struct cgm_turn *)turns->rota.first;
     bool more = turn->slice(turn);
-    turns->first = turn->next;
-    if (more)
-        user_append(turns, turn);
-    else if (turn->behind)
-        user_append(turns, turn->behind);
-    if (turns->first)
-        cgm_worker_post(turns->mapper, &turns->task);
+    cgm_rota_move_on(&turns->rota, !more);
+    if (turns->rota.first)
+        cgm_worker_post(turns->worker, &turns->task);
     if (!more)
         turn->done(turn);
 }
 
-void cgm_turns_init(struct cgm_turns *turns, struct cgm_worker *mapper)
+void cgm_turns_init(struct cgm_turns *turns, struct cgm_worker *worker)
 {
-    *turns = (struct cgm_turns){.task = {.run = slice_run}, .mapper = mapper};
+    *turns = (struct cgm_turns){.task = {.run = slice_run}, .worker = worker};
 }
 
-void cgm_turns_add(struct cgm_turns *turns, struct cgm_turn *turn)
+void cgm_turns_add(struct cgm_turns *turns, uint32_t uid, struct cgm_turn *turn)
 {
-    bool idle = !turns->first;
-    struct cgm_turn *at = turns->first;
-    turn->behind = NULL;
-    while (at && at->uid != turn->uid)
-        at = at->next;
-    if (!at) {
-        user_append(turns, turn);
-    } else {
-        while (at->behind)
-            at = at->behind;
-        at->behind = turn;
-    }
+    bool idle = !turns->rota.first;
+    turn->entry.uid = uid;
+    cgm_rota_add(&turns->rota, &turn->entry);
     if (idle)
-        cgm_worker_post(turns->mapper, &turns->task);
+        cgm_worker_post(turns->worker, &turns->task);
 }

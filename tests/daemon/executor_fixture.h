@@ -158,7 +158,8 @@ static inline void fixture_close(struct fixture *f)
     munmap(f->journal, sizeof(struct cgm_journal));
 }
 
-static inline void fixture_session_open(struct fixture *f, uint64_t id, struct fixture_session *s)
+static inline void fixture_session_open_as(struct fixture *f, uint64_t id, uint32_t uid,
+                                           struct fixture_session *s)
 {
     int fds[3], pair[2];
     memset(s, 0, sizeof(*s));
@@ -172,9 +173,15 @@ static inline void fixture_session_open(struct fixture *f, uint64_t id, struct f
     Cgm__SessionAdd add = CGM__SESSION_ADD__INIT;
     add.session = id;
     add.entries = FIXTURE_ENTRIES;
+    add.uid = uid;
     fixture_ok(f, CGM_MSG_SESSION_ADD, &add.base, fds, 3);
     close(fds[0]);
     close(fds[2]);
+}
+
+static inline void fixture_session_open(struct fixture *f, uint64_t id, struct fixture_session *s)
+{
+    fixture_session_open_as(f, id, 0, s);
 }
 
 static inline void fixture_session_remove(struct fixture *f, struct fixture_session *s)

@@ -135,11 +135,47 @@ static void test_imports_go_beside_the_rest(void **state)
     fixture_close(&f);
 }
 
+static void send_import_remove(struct fixture *f, uint64_t id)
+{
+    Cgm__ImportRemove m = CGM__IMPORT_REMOVE__INIT;
+    m.id = id;
+    fixture_send(f, CGM_MSG_IMPORT_REMOVE, &m.base, NULL, 0);
+}
+
+/* One user's are many and large; another one's comes last and is small. */
+static void test_users_take_turns_with_imports(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fixture_session sessions[2];
+    fixture_open(&f, 60000, 60000, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        fixture_session_open_as(&f, 1 + i, 1000 + i, &sessions[i]);
+    for (uint32_t i = 0; i < N_LARGE; i++)
+        import_add(&f, 1, FIRST_ID + i, LARGE);
+    import_add(&f, 2, SMALL_ID, SMALL);
+    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    for (uint32_t i = 0; i < N_LARGE; i++)
+        send_import_remove(&f, FIRST_ID + i);
+    uint32_t last = f.serial;
+    send_import_remove(&f, SMALL_ID);
+    uint32_t small = f.serial;
+    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    while (fixture_receive(&f)->header.serial != small)
+        assert_true(f.packet.header.serial != last);
+    while (fixture_receive(&f)->header.serial != last)
+        continue;
+    for (uint32_t i = 0; i < 2; i++)
+        fixture_session_close(&sessions[i]);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_users_take_turns),
         cmocka_unit_test(test_imports_go_beside_the_rest),
+        cmocka_unit_test(test_users_take_turns_with_imports),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,6 +106,7 @@ static bool run_threads(void)
         busy |= cgm_task_list_run(&executor.devices[i].list);
     null_backend.hold = false; /* what the mapper enqueues it also waits for */
     busy |= cgm_task_list_run(&executor.mapper.list);
+    busy |= cgm_task_list_run(&executor.sweeper.list);
     null_backend.hold = hold;
     return busy;
 }
@@ -485,6 +486,8 @@ static void set_up(void)
     }
     cgm_task_list_init(&executor.mapper.list);
     cgm_turns_init(&executor.turns, &executor.mapper);
+    cgm_task_list_init(&executor.sweeper.list);
+    cgm_turns_init(&executor.sweeps, &executor.sweeper);
     cgm_task_list_init(&poller->inbox);
     poller->executor = &executor;
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -27,7 +27,7 @@ struct cgm_backend {
 struct cgm_mem {
     char *base;
     uint64_t bytes;  /* whole pages */
-    uint64_t filled; /* from the start on, of those that we made: so many exist */
+    uint64_t filled; /* from the start on: so many of ours exist, of an import may be mapped */
     int fd;          /* ours; -1: an import */
     bool read_only;
 };

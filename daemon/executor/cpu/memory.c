@@ -11,7 +11,6 @@
 #include "proto/messages.h"
 #include "proto/status.h"
 
-#define LEAVE_BYTES (64ull << 20)
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static uint64_t page_bytes(void)
@@ -102,7 +101,7 @@ int cgm_cpu_mem_fill(struct cgm_mem *mem, uint64_t *bytes)
 }
 
 /* A hole takes the pages out of every mapping too. Whoever has an fd can fill it again, at his own
- * cost. */
+ * cost. An import's pages only leave this process. */
 void cgm_cpu_mem_drain(struct cgm_mem *mem, uint64_t *bytes)
 {
     uint64_t part = mem->filled < *bytes ? mem->filled : *bytes;
@@ -110,7 +109,11 @@ void cgm_cpu_mem_drain(struct cgm_mem *mem, uint64_t *bytes)
         return;
     mem->filled -= part;
     *bytes -= part;
-    fallocate(mem->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)mem->filled, (off_t)part);
+    if (mem->fd < 0)
+        madvise(mem->base + mem->filled, part, MADV_DONTNEED);
+    else
+        fallocate(mem->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)mem->filled,
+                  (off_t)part);
 }
 
 int cgm_cpu_mem_export(struct cgm_mem *mem, int *ret_fd)
@@ -221,7 +224,8 @@ int cgm_cpu_mem_import(struct cgm_backend *backend, uint32_t device,
                           "%u segments of together %llu bytes could not be mapped", n_segments,
                           (unsigned long long)bytes);
     }
-    *mem = (struct cgm_mem){.base = base, .bytes = bytes, .fd = -1, .read_only = read_only};
+    *mem = (struct cgm_mem){
+        .base = base, .bytes = bytes, .filled = bytes, .fd = -1, .read_only = read_only};
     *ret_mem = mem;
     return CGM_OK;
 }
@@ -231,20 +235,8 @@ uint64_t cgm_cpu_mem_bytes(const struct cgm_mem *mem)
     return mem->bytes;
 }
 
-/* Nobody else can map anything while many pages leave at once. */
-static void leave_pages(const struct cgm_mem *mem)
-{
-    uint64_t part;
-    for (uint64_t at = 0; at < mem->bytes; at += part) {
-        part = mem->bytes - at < LEAVE_BYTES ? mem->bytes - at : LEAVE_BYTES;
-        madvise(mem->base + at, part, MADV_DONTNEED);
-    }
-}
-
 void cgm_cpu_mem_free(struct cgm_mem *mem)
 {
-    if (mem->fd < 0)
-        leave_pages(mem);
     munmap(mem->base, mem->bytes);
     if (mem->fd >= 0)
         close(mem->fd);
