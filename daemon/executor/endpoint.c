@@ -110,7 +110,10 @@ static struct cgm_job *job_take(struct cgm_endpoint *endpoint, const struct cgm_
 {
     /* There is one: no more jobs are accepted than the endpoint has. */
     struct cgm_job *job = endpoint->free_jobs;
-    endpoint->free_jobs = job->next;
+    if (job)
+        endpoint->free_jobs = job->next;
+    else
+        job = &endpoint->jobs[endpoint->used_jobs++];
     endpoint->in_flight++;
     memset(job, 0, offsetof(struct cgm_job, view));
     job->endpoint = endpoint;
@@ -355,11 +358,13 @@ static int endpoint_make_jobs(struct cgm_endpoint *endpoint)
     endpoint->tickets = calloc(endpoint->entries, sizeof(*endpoint->tickets));
     if (!endpoint->jobs || !endpoint->tickets)
         return CGM_NO_MEMORY;
-    for (uint32_t i = 0; i < endpoint->entries; i++) {
-        endpoint->jobs[i].next = endpoint->free_jobs;
-        endpoint->free_jobs = &endpoint->jobs[i];
-    }
     return CGM_OK;
+}
+
+static void endpoint_detach(struct cgm_endpoint *endpoint)
+{
+    if (endpoint->ring.header)
+        cgm_poller_remove_ring(endpoint->poller, endpoint);
 }
 
 static void grant_free(void *context, uint64_t id, void *grant)
@@ -369,10 +374,10 @@ static void grant_free(void *context, uint64_t id, void *grant)
     free(grant);
 }
 
+/* Any thread; the poller knows it no more. It takes a while: the ring, of tens of megabytes, may be
+ * nobody else's any more, and of the jobs there are thousands. */
 static void endpoint_free(struct cgm_endpoint *endpoint)
 {
-    if (endpoint->ring.header)
-        cgm_poller_remove_ring(endpoint->poller, endpoint);
     cgm_ring_unmap(&endpoint->ring);
     if (endpoint->wake_fd >= 0)
         close(endpoint->wake_fd);
@@ -410,18 +415,35 @@ void cgm_endpoint_on_add(struct cgm_request *request)
         cgm_request_ok(request);
         return;
     }
-    if (endpoint)
+    if (endpoint) {
+        endpoint_detach(endpoint);
         endpoint_free(endpoint);
+    }
     cgm_request_fail(request, status, "session %llu cannot be served",
                      (unsigned long long)m->session);
+}
+
+/* On the sweeper, as is what follows. */
+static bool free_slice(struct cgm_request *request)
+{
+    endpoint_free(request->object);
+    return false;
+}
+
+static void endpoint_free_step(struct cgm_request *request)
+{
+    const struct cgm_endpoint *endpoint = request->object;
+    cgm_request_in_slices(request, &request->executor->sweeps, endpoint->uid, free_slice,
+                          cgm_request_ok);
 }
 
 static void endpoint_finish_removal(struct cgm_endpoint *endpoint)
 {
     struct cgm_request *removal = endpoint->removal;
     cgm_map_remove(&endpoint->poller->endpoints, endpoint->session);
-    endpoint_free(endpoint);
-    cgm_request_ok(removal);
+    endpoint_detach(endpoint);
+    removal->object = endpoint;
+    cgm_request_to_sweeper(removal, endpoint_free_step);
 }
 
 static void drop_noops(struct cgm_endpoint *endpoint)

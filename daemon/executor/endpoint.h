@@ -25,6 +25,7 @@ struct cgm_endpoint {
     bool bad;           /* broke the protocol: nothing is read from it any more */
     bool notify;        /* completions were written in this round */
     struct cgm_job *jobs, *free_jobs;
+    uint32_t used_jobs;    /* from the start on: those behind were never in flight */
     uint64_t *tickets;     /* of jobs, in the same order; 0: it is free */
     struct cgm_map grants; /* id -> struct cgm_grant */
     struct cgm_request *removal;
