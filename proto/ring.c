@@ -10,6 +10,7 @@
 #include "proto/status.h"
 
 #define PAGE 4096u
+#define ENTRY_PAGES_MAX (CGM_RING_ENTRIES_MAX * sizeof(struct cgm_entry) / PAGE)
 #define RING_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 struct layout {
@@ -188,18 +189,44 @@ int cgm_ring_done(const struct cgm_ring *ring, uint32_t slot, uint64_t ticket, i
     return 1;
 }
 
+/* A page that nobody has written is not there, and reading it would make it. */
+void cgm_ring_each_entry(const struct cgm_ring *ring,
+                         void (*visit)(void *context, uint32_t slot, const struct cgm_entry *entry),
+                         void *context)
+{
+    unsigned char there[ENTRY_PAGES_MAX];
+    size_t bytes = ring->entries * sizeof(struct cgm_entry);
+    if (sysconf(_SC_PAGESIZE) != PAGE || mincore(ring->entry, bytes, there) != 0)
+        memset(there, 1, sizeof(there));
+    for (uint32_t slot = 0; slot < ring->entries; slot++) {
+        struct cgm_entry head;
+        if (!(there[slot * sizeof(head) / PAGE] & 1))
+            continue;
+        cgm_ring_load_entry(ring, slot, 0, &head);
+        visit(context, slot, &head);
+    }
+}
+
+struct killing {
+    struct cgm_ring *ring;
+    int32_t status;
+};
+
+static void kill_entry(void *context, uint32_t slot, const struct cgm_entry *entry)
+{
+    const struct killing *killing = context;
+    int32_t ended;
+    if (entry->ticket != 0 && !cgm_ring_done(killing->ring, slot, entry->ticket, &ended))
+        cgm_ring_set_done(killing->ring, slot, entry->ticket, killing->status);
+}
+
 void cgm_ring_kill(struct cgm_ring *ring, int32_t status)
 {
+    struct killing killing = {ring, status};
     int32_t alive = 0;
     atomic_compare_exchange_strong(&ring->header->dead, &alive, status);
     /* Pairs with the fence in the library's submit: either this scan sees the new entry's ticket,
      * or the submitter sees `dead` and ends the job itself. */
     atomic_thread_fence(memory_order_seq_cst);
-    for (uint32_t slot = 0; slot < ring->entries; slot++) {
-        struct cgm_entry entry;
-        int32_t ended;
-        cgm_ring_load_entry(ring, slot, 0, &entry);
-        if (entry.ticket != 0 && !cgm_ring_done(ring, slot, entry.ticket, &ended))
-            cgm_ring_set_done(ring, slot, entry.ticket, status);
-    }
+    cgm_ring_each_entry(ring, kill_entry, &killing);
 }

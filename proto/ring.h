@@ -197,6 +197,13 @@ void cgm_ring_set_done(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, in
 /* True when the slot's ticket has ended; *ret_status is set then. */
 int cgm_ring_done(const struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t *ret_status);
 
+/* Calls visit with a copy of the head of every entry that may have been written. Of one that is
+ * written meanwhile perhaps not; but whoever stores something for its writer to see, and then a
+ * seq_cst fence, before this, finds the entry or is seen by the writer. */
+void cgm_ring_each_entry(const struct cgm_ring *ring,
+                         void (*visit)(void *context, uint32_t slot, const struct cgm_entry *entry),
+                         void *context);
+
 /* Ends every job of a ring whose executor is gone: marks the ring dead, then releases every slot
  * whose entry has a ticket that has not ended. Called by the broker, and by the library when the
  * broker is gone. Safe to call twice, and from both sides. */

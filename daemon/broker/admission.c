@@ -60,6 +60,14 @@ void cgm_admission_refuse(struct cgm_broker *broker, int fd, const struct ucred 
     cgm_closer_hang_up(broker, peer->uid, fd);
 }
 
+void cgm_admission_drop(void *broker, int fd)
+{
+    struct ucred peer = {.uid = (uid_t)-1};
+    socklen_t length = sizeof(peer);
+    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
+    cgm_closer_hang_up(broker, peer.uid, fd);
+}
+
 /* ---- those who say nothing --------------------------------------------------------------------
  */
 

@@ -17,6 +17,9 @@ int cgm_admission_check(struct cgm_broker *broker, int fd, struct ucred *ret_pee
 void cgm_admission_refuse(struct cgm_broker *broker, int fd, const struct ucred *peer, int status,
                           const char *detail);
 
+/* A client for which there is no file descriptor; closes its fd. */
+void cgm_admission_drop(void *broker, int fd);
+
 /* A session has connected: it must say Hello within hello_timeout. */
 void cgm_admission_await_hello(struct cgm_broker *broker);
 

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "daemon/broker/admission.h"
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
 #include "daemon/broker/log.h"
@@ -44,7 +45,8 @@ void cgm_broker_on_settled(struct cgm_broker *broker)
 {
     if (broker->ending)
         return;
-    int status = cgm_listener_start(&broker->listener, &broker->loop, cgm_session_accept, broker);
+    int status = cgm_listener_start(&broker->listener, &broker->loop, cgm_session_accept,
+                                    cgm_admission_drop, broker);
     if (status != CGM_OK) {
         cgm_log_error("socket %s: cannot listen: %s", broker->listener.path,
                       cgm_status_text(status));

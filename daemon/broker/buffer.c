@@ -47,8 +47,7 @@ struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_ow
 static void free_object(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
     cgm_registry_remove(&broker->buffers, buffer->id);
-    if (buffer->fd >= 0)
-        close(buffer->fd);
+    cgm_closer_drop(broker, buffer->owner.uid, &buffer->fd, 1);
     free(buffer);
 }
 
@@ -154,10 +153,9 @@ static bool is_memfd(int fd)
     return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-void cgm_buffer_set_fd(struct cgm_buffer *buffer, int fd)
+void cgm_buffer_set_fd(struct cgm_broker *broker, struct cgm_buffer *buffer, int fd)
 {
-    if (buffer->fd >= 0)
-        close(buffer->fd);
+    cgm_closer_drop(broker, buffer->owner.uid, &buffer->fd, 1);
     buffer->fd = fd;
     if (is_memfd(fd) && fchmod(fd, 0600) < 0)
         cgm_log_warning("buffer %ju: cannot restrict its memory: %s", (uintmax_t)buffer->id,
@@ -191,10 +189,11 @@ int cgm_buffer_client_fd(const struct cgm_buffer *buffer, const struct cgm_sessi
     return CGM_OK;
 }
 
-void cgm_buffer_take_memory(struct cgm_buffer *buffer, const struct cgm_result *result)
+void cgm_buffer_take_memory(struct cgm_broker *broker, struct cgm_buffer *buffer,
+                            const struct cgm_result *result)
 {
     const Cgm__Memory *memory = (const Cgm__Memory *)result->message;
-    cgm_buffer_set_fd(buffer, cgm_packet_take_fd(result->packet, 0));
+    cgm_buffer_set_fd(broker, buffer, cgm_packet_take_fd(result->packet, 0));
     if (memory->ipc_handle.len > 0 && memory->ipc_handle.len <= sizeof(buffer->ipc_handle)) {
         memcpy(buffer->ipc_handle, memory->ipc_handle.data, memory->ipc_handle.len);
         buffer->ipc_handle_bytes = memory->ipc_handle.len;
@@ -286,7 +285,7 @@ void cgm_buffer_on_adopted(struct cgm_broker *broker, uint64_t id, const struct 
         cgm_log_error("buffer %ju: the new executor does not take it: %s", (uintmax_t)id,
                       result->detail);
     else if (buffer->fd < 0)
-        cgm_buffer_take_memory(buffer, result);
+        cgm_buffer_take_memory(broker, buffer, result);
 }
 
 void cgm_buffer_note_tainted(struct cgm_broker *broker)

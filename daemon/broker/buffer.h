@@ -69,7 +69,8 @@ int cgm_buffer_client_fd(const struct cgm_buffer *buffer, const struct cgm_sessi
 /* BufferAlloc, and what its answer brings. */
 int cgm_buffer_tell_alloc(struct cgm_broker *broker, const struct cgm_buffer *buffer,
                           const struct cgm_call *call);
-void cgm_buffer_take_memory(struct cgm_buffer *buffer, const struct cgm_result *result);
+void cgm_buffer_take_memory(struct cgm_broker *broker, struct cgm_buffer *buffer,
+                            const struct cgm_result *result);
 
 /* The session ends; the executor knows by SessionRemove. */
 void cgm_buffer_drop_all(struct cgm_session *session);
@@ -106,6 +107,6 @@ void cgm_buffer_on_restored(struct cgm_broker *broker, const ProtobufCMessage *m
 void cgm_buffer_free_all(struct cgm_broker *broker);
 
 /* Keeps other uids from opening a memfd for writing through /proc; then the buffer owns the fd. */
-void cgm_buffer_set_fd(struct cgm_buffer *buffer, int fd);
+void cgm_buffer_set_fd(struct cgm_broker *broker, struct cgm_buffer *buffer, int fd);
 
 #endif

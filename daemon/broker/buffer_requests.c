@@ -157,7 +157,7 @@ static void on_allocated(struct cgm_broker *broker, const struct cgm_call *call,
         status = CGM_NO_MEMORY;
     if (status == CGM_OK && session) {
         struct cgm_call next = *call;
-        cgm_buffer_take_memory(buffer, result);
+        cgm_buffer_take_memory(broker, buffer, result);
         next.done = on_granted;
         next.index = CREATED;
         status = cgm_buffer_grant(session, buffer, true, false, &next);

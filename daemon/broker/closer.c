@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,25 +10,39 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/user_log.h"
+#include "proto/ring.h"
 #include "proto/status.h"
 
-/* Freed in some milliseconds. */
-#define LARGE_BYTES (16ull << 20)
+/* Freed in a millisecond or so. */
+#define LITTLE_BYTES (4ull << 20)
 
 #define STACK_BYTES (256u * 1024)
 
+/* Fds, or a mapping. */
 struct cgm_closing {
+    struct cgm_rota_entry turn;        /* of memory; first */
     struct cgm_closing *next;          /* of those that are done */
     struct cgm_closing *newer, *older; /* of all; the loop's */
     struct cgm_closer *closer;
     uid_t uid;
     struct cgm_charge charge;
+    bool memory;
     bool discard;     /* unread packets first */
-    unsigned threads; /* under the closer's lock: how many are at it */
-    unsigned n_fds;
+    unsigned threads; /* under the closer's lock: how many of its own are at it */
+    struct cgm_ring ring;
     _Atomic unsigned begun; /* how many fds a thread has taken; they leave the table at once */
-    int fds[CGM_PACKET_FDS_ROOM];
+    unsigned n_fds;
+    int fds[];
 };
+
+/* ---- what an fd is ----------------------------------------------------------------------------
+ */
+
+/* The seals are the kernel's own. */
+bool cgm_closer_is_memory(int fd)
+{
+    return fcntl(fd, F_GET_SEALS) >= 0;
+}
 
 /* Of all drivers that serve CUDA on Linux; what they share memory by is a file of it. */
 #define NVIDIA_MAJOR 195u
@@ -43,7 +56,7 @@ static bool look(int fd, struct statx *ret_info)
 bool cgm_closer_may_be_memory(const struct cgm_broker *broker, int fd)
 {
     struct statx info;
-    if (fcntl(fd, F_GET_SEALS) >= 0)
+    if (cgm_closer_is_memory(fd))
         return true;
     if (!cgm_executor_is_cuda(&broker->executor) || !look(fd, &info))
         return false;
@@ -57,27 +70,14 @@ static bool is_of_nvidia(int fd)
     return look(fd, &info) && S_ISCHR(info.stx_mode) && info.stx_rdev_major == NVIDIA_MAJOR;
 }
 
-/* Whoever closes memory last frees it. */
-static bool is_small_memory(int fd)
+static uint64_t memory_bytes(int fd)
 {
     struct stat st;
-    return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &st) == 0 &&
-           (uint64_t)st.st_blocks * 512 <= LARGE_BYTES;
+    return fstat(fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
 }
 
-unsigned cgm_closer_close_quick(int *fds, unsigned n_fds)
-{
-    unsigned left = 0;
-    for (unsigned i = 0; i < n_fds; i++) {
-        if (fds[i] < 0)
-            continue;
-        if (is_small_memory(fds[i]) || is_of_nvidia(fds[i]))
-            close(fds[i]);
-        else
-            fds[left++] = fds[i];
-    }
-    return left;
-}
+/* ---- closing ----------------------------------------------------------------------------------
+ */
 
 /* A socket closed with unread packets would reset the peer, which then loses what it has not read.
  * After SHUT_RD no more packets can come in, so discarding those that are there is enough. Their
@@ -96,65 +96,140 @@ static void close_one(int fd, bool discard)
     close(fd);
 }
 
-static void close_all(const int *fds, unsigned n_fds, bool discard)
+/* One fd, or the mapping. False: everything was begun. */
+static bool close_next(struct cgm_closing *closing)
 {
-    for (unsigned i = 0; i < n_fds; i++)
-        close_one(fds[i], discard);
+    unsigned i = atomic_fetch_add(&closing->begun, 1);
+    if (i < closing->n_fds) {
+        close_one(closing->fds[i], closing->discard);
+        return true;
+    }
+    cgm_ring_unmap(&closing->ring);
+    return false;
 }
 
-/* The last of the threads hands it back. */
-static void leave(struct cgm_closing *closing)
+static void close_all(struct cgm_closing *closing)
+{
+    while (close_next(closing))
+        continue;
+}
+
+/* Under the lock. */
+static void hand_back(struct cgm_closing *closing)
 {
     struct cgm_closer *closer = closing->closer;
-    pthread_mutex_lock(&closer->lock);
-    if (--closing->threads > 0) {
-        pthread_mutex_unlock(&closer->lock);
-        return;
-    }
     if (closer->over) {
         free(closing);
-    } else {
-        closing->next = closer->done;
-        closer->done = closing;
-        uv_async_send(&closer->ended);
+        return;
     }
-    pthread_mutex_unlock(&closer->lock);
+    closing->next = closer->done;
+    closer->done = closing;
+    uv_async_send(&closer->ended);
 }
 
+static int thread_new(int detach, void *(*run)(void *argument), void *argument,
+                      pthread_t *ret_thread)
+{
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error)
+        return error;
+    pthread_attr_setdetachstate(&attributes, detach);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    error = pthread_create(ret_thread, &attributes, run, argument);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+/* ---- what may take for ever: threads of its own -----------------------------------------------
+ */
+
+/* The last of the threads hands it back. */
 static void *close_run(void *argument)
 {
     struct cgm_closing *closing = argument;
-    for (unsigned i; (i = atomic_fetch_add(&closing->begun, 1)) < closing->n_fds;)
-        close_one(closing->fds[i], closing->discard);
-    leave(closing);
+    struct cgm_closer *closer = closing->closer;
+    close_all(closing);
+    pthread_mutex_lock(&closer->lock);
+    if (--closing->threads == 0)
+        hand_back(closing);
+    pthread_mutex_unlock(&closer->lock);
     return NULL;
-}
-
-static bool start_detached(struct cgm_closing *closing)
-{
-    pthread_attr_t attributes;
-    pthread_t thread;
-    if (pthread_attr_init(&attributes) != 0)
-        return false;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    int error = pthread_create(&thread, &attributes, close_run, closing);
-    pthread_attr_destroy(&attributes);
-    return error == 0;
 }
 
 /* One more thread, unless the others are through. */
 static bool start(struct cgm_closing *closing)
 {
     struct cgm_closer *closer = closing->closer;
+    pthread_t thread;
     pthread_mutex_lock(&closer->lock);
     bool started = closing->threads > 0 || atomic_load(&closing->begun) == 0;
     if (started)
-        started = start_detached(closing);
+        started = thread_new(PTHREAD_CREATE_DETACHED, close_run, closing, &thread) == 0;
     closing->threads += started;
     pthread_mutex_unlock(&closer->lock);
     return started;
 }
+
+bool cgm_closer_hurry(struct cgm_broker *broker)
+{
+    bool all_begun = true;
+    for (struct cgm_closing *closing = broker->closer.newest; closing; closing = closing->older) {
+        unsigned begun = atomic_load(&closing->begun);
+        for (; !closing->memory && begun < closing->n_fds; begun++) {
+            all_begun = false;
+            if (!start(closing))
+                break;
+        }
+    }
+    return all_begun;
+}
+
+/* ---- memory: one thread, in turns -------------------------------------------------------------
+ */
+
+/* Under the lock, which it leaves while it closes. */
+static void have_turn(struct cgm_closer *closer)
+{
+    struct cgm_closing *closing = (struct cgm_closing *)closer->memory.first;
+    pthread_mutex_unlock(&closer->lock);
+    bool more = close_next(closing);
+    pthread_mutex_lock(&closer->lock);
+    cgm_rota_move_on(&closer->memory, !more);
+    if (!more)
+        hand_back(closing);
+}
+
+static void *memory_run(void *argument)
+{
+    struct cgm_closer *closer = argument;
+    pthread_mutex_lock(&closer->lock);
+    while (!closer->over)
+        if (closer->memory.first)
+            have_turn(closer);
+        else
+            pthread_cond_wait(&closer->more, &closer->lock);
+    pthread_mutex_unlock(&closer->lock);
+    return NULL;
+}
+
+/* False: that thread has ended. */
+static bool enqueue(struct cgm_closing *closing)
+{
+    struct cgm_closer *closer = closing->closer;
+    pthread_mutex_lock(&closer->lock);
+    bool over = closer->over;
+    if (!over) {
+        closing->turn.uid = closing->uid;
+        cgm_rota_add(&closer->memory, &closing->turn);
+        pthread_cond_signal(&closer->more);
+    }
+    pthread_mutex_unlock(&closer->lock);
+    return !over;
+}
+
+/* ---- on the loop ------------------------------------------------------------------------------
+ */
 
 static void list_add(struct cgm_closer *closer, struct cgm_closing *closing)
 {
@@ -174,50 +249,98 @@ static void list_remove(struct cgm_closer *closer, struct cgm_closing *closing)
         closing->older->newer = closing->newer;
 }
 
-static void close_in_thread(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds,
-                            bool discard)
+static void discharge(struct cgm_broker *broker, struct cgm_closing *closing)
 {
-    const struct cgm_charge charge = {{[CGM_QUOTA_SESSIONS] = 1, [CGM_QUOTA_FDS] = n_fds}};
-    struct cgm_closing *closing = malloc(sizeof(*closing));
-    if (n_fds == 0 || !closing || !cgm_quota_owe(broker, uid, &charge)) {
-        free(closing);
-        close_all(fds, n_fds, discard);
-        return;
-    }
-    *closing = (struct cgm_closing){.closer = &broker->closer,
-                                    .uid = uid,
-                                    .charge = charge,
-                                    .discard = discard,
-                                    .n_fds = n_fds};
-    memcpy(closing->fds, fds, n_fds * sizeof(*fds));
-    list_add(&broker->closer, closing);
-    if (start(closing))
-        return;
-    cgm_user_log(broker, uid, CGM_LOG_WARNING, "no thread to close what uid %u has sent",
-                 (unsigned)uid);
     list_remove(&broker->closer, closing);
-    cgm_quota_give(broker, uid, &charge);
-    close_all(fds, n_fds, discard);
+    cgm_quota_give(broker, closing->uid, &closing->charge);
     free(closing);
 }
 
-bool cgm_closer_hurry(struct cgm_broker *broker)
+/* Where there is no room for it in the background, it is closed here. */
+static void close_behind(struct cgm_broker *broker, const struct cgm_closing *what, const int *fds)
 {
-    bool all_begun = true;
-    for (struct cgm_closing *closing = broker->closer.newest; closing; closing = closing->older) {
-        unsigned begun = atomic_load(&closing->begun);
-        for (; begun < closing->n_fds; begun++) {
-            all_begun = false;
-            if (!start(closing))
-                break;
-        }
+    struct cgm_closing *closing = malloc(sizeof(*closing) + what->n_fds * sizeof(*fds));
+    if (!closing || !cgm_quota_owe(broker, what->uid, &what->charge)) {
+        struct cgm_ring ring = what->ring;
+        free(closing);
+        for (unsigned i = 0; i < what->n_fds; i++)
+            close_one(fds[i], what->discard);
+        cgm_ring_unmap(&ring);
+        return;
     }
-    return all_begun;
+    *closing = *what;
+    closing->closer = &broker->closer;
+    for (unsigned i = 0; i < what->n_fds; i++)
+        closing->fds[i] = fds[i];
+    list_add(&broker->closer, closing);
+    if (closing->memory ? enqueue(closing) : start(closing))
+        return;
+    if (!closing->memory)
+        cgm_user_log(broker, what->uid, CGM_LOG_WARNING, "no thread to close what uid %u has sent",
+                     (unsigned)what->uid);
+    close_all(closing);
+    discharge(broker, closing);
 }
 
-void cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
+void cgm_closer_drop(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
 {
-    close_in_thread(broker, uid, fds, n_fds, false);
+    int large[CGM_PACKET_FDS_ROOM];
+    struct cgm_closing closing = {.uid = uid, .memory = true};
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < n_fds; i++) {
+        if (fds[i] < 0)
+            continue;
+        bool memory = cgm_closer_is_memory(fds[i]);
+        bytes += memory ? memory_bytes(fds[i]) : 0;
+        if (memory && bytes > LITTLE_BYTES)
+            large[closing.n_fds++] = fds[i];
+        else
+            close(fds[i]);
+    }
+    closing.charge.amount[CGM_QUOTA_FDS] = closing.n_fds;
+    if (closing.n_fds > 0)
+        close_behind(broker, &closing, large);
+}
+
+static void close_slow(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds,
+                       bool discard)
+{
+    const struct cgm_closing closing = {
+        .uid = uid,
+        .charge = {{[CGM_QUOTA_SESSIONS] = 1, [CGM_QUOTA_FDS] = n_fds}},
+        .discard = discard,
+        .n_fds = n_fds};
+    if (n_fds > 0)
+        close_behind(broker, &closing, fds);
+}
+
+bool cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
+{
+    int quick[CGM_PACKET_FDS_ROOM], slow[CGM_PACKET_FDS_ROOM];
+    unsigned n_quick = 0, n_slow = 0;
+    bool all_memory = true;
+    for (unsigned i = 0; i < n_fds; i++) {
+        all_memory = all_memory && (fds[i] < 0 || cgm_closer_may_be_memory(broker, fds[i]));
+        if (fds[i] < 0 || cgm_closer_is_memory(fds[i]) || is_of_nvidia(fds[i]))
+            quick[n_quick++] = fds[i];
+        else
+            slow[n_slow++] = fds[i];
+    }
+    if (n_quick > 0)
+        cgm_closer_drop(broker, uid, quick, n_quick);
+    close_slow(broker, uid, slow, n_slow, false);
+    return all_memory;
+}
+
+void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *ring)
+{
+    const struct cgm_closing closing = {
+        .uid = uid, .charge = {{[CGM_QUOTA_JOBS] = ring->entries}}, .memory = true, .ring = *ring};
+    if (ring->header && ring->bytes > LITTLE_BYTES)
+        close_behind(broker, &closing, NULL);
+    else
+        cgm_ring_unmap(ring);
+    *ring = (struct cgm_ring){0};
 }
 
 void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd)
@@ -225,7 +348,7 @@ void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd)
     char byte;
     shutdown(fd, SHUT_RDWR);
     if (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_PEEK) > 0)
-        close_in_thread(broker, uid, &fd, 1, true);
+        close_slow(broker, uid, &fd, 1, true);
     else
         close(fd);
 }
@@ -245,9 +368,7 @@ static void on_ended(uv_async_t *async)
     struct cgm_closing *closing = take_done(&broker->closer), *next;
     for (; closing; closing = next) {
         next = closing->next;
-        list_remove(&broker->closer, closing);
-        cgm_quota_give(broker, closing->uid, &closing->charge);
-        free(closing);
+        discharge(broker, closing);
     }
 }
 
@@ -258,17 +379,31 @@ int cgm_closer_init(struct cgm_broker *broker)
         return CGM_NO_MEMORY;
     closer->ended.data = broker;
     pthread_mutex_init(&closer->lock, NULL);
+    pthread_cond_init(&closer->more, NULL);
+    if (thread_new(PTHREAD_CREATE_JOINABLE, memory_run, closer, &closer->thread) != 0)
+        return CGM_NO_MEMORY;
+    pthread_setname_np(closer->thread, "cgm-closer");
+    closer->runs = true;
     return CGM_OK;
 }
 
+/* What is left in the rota is closed with the process. */
 void cgm_closer_fini(struct cgm_broker *broker)
 {
     struct cgm_closer *closer = &broker->closer;
+    struct cgm_closing *closing, *next;
     pthread_mutex_lock(&closer->lock);
     closer->over = true;
-    for (struct cgm_closing *done; (done = closer->done);) {
-        closer->done = done->next;
-        free(done);
-    }
+    pthread_cond_signal(&closer->more);
     pthread_mutex_unlock(&closer->lock);
+    if (closer->runs)
+        pthread_join(closer->thread, NULL);
+    while ((closing = (struct cgm_closing *)closer->memory.first)) {
+        cgm_rota_move_on(&closer->memory, true);
+        free(closing);
+    }
+    for (closing = take_done(closer); closing; closing = next) {
+        next = closing->next;
+        free(closing);
+    }
 }

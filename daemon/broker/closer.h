@@ -1,7 +1,10 @@
-/* Closes file descriptors that came from a client. close() may take as long as whoever made the
- * file likes: a socket lingers until its peer has read all, a FUSE file until its server has
- * answered, and inotify and epoll let go of all that they watch. So what is not known to close at
- * once is closed by a thread of its own, at the uid's cost. */
+/* Closes file descriptors that came from a client, or whose memory clients have had, and keeps
+ * nobody waiting for that. close() may take as long as whoever made the file likes: a socket
+ * lingers until its peer has read all, a FUSE file until its server has answered, and inotify and
+ * epoll let go of all that they watch. So what is not known to close at once is closed by a thread
+ * of its own. Memory closes at once, but whoever closes it last frees it, which takes a second for
+ * every few gigabytes: one thread does that for all, and users take turns. Until it is done, it is
+ * at the uid's cost. */
 #ifndef CGM_CLOSER_H
 #define CGM_CLOSER_H
 
@@ -9,8 +12,11 @@
 #include <stdbool.h>
 #include <uv.h>
 
+#include "proto/rota.h"
+
 struct cgm_broker;
 struct cgm_closing;
+struct cgm_ring;
 
 struct cgm_closer {
     uv_async_t ended;
@@ -18,23 +24,32 @@ struct cgm_closer {
     struct cgm_closing *newest; /* of all that are not given back; the loop's */
     struct cgm_closing *done;   /* under lock: closed, and not yet given back */
     bool over;                  /* under lock: nobody waits for them any more */
+    pthread_t thread;           /* frees memory; there when runs */
+    bool runs;
+    pthread_cond_t more;    /* with lock */
+    struct cgm_rota memory; /* under lock */
 };
 
 int cgm_closer_init(struct cgm_broker *broker);
-/* Threads that still close are left alone: they end with the process. Before the loop's end. */
+/* Threads that still close what may take for ever are left alone: they end with the process. Before
+ * the loop's end; what is closed afterwards is closed at once. */
 void cgm_closer_fini(struct cgm_broker *broker);
 
-/* True for a memfd and, where the executor is that of CUDA, for what only its driver knows. Never
+/* Pages that have an fd. */
+bool cgm_closer_is_memory(int fd);
+/* True for that and, where the executor is that of CUDA, for what only its driver knows. Never
  * blocks. */
 bool cgm_closer_may_be_memory(const struct cgm_broker *broker, int fd);
 
-/* Closes memory that is not large, and moves the rest to the front of the list; how many these
- * are. */
-unsigned cgm_closer_close_quick(int *fds, unsigned n_fds);
+/* Fds that came from a client, at most CGM_PACKET_FDS_ROOM; those below 0 are none. What is not
+ * closed at once is in the uid's quota until it is, whether or not that allows it: as fds, and as
+ * one session when it is no memory. False: some cannot be memory. */
+bool cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
+/* The same of memory, and of fds that the daemon has made: none but memory takes time. */
+void cgm_closer_drop(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
 
-/* Takes the fds, at most CGM_PACKET_FDS_ROOM. Until all are closed they are in the uid's quota, as
- * fds and as one session, whether or not it allows them. */
-void cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
+/* Takes the mapping. Until it is gone its entries are in the uid's quota as jobs. */
+void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *ring);
 
 /* A process that is forked has a copy of every fd, and closes it before it runs: with some files
  * that takes as long as closing them here. True when no such fd is left; else each gets a thread,

@@ -562,11 +562,13 @@ void cgm_comm_note_burnt(struct cgm_broker *broker)
 }
 
 /* A client's word, but only of its own rank, and no further ahead than a ring reaches. */
-static void note_entry(struct cgm_broker *broker, const struct cgm_session *session,
-                       const struct cgm_entry *entry)
+static void note_entry(void *context, uint32_t slot, const struct cgm_entry *entry)
 {
+    const struct cgm_session *session = context;
+    struct cgm_broker *broker = session->broker;
     const struct cgm_plan *plan = cgm_registry_find(&broker->plans, entry->plan);
     struct cgm_comm *comm = plan ? cgm_registry_find(&broker->comms, plan->comm) : NULL;
+    (void)slot;
     if (entry->comm_number == 0 || !comm || entry->rank >= comm->size ||
         comm->sessions[entry->rank] != session->id)
         return;
@@ -576,14 +578,10 @@ static void note_entry(struct cgm_broker *broker, const struct cgm_session *sess
         comm->burnt = entry->comm_number;
 }
 
-void cgm_comm_note_submitted(const struct cgm_session *session)
+void cgm_comm_note_submitted(struct cgm_session *session)
 {
-    const struct cgm_ring *ring = &session->ring.map;
-    for (uint32_t slot = 0; ring->header && slot < ring->entries; slot++) {
-        struct cgm_entry entry;
-        cgm_ring_load_entry(ring, slot, 0, &entry);
-        note_entry(session->broker, session, &entry);
-    }
+    if (session->ring.map.header)
+        cgm_ring_each_entry(&session->ring.map, note_entry, session);
 }
 
 void cgm_comm_free_all(struct cgm_broker *broker)

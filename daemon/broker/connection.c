@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/broker/closer.h"
 #include "daemon/broker/quota.h"
 #include "proto/status.h"
 
@@ -27,15 +26,16 @@ static size_t weight(const struct cgm_connection *connection, size_t size, unsig
     return size + (size_t)n_fds * connection->events->fd_weight_bytes;
 }
 
-static void outgoing_free(struct cgm_outgoing *outgoing)
+/* Of what was not sent this may be the last fd that there is. */
+static void outgoing_free(struct cgm_connection *connection, struct cgm_outgoing *outgoing)
 {
-    for (unsigned i = 0; i < outgoing->n_fds; i++)
-        close(outgoing->fds[i]);
+    if (outgoing->n_fds > 0)
+        connection->events->drop_fds(connection->owner, outgoing->fds, outgoing->n_fds);
     free(outgoing);
 }
 
-static struct cgm_outgoing *outgoing_new(const uint8_t *bytes, size_t size, const int *fds,
-                                         unsigned n_fds)
+static struct cgm_outgoing *outgoing_new(struct cgm_connection *connection, size_t size,
+                                         const int *fds, unsigned n_fds)
 {
     size_t padded = (size + sizeof(int) - 1) / sizeof(int) * sizeof(int);
     struct cgm_outgoing *outgoing = malloc(sizeof(*outgoing) + padded + n_fds * sizeof(int));
@@ -43,11 +43,11 @@ static struct cgm_outgoing *outgoing_new(const uint8_t *bytes, size_t size, cons
         return NULL;
     *outgoing =
         (struct cgm_outgoing){.size = size, .fds = (int *)(void *)(outgoing->bytes + padded)};
-    memcpy(outgoing->bytes, bytes, size);
+    memcpy(outgoing->bytes, connection->wire->out, size);
     for (; outgoing->n_fds < n_fds; outgoing->n_fds++) {
         int copy = fcntl(fds[outgoing->n_fds], F_DUPFD_CLOEXEC, 3);
         if (copy < 0) {
-            outgoing_free(outgoing);
+            outgoing_free(connection, outgoing);
             return NULL;
         }
         outgoing->fds[outgoing->n_fds] = copy;
@@ -121,7 +121,7 @@ static void flush_queue(struct cgm_connection *connection)
         if (!connection->first)
             connection->last = &connection->first;
         connection->queued_bytes -= weight(connection, outgoing->size, outgoing->n_fds);
-        outgoing_free(outgoing);
+        outgoing_free(connection, outgoing);
         if (status != CGM_OK)
             cut_off(connection, "sending failed");
     }
@@ -142,16 +142,10 @@ static const char *must_end(const struct cgm_connection *connection)
  */
 static void close_fds(struct cgm_connection *connection, struct cgm_packet *packet)
 {
-    unsigned slow = 0;
-    if (connection->events->on_slow_fds)
-        slow = cgm_closer_close_quick(packet->fds, packet->n_fds);
-    else
-        cgm_packet_close_fds(packet);
+    unsigned n_fds = packet->n_fds;
     packet->n_fds = 0;
-    if (slow == 0)
-        return;
-    bool may_stay = connection->events->on_slow_fds(connection->owner, packet->fds, slow);
-    if (!connection->closing && !may_stay)
+    if (n_fds > 0 && !connection->events->close_fds(connection->owner, packet->fds, n_fds) &&
+        !connection->closing)
         cut_off(connection, "sent file descriptors that are no memory");
 }
 
@@ -223,9 +217,9 @@ static void enqueue(struct cgm_connection *connection, size_t size, const int *f
         cut_off(connection, "does not read its messages");
         return;
     }
-    outgoing = outgoing_new(connection->wire->out, size, fds, n_fds);
+    outgoing = outgoing_new(connection, size, fds, n_fds);
     if (outgoing && connection->events->keeps_reserve && !spares_fds(outgoing)) {
-        outgoing_free(outgoing);
+        outgoing_free(connection, outgoing);
         outgoing = NULL;
     }
     if (!outgoing) {
@@ -285,12 +279,9 @@ void cgm_connection_close(struct cgm_connection *connection)
     flush_queue(connection);
     while ((outgoing = connection->first)) {
         connection->first = outgoing->next;
-        outgoing_free(outgoing);
+        outgoing_free(connection, outgoing);
     }
     uv_poll_stop(&connection->poll);
     uv_close((uv_handle_t *)&connection->poll, on_poll_closed);
-    if (connection->events->hang_up)
-        connection->events->hang_up(connection->owner, connection->fd);
-    else
-        close(connection->fd);
+    connection->events->hang_up(connection->owner, connection->fd);
 }

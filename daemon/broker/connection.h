@@ -33,12 +33,13 @@ struct cgm_connection_events {
     void (*on_packet)(void *owner, struct cgm_packet *packet);
     /* Bytes that are no packet. serial 0: the header was not readable either. */
     void (*on_garbage)(void *owner, uint32_t serial);
-    /* Closes the socket, from cgm_connection_close. NULL: it is closed at once. */
+    /* Closes the socket, from cgm_connection_close. */
     void (*hang_up)(void *owner, int fd);
-    /* Fds that may not be quick to close (closer.h) came, and nobody has taken them: they are the
-     * owner's now. Its connection may be closing. False: the peer is cut off. NULL: whatever came
-     * is closed at once. */
-    bool (*on_slow_fds)(void *owner, const int *fds, unsigned n_fds);
+    /* Closes fds that came and that nobody has taken; the connection may be closing. False: the
+     * peer is cut off. */
+    bool (*close_fds)(void *owner, const int *fds, unsigned n_fds);
+    /* Closes fds of messages that were queued. */
+    void (*drop_fds)(void *owner, const int *fds, unsigned n_fds);
     /* The peer hung up or was cut off; `why` is static. Close the connection here or later. */
     void (*on_end)(void *owner, const char *why);
     /* After cgm_connection_close: the loop does not know the connection any more. */

@@ -53,6 +53,8 @@ void cgm_estate_free(struct cgm_broker *broker, struct cgm_estate *estate)
         return;
     for (uint32_t i = 0; i < estate->n_index; i++)
         cgm_indices_give(estate->indices, estate->index[i]);
+    cgm_closer_drop(broker, estate->uid, estate->fds, estate->n_fds);
+    free(estate->fds);
     if (estate->ending)
         cgm_quota_ended(broker, estate->uid, &estate->charge);
     else

@@ -1,4 +1,4 @@
-/* What an object leaves when it ends: its charge and its indices in the journal. The executor may
+/* What an object leaves when it ends: its charge, its indices in the journal, fds. The executor may
  * go on using the object for as long as a job of it runs, and freeing takes time; so the next of
  * kin gets them when the executor has answered the removal, or is gone itself. Made together with
  * the object, so that ending one never needs memory. */
@@ -20,6 +20,8 @@ struct cgm_estate {
     uid_t uid;
     bool ending; /* cgm_quota_end was called */
     struct cgm_charge charge;
+    int *fds; /* [n_fds], malloc'ed; closed with it */
+    unsigned n_fds;
     struct cgm_indices *indices;
     uint32_t n_index, index[];
 };

@@ -48,7 +48,7 @@ struct cgm_executor {
     bool explained;     /* `why` is what the process itself or its start said */
     char exit_why[192]; /* how the process ended, before its last words were read; "": it did not */
     char backend[16];
-    char platform[320]; /* what times depend on; "": it does not say */
+    char platform[320];     /* what times depend on; "": it does not say */
     char device_names[160]; /* "4 x NVIDIA H200": equal ones are counted */
     uint32_t n_devices;
     uint32_t deaths;

@@ -9,6 +9,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
+#include "daemon/broker/closer.h"
 #include "daemon/broker/import.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/session.h"
@@ -84,6 +85,23 @@ static void on_end(void *owner, const char *why)
         cgm_executor_lose(broker, broker->executor.exit_why[0] ? broker->executor.exit_why : text);
 }
 
+/* With the executor goes what it had: of buffers these may be the last fds. */
+static void hang_up(void *owner, int fd)
+{
+    cgm_closer_hang_up(owner, geteuid(), fd);
+}
+
+static void drop_fds(void *owner, const int *fds, unsigned n_fds)
+{
+    cgm_closer_drop(owner, geteuid(), fds, n_fds);
+}
+
+static bool close_fds(void *owner, const int *fds, unsigned n_fds)
+{
+    drop_fds(owner, fds, n_fds);
+    return true;
+}
+
 /* Its poller waits when the link is full, and with it everybody's jobs: it goes before all clients.
  */
 static const struct cgm_connection_events link_events = {
@@ -91,6 +109,9 @@ static const struct cgm_connection_events link_events = {
     .packets_per_turn = 1024,
     .on_packet = on_packet,
     .on_garbage = on_garbage,
+    .hang_up = hang_up,
+    .close_fds = close_fds,
+    .drop_fds = drop_fds,
     .on_end = on_end,
     .on_closed = cgm_executor_on_link_closed,
 };

@@ -121,19 +121,11 @@ static int check_create(struct cgm_request *request, const Cgm__ImportCreate *cr
 /* ---- objects ----------------------------------------------------------------------------------
  */
 
-/* Whoever closes them may be the last one who has the memory. */
-static void close_fds(struct cgm_broker *broker, uid_t uid, struct cgm_import *import)
-{
-    unsigned n_slow = cgm_closer_close_quick(import->fds, import->n_fds);
-    if (n_slow > 0)
-        cgm_closer_close(broker, uid, import->fds, n_slow);
-    import->n_fds = 0;
-}
-
-/* It has no fds any more. */
+/* Of an object that has nobody else yet, or whose fds its estate has. */
 static void object_free(struct cgm_import *import)
 {
-    cgm_message_free(&import->message->base);
+    cgm_message_free(import->message ? &import->message->base : NULL);
+    free(import->fds);
     free(import);
 }
 
@@ -190,9 +182,10 @@ static struct cgm_import *object_new(struct cgm_request *request, const Cgm__Imp
     import->id = ++broker->last_object;
     import->session = request->session->id;
     import->message = message_new(create, import->session, import->id);
-    if (!import->message || cgm_registry_add(&broker->imports, import->id, import) != CGM_OK) {
-        cgm_message_free(import->message ? &import->message->base : NULL);
-        free(import);
+    import->fds = calloc(request->packet->n_fds + 1, sizeof(*import->fds));
+    if (!import->message || !import->fds ||
+        cgm_registry_add(&broker->imports, import->id, import) != CGM_OK) {
+        object_free(import);
         return NULL;
     }
     if (cgm_registry_add(&request->session->imports, import->id, import) != CGM_OK) {
@@ -208,13 +201,21 @@ static struct cgm_import *object_new(struct cgm_request *request, const Cgm__Imp
     return import;
 }
 
-/* Frees all but the estate, which is what it returns. */
+/* Frees all but the estate, which is what it returns. Memory stays here until the executor has let
+ * go of it: whoever has it last frees it, and at the executor others may wait for that. Device
+ * memory is the executor's business. */
 static struct cgm_estate *take_apart(struct cgm_session *session, struct cgm_import *import)
 {
     struct cgm_estate *estate = import->estate;
     cgm_registry_remove(&session->imports, import->id);
     cgm_registry_remove(&session->broker->imports, import->id);
-    close_fds(session->broker, session->uid, import);
+    for (unsigned i = 0; i < import->n_fds; i++)
+        if (cgm_closer_is_memory(import->fds[i]))
+            import->fds[estate->n_fds++] = import->fds[i];
+        else
+            close(import->fds[i]);
+    estate->fds = import->fds;
+    import->fds = NULL;
     object_free(import);
     return estate;
 }
@@ -278,7 +279,8 @@ void cgm_import_on_idle(struct cgm_broker *broker, const ProtobufCMessage *messa
     struct cgm_import *import = cgm_registry_find(&broker->imports, event->id);
     if (!import || import->idle)
         return;
-    close_fds(broker, import->estate->uid, import);
+    cgm_closer_drop(broker, import->estate->uid, import->fds, import->n_fds);
+    import->n_fds = 0;
     cgm_estate_give_part(broker, import->estate, CGM_QUOTA_FDS);
     cgm_estate_give_part(broker, import->estate, CGM_QUOTA_IMPORT_BYTES);
     import->idle = true;

@@ -19,7 +19,7 @@ struct cgm_import {
     bool ready;              /* an executor has had it */
     bool idle;               /* and has closed it: there are no fds any more */
     Cgm__ImportAdd *message; /* what an executor is told */
-    int fds[CGM_IMPORT_SEGMENTS_MAX];
+    int *fds;                /* [n_fds], as many as there is room for */
     unsigned n_fds;
 };
 

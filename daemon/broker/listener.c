@@ -164,11 +164,17 @@ static int inherit(struct cgm_listener *listener, char *ret_detail, size_t size)
     return CGM_OK;
 }
 
+static void open_spare(struct cgm_listener *listener)
+{
+    if (listener->spare_fd < 0)
+        listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 int cgm_listener_bind(struct cgm_listener *listener, const struct cgm_config *config,
                       char *ret_detail, size_t size)
 {
     snprintf(ret_detail, size, "no detail");
-    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    open_spare(listener);
     int status = inherit(listener, ret_detail, size);
     if (status != CGM_OK || listener->inherited)
         return status;
@@ -186,14 +192,19 @@ int cgm_listener_bind(struct cgm_listener *listener, const struct cgm_config *co
     return status == CGM_OK ? set_access(listener->path, config, ret_detail, size) : status;
 }
 
-/* Out of fds: a waiting client would keep the loop awake for ever, so it is taken and dropped. */
+/* Out of fds: a waiting client would keep the loop awake for ever, so it is taken and dropped. What
+ * it has sent already may keep its closer for a while, and then the spare one comes later. */
 static void refuse_one(struct cgm_listener *listener)
 {
+    open_spare(listener);
+    if (listener->spare_fd < 0)
+        return;
     close(listener->spare_fd);
+    listener->spare_fd = -1;
     int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0)
-        close(fd);
-    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        listener->on_refused(listener->owner, fd);
+    open_spare(listener);
     cgm_log_warning("socket %s: no file descriptors left, a client was refused", listener->path);
 }
 
@@ -204,7 +215,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     for (int i = 0; status == 0 && listener->polling && i < CLIENTS_PER_TURN; i++) {
         int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
-            if ((errno == EMFILE || errno == ENFILE) && listener->spare_fd >= 0)
+            if (errno == EMFILE || errno == ENFILE)
                 refuse_one(listener);
             return;
         }
@@ -213,9 +224,11 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 }
 
 int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
-                       void (*on_client)(void *owner, int fd), void *owner)
+                       void (*on_client)(void *owner, int fd),
+                       void (*on_refused)(void *owner, int fd), void *owner)
 {
     listener->on_client = on_client;
+    listener->on_refused = on_refused;
     listener->owner = owner;
     if (!listener->inherited && listen(listener->fd, BACKLOG) < 0)
         return cgm_status_of_errno(errno);

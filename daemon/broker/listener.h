@@ -17,6 +17,7 @@ struct cgm_listener {
     bool inherited, listening, polling;
     char path[256], lock_path[264];
     void (*on_client)(void *owner, int fd);
+    void (*on_refused)(void *owner, int fd);
     void *owner;
 };
 
@@ -26,9 +27,11 @@ void cgm_listener_init(struct cgm_listener *listener);
 int cgm_listener_bind(struct cgm_listener *listener, const struct cgm_config *config,
                       char *ret_detail, size_t size);
 
-/* From now on clients come in; on_client owns the non-blocking fd. */
+/* From now on clients come in; on_client owns the non-blocking fd. on_refused closes the fd of one
+ * for which there is no room. */
 int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
-                       void (*on_client)(void *owner, int fd), void *owner);
+                       void (*on_client)(void *owner, int fd),
+                       void (*on_refused)(void *owner, int fd), void *owner);
 
 /* Removes socket and lock file. Safe in every state. */
 void cgm_listener_close(struct cgm_listener *listener);

@@ -291,7 +291,7 @@ static int store_answer(struct cgm_broker *broker, struct cgm_plan *plan,
     store_times(broker, plan, added);
     for (uint32_t rank = 0; rank < plan->world; rank++) {
         struct cgm_buffer *buffer = plan->buffers[rank];
-        cgm_buffer_set_fd(buffer, cgm_packet_take_fd(result->packet, rank));
+        cgm_buffer_set_fd(broker, buffer, cgm_packet_take_fd(result->packet, rank));
         buffer->bytes = added->user_bytes;
         buffer->generation = (uint32_t)broker->executor.life; /* the executor counts it so too */
         buffer->tainted = false;

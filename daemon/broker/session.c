@@ -46,14 +46,16 @@ static void hang_up(void *owner, int fd)
     cgm_closer_hang_up(session->broker, session->uid, fd);
 }
 
-static bool on_slow_fds(void *owner, const int *fds, unsigned n_fds)
+static bool close_fds(void *owner, const int *fds, unsigned n_fds)
 {
     const struct cgm_session *session = owner;
-    bool memory = true;
-    for (unsigned i = 0; i < n_fds; i++)
-        memory = memory && cgm_closer_may_be_memory(session->broker, fds[i]);
-    cgm_closer_close(session->broker, session->uid, fds, n_fds);
-    return memory;
+    return cgm_closer_close(session->broker, session->uid, fds, n_fds);
+}
+
+static void drop_fds(void *owner, const int *fds, unsigned n_fds)
+{
+    const struct cgm_session *session = owner;
+    cgm_closer_drop(session->broker, session->uid, fds, n_fds);
 }
 
 static void on_closed(void *owner)
@@ -86,7 +88,8 @@ static const struct cgm_connection_events events = {
     .on_packet = on_packet,
     .on_garbage = on_garbage,
     .hang_up = hang_up,
-    .on_slow_fds = on_slow_fds,
+    .close_fds = close_fds,
+    .drop_fds = drop_fds,
     .on_end = on_end,
     .on_closed = on_closed,
 };

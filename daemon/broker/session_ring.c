@@ -28,10 +28,11 @@ static void ring_close_fds(struct cgm_session_ring *ring)
     close_fd(&ring->notify_fd);
 }
 
-static void ring_close(struct cgm_session_ring *ring)
+static void ring_close(struct cgm_session *session)
 {
+    struct cgm_session_ring *ring = &session->ring;
     ring_close_fds(ring);
-    cgm_ring_unmap(&ring->map);
+    cgm_closer_unmap(session->broker, session->uid, &ring->map);
     ring->life = 0;
 }
 
@@ -50,7 +51,7 @@ static int ring_open(struct cgm_session *session, uint64_t life, int *ret_far_en
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         status = cgm_status_of_errno(errno);
     if (status != CGM_OK) {
-        ring_close(ring);
+        ring_close(session);
         return status;
     }
     shutdown(pair[1], SHUT_RD); /* nobody would read, or close, what the client sends */
@@ -83,7 +84,7 @@ int cgm_session_readd(struct cgm_session *session, const struct cgm_call *call)
     status = cgm_call_executor(broker, CGM_MSG_SESSION_ADD, &add.base, fds, 3, call);
     close(fds[2]);
     if (status != CGM_OK)
-        ring_close(ring);
+        ring_close(session);
     return status;
 }
 
@@ -107,7 +108,7 @@ void cgm_session_kill_ring(struct cgm_session *session, int status)
         cgm_ring_kill(&session->ring.map, status);
     /* After the kill: who submits from now on sees that the ring is dead and keeps the number. */
     cgm_comm_note_submitted(session);
-    ring_close(&session->ring);
+    ring_close(session);
 }
 
 static void on_added(struct cgm_broker *broker, const struct cgm_call *call,
@@ -124,7 +125,7 @@ static void on_added(struct cgm_broker *broker, const struct cgm_call *call,
     cgm_answer_error(broker, call->session, call->serial, result->status, "%s", result->detail);
     if (result->status == CGM_EXECUTOR_LOST)
         return; /* the next one serves it, and a Ring event tells */
-    ring_close(&session->ring);
+    ring_close(session);
     cgm_session_give_jobs(session);
     session->ring.entries = 0;
     session->added = false;

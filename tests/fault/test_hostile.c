@@ -17,6 +17,7 @@
 
 #include "proto/types.h"
 #include "tests/backend.h"
+#include "tests/fault/spent.h"
 
 #define PAGE 4096u
 #define SPARE_THREADS 8u
@@ -193,30 +194,6 @@ static void test_comm_left_while_it_is_added(void **state)
         nap_at_most(&naps);
 }
 
-/* Ids can be guessed: releases an import before it was answered. */
-/* In ns; of the process, those that have ended included, and of its first thread. */
-static uint64_t process_ns(pid_t pid)
-{
-    clockid_t clock;
-    struct timespec used;
-    assert_int_equal(clock_getcpuclockid(pid, &clock), 0);
-    assert_int_equal(clock_gettime(clock, &used), 0);
-    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
-}
-
-static uint64_t first_thread_ns(pid_t pid)
-{
-    char path[64];
-    unsigned long long ns;
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", (int)pid, (int)pid);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        skip(); /* the kernel does not count */
-    assert_int_equal(fscanf(file, "%llu", &ns), 1);
-    fclose(file);
-    return ns;
-}
-
 /* Its sender has no fd of it any more: closing it frees it, and the loop does not wait for that. */
 static void test_refused_memory_that_is_large(void **state)
 {
@@ -228,7 +205,8 @@ static void test_refused_memory_that_is_large(void **state)
     create.kind = &kind;
     create.offset = &offset;
     create.length = &length;
-    uint64_t process = process_ns(scene->daemon.pid), first = first_thread_ns(scene->daemon.pid);
+    uint64_t process = spent_ns(scene->daemon.pid),
+             first = spent_by_first_thread_ns(scene->daemon.pid);
     for (int i = 0; i < 8; i++) {
         int fd = memfd_create("large", MFD_CLOEXEC); /* not sealed */
         assert_int_equal(fallocate(fd, 0, 0, (off_t)length), 0);
@@ -238,12 +216,13 @@ static void test_refused_memory_that_is_large(void **state)
         message_free(client_reply(&scene->attacker, serial));
         expect_service(scene);
     }
-    process = process_ns(scene->daemon.pid) - process;
-    first = first_thread_ns(scene->daemon.pid) - first;
+    process = spent_ns(scene->daemon.pid) - process;
+    first = spent_by_first_thread_ns(scene->daemon.pid) - first;
     print_message("of %.1f ms the loop took %.1f\n", (double)process * 1e-6, (double)first * 1e-6);
     assert_true(first < process / 2);
 }
 
+/* Ids can be guessed: releases an import before it was answered. */
 static void test_import_released_while_it_is_added(void **state)
 {
     struct scene *scene = *state;
