@@ -100,7 +100,7 @@ static const struct cgm_event_row cgm_events[] = {
     {"What method auto measured was changed on disk, cut off, or cannot be kept",
      "The file is ignored as a whole, with a warning, and plans are timed again; without a folder "
      "that the daemon alone can write, what was measured is forgotten with it",
-     "daemon.tuning:test_bad_files daemon.tuning:test_bad_folders unit.timing "
+     "daemon.kept_timings:test_bad_files daemon.kept_timings:test_bad_folders unit.timing "
      "unit.timings:test_full_disk"},
     {"The driver, a library or peer access is missing",
      "One warning or refusal with the consequence and the fix, in the log and in commgemmctl "
