@@ -214,6 +214,8 @@ int cgm_buffer_tell_alloc(struct cgm_broker *broker, const struct cgm_buffer *bu
     alloc.flags = buffer->flags;
     alloc.has_uid = 1;
     alloc.uid = buffer->owner.uid;
+    alloc.has_session = call->session != 0;
+    alloc.session = call->session;
     return cgm_call_executor(broker, CGM_MSG_BUFFER_ALLOC, &alloc.base, NULL, 0, call);
 }
 

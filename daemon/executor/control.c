@@ -36,7 +36,7 @@ static const struct {
     {CGM_MSG_COMM_ADD, POLLER, cgm_comm_on_add},
     {CGM_MSG_COMM_REMOVE, POLLER, cgm_comm_on_remove},
     {CGM_MSG_COMM_RANK_LEFT, POLLER, cgm_comm_on_rank_left},
-    {CGM_MSG_BUFFER_ALLOC, MAPPER, cgm_buffer_on_alloc},
+    {CGM_MSG_BUFFER_ALLOC, POLLER, cgm_buffer_on_alloc},
     {CGM_MSG_BUFFER_ADOPT, MAPPER, cgm_buffer_on_adopt},
     {CGM_MSG_BUFFER_REMOVE, POLLER, cgm_memory_on_remove},
     {CGM_MSG_BUFFER_REWRITTEN, POLLER, cgm_memory_on_rewritten},

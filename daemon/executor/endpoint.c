@@ -479,6 +479,7 @@ void cgm_endpoint_on_remove(struct cgm_request *request)
     endpoint->bad = true;
     drop_noops(endpoint);
     cgm_map_each(&poller->comms, lose_session, endpoint);
+    cgm_wishes_session_lost(&request->executor->wishes, m->session);
     endpoint->removal = request;
     if (endpoint->in_flight == 0)
         endpoint_finish_removal(endpoint);

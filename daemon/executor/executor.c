@@ -124,6 +124,7 @@ static int start_threads(struct cgm_executor *executor)
         status = cgm_worker_start(&executor->sweeper, "cgm-sweeper", 0);
     cgm_turns_init(&executor->turns, &executor->mapper);
     cgm_turns_init(&executor->sweeps, &executor->sweeper);
+    cgm_wishes_init(&executor->wishes);
     executor->devices = calloc(executor->n_devices, sizeof(*executor->devices));
     executor->warmth = cgm_warmth_new(executor);
     if (!executor->devices || !executor->warmth)

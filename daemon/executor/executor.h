@@ -16,6 +16,7 @@
 #include "daemon/executor/poller.h"
 #include "daemon/executor/task.h"
 #include "daemon/executor/turns.h"
+#include "daemon/executor/wishes.h"
 #include "proto/journal.h"
 #include "proto/messages.h"
 #include "proto/packet.h"
@@ -44,9 +45,10 @@ struct cgm_executor {
     struct cgm_worker *devices;   /* [n_devices] */
     struct cgm_warmth *warmth;    /* [n_devices] */
     struct cgm_worker mapper;
-    struct cgm_worker sweeper;     /* frees rings, and imports where the backend lets it */
-    struct cgm_turns turns;        /* the mapper's */
-    struct cgm_turns sweeps;       /* the sweeper's */
+    struct cgm_worker sweeper; /* frees rings, and imports where the backend lets it */
+    struct cgm_turns turns;    /* the mapper's */
+    struct cgm_turns sweeps;   /* the sweeper's */
+    struct cgm_wishes wishes;
     struct cgm_transfer *transfer; /* the mapper's */
     struct cgm_copier *copiers;    /* the poller's; transfer.c */
     struct cgm_poller poller;

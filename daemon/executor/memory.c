@@ -15,7 +15,9 @@ static bool fill_slice(struct cgm_request *request)
 {
     struct cgm_memory *memory = request->object;
     uint64_t bytes = CGM_MEM_SLICE;
-    request->status = request->executor->ops->mem_fill(memory->mem, &bytes);
+    request->status = cgm_wish_is_over(&memory->wish)
+                          ? CGM_CANCELLED
+                          : request->executor->ops->mem_fill(memory->mem, &bytes);
     return request->status == CGM_OK && bytes == 0;
 }
 
@@ -257,40 +259,55 @@ static void alloc_failed_step(struct cgm_request *request)
 {
     const Cgm__BufferAlloc *m = (const Cgm__BufferAlloc *)request->message;
     struct cgm_memory *memory = request->object;
-    char detail[160];
-    if (memory && memory->mem)
+    char detail[160] = "its session has ended";
+    if (memory->mem)
         request->executor->ops->mem_free(memory->mem);
-    describe_shortage(request->executor, m->bytes, m->device, detail, sizeof(detail));
+    if (request->status != CGM_CANCELLED)
+        describe_shortage(request->executor, m->bytes, m->device, detail, sizeof(detail));
     memory_made(request, memory, request->status, detail);
 }
 
 static void alloc_filled_step(struct cgm_request *request)
 {
+    struct cgm_memory *memory = request->object;
+    cgm_wishes_remove(&request->executor->wishes, &memory->wish);
     if (request->status == CGM_OK)
         memory_made(request, request->object, CGM_OK, NULL);
     else
         memory_drain(request, alloc_failed_step);
 }
 
-void cgm_buffer_on_alloc(struct cgm_request *request)
+static void alloc_step(struct cgm_request *request)
 {
     const Cgm__BufferAlloc *m = (const Cgm__BufferAlloc *)request->message;
     struct cgm_executor *executor = request->executor;
-    if (!device_is_there(request, m->device))
-        return;
-    struct cgm_memory *memory = memory_new(m->id, m->generation, m->bytes, m->device, m->journal);
-    request->object = memory;
-    request->status = memory ? executor->ops->mem_alloc(executor->backend, m->device, m->bytes,
-                                                        m->flags, &memory->mem)
-                             : CGM_NO_MEMORY;
-    if (memory)
-        memory->uid = m->uid;
-    if (request->status != CGM_OK)
-        alloc_failed_step(request);
-    else if (executor->ops->mem_fill && m->bytes > CGM_MEM_AT_ONCE)
+    struct cgm_memory *memory = request->object;
+    request->status = cgm_wish_is_over(&memory->wish)
+                          ? CGM_CANCELLED
+                          : executor->ops->mem_alloc(executor->backend, m->device, m->bytes,
+                                                     m->flags, &memory->mem);
+    if (request->status == CGM_OK && executor->ops->mem_fill && m->bytes > CGM_MEM_AT_ONCE)
         cgm_request_in_slices(request, &executor->turns, m->uid, fill_slice, alloc_filled_step);
     else
         alloc_filled_step(request);
+}
+
+/* From here, where the end of its session would be noticed. */
+void cgm_buffer_on_alloc(struct cgm_request *request)
+{
+    const Cgm__BufferAlloc *m = (const Cgm__BufferAlloc *)request->message;
+    if (!device_is_there(request, m->device))
+        return;
+    struct cgm_memory *memory = memory_new(m->id, m->generation, m->bytes, m->device, m->journal);
+    if (!memory) {
+        cgm_request_fail(request, CGM_NO_MEMORY, "buffer %llu: out of host memory",
+                         (unsigned long long)m->id);
+        return;
+    }
+    memory->uid = m->uid;
+    request->object = memory;
+    cgm_wishes_add(&request->executor->wishes, m->session, &memory->wish);
+    cgm_request_to_mapper(request, alloc_step);
 }
 
 void cgm_buffer_on_adopt(struct cgm_request *request)

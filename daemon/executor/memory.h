@@ -8,6 +8,7 @@
 
 #include "daemon/executor/backend.h"
 #include "daemon/executor/request.h"
+#include "daemon/executor/wishes.h"
 
 struct cgm_plan;
 
@@ -27,6 +28,7 @@ struct cgm_memory {
     uint64_t unused_since_ns;    /* of an import without users */
     uint32_t users;              /* unfinished jobs that name it, and pins of plans */
     struct cgm_request *removal; /* answered when the last user is gone; NULL: not removed */
+    struct cgm_wish wish;        /* while it is made */
     struct cgm_plan *owner;      /* of a user buffer; NULL: a buffer or an import */
     void (*on_unused)(struct cgm_memory *memory); /* of a removed plan's user buffer */
 };
@@ -55,7 +57,7 @@ void cgm_memory_restored(struct cgm_executor *executor, struct cgm_memory *memor
 void cgm_memory_close_idle(struct cgm_poller *poller, uint64_t now_ns);
 
 /* First steps of the broker's requests; the comment says on which thread. */
-void cgm_buffer_on_alloc(struct cgm_request *request);     /* mapper */
+void cgm_buffer_on_alloc(struct cgm_request *request);     /* poller */
 void cgm_buffer_on_adopt(struct cgm_request *request);     /* mapper */
 void cgm_import_on_add(struct cgm_request *request);       /* mapper */
 void cgm_memory_on_remove(struct cgm_request *request);    /* poller; BufferRemove, ImportRemove */

@@ -135,6 +135,36 @@ static void test_imports_go_beside_the_rest(void **state)
     fixture_close(&f);
 }
 
+/* As much as all of it would keep the mapper busy for long after its client has gone. */
+static void test_a_session_ends_while_its_buffer_is_made(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fixture_session s;
+    Cgm__BufferAlloc alloc = CGM__BUFFER_ALLOC__INIT;
+    Cgm__SessionRemove remove = CGM__SESSION_REMOVE__INIT;
+    fixture_open(&f, 60000, 60000, 0);
+    fixture_session_open(&f, 1, &s);
+    alloc.id = alloc.journal = FIRST_ID;
+    alloc.generation = 1;
+    alloc.bytes = 4 * LARGE;
+    alloc.has_session = 1;
+    alloc.session = remove.session = 1;
+    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    fixture_send(&f, CGM_MSG_BUFFER_ALLOC, &alloc.base, NULL, 0);
+    uint32_t serial = f.serial;
+    fixture_send(&f, CGM_MSG_SESSION_REMOVE, &remove.base, NULL, 0);
+    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    while (fixture_receive(&f)->header.serial != serial)
+        continue;
+    assert_int_equal(f.packet.header.type, CGM_MSG_ERROR);
+    Cgm__Error *error = (Cgm__Error *)cgm_packet_unpack(&f.packet);
+    assert_int_equal(error->status, CGM_CANCELLED);
+    cgm_message_free(&error->base);
+    fixture_session_close(&s);
+    fixture_close(&f);
+}
+
 static void send_import_remove(struct fixture *f, uint64_t id)
 {
     Cgm__ImportRemove m = CGM__IMPORT_REMOVE__INIT;
@@ -176,6 +206,7 @@ int main(void)
         cmocka_unit_test(test_users_take_turns),
         cmocka_unit_test(test_imports_go_beside_the_rest),
         cmocka_unit_test(test_users_take_turns_with_imports),
+        cmocka_unit_test(test_a_session_ends_while_its_buffer_is_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

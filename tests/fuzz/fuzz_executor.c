@@ -488,6 +488,7 @@ static void set_up(void)
     cgm_turns_init(&executor.turns, &executor.mapper);
     cgm_task_list_init(&executor.sweeper.list);
     cgm_turns_init(&executor.sweeps, &executor.sweeper);
+    cgm_wishes_init(&executor.wishes);
     cgm_task_list_init(&poller->inbox);
     poller->executor = &executor;
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
