@@ -31,7 +31,7 @@
 #define WORKERS_DEFAULT 10
 #define WORKERS_MAX 64
 #define PAIRS_MAX 64
-#define REACH_S test_backend_wait(20) /* until a step is reached */
+#define REACH_S test_backend_wait(60) /* until a step is reached */
 #define END_S test_backend_wait(60)   /* until everybody knows how it ended */
 #define SHORT_MS 1500
 #define LONG_MS 30000
