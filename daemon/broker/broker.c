@@ -207,7 +207,7 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
                           uv_strerror(error));
     }
     cgm_timings_open(&broker->timings, config->state_dir);
-    broker->wire = malloc(sizeof(*broker->wire));
+    broker->wire = calloc(1, sizeof(*broker->wire));
     status = broker->wire ? cgm_closer_init(broker) : CGM_NO_MEMORY;
     if (status == CGM_OK && getrandom(broker->plan_key, sizeof(broker->plan_key), 0) < 0)
         status = CGM_NO_MEMORY;

@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -95,17 +97,56 @@ static void on_retry(uv_timer_t *timer)
     update_events(connection);
 }
 
+static void try_later(struct cgm_connection *connection)
+{
+    connection->crowded = true;
+    uv_timer_start(&connection->retry, on_retry, RETRY_MS, 0);
+}
+
+static bool has_read_all(const struct cgm_connection *connection)
+{
+    int bytes;
+    return ioctl(connection->fd, SIOCOUTQ, &bytes) == 0 && bytes == 0;
+}
+
+static void count_unread(struct cgm_connection *connection, unsigned n_fds)
+{
+    if (!connection->events->lets_unread)
+        return;
+    connection->unread_fds += n_fds;
+    connection->wire->unread_fds += n_fds;
+}
+
+static void forget_unread(struct cgm_connection *connection)
+{
+    connection->wire->unread_fds -= connection->unread_fds;
+    connection->unread_fds = 0;
+}
+
+static bool lets_fds_go(struct cgm_connection *connection, unsigned n_fds)
+{
+    if (connection->unread_fds > 0 && has_read_all(connection))
+        forget_unread(connection);
+    return n_fds == 0 || connection->unread_fds == 0 ||
+           connection->events->lets_unread(connection->owner, connection->unread_fds + n_fds,
+                                           connection->wire->unread_fds + n_fds);
+}
+
 /* Sends; of what is RING_FULL, errno says what is full. A socket with room for bytes is writable,
  * so that waiting for that would not be waiting: fds are tried again after a while, also those of
  * sessions that are not to blame. */
 static int send_now(struct cgm_connection *connection, const uint8_t *bytes, size_t size,
                     const int *fds, unsigned n_fds)
 {
-    int status = cgm_packet_send_bytes(connection->fd, bytes, size, fds, n_fds);
-    if (status == CGM_RING_FULL && errno == ETOOMANYREFS) {
-        connection->crowded = true;
-        uv_timer_start(&connection->retry, on_retry, RETRY_MS, 0);
+    if (!lets_fds_go(connection, n_fds)) {
+        try_later(connection);
+        return CGM_RING_FULL;
     }
+    int status = cgm_packet_send_bytes(connection->fd, bytes, size, fds, n_fds);
+    if (status == CGM_RING_FULL && errno == ETOOMANYREFS)
+        try_later(connection);
+    if (status == CGM_OK)
+        count_unread(connection, n_fds);
     return status;
 }
 
@@ -281,6 +322,7 @@ void cgm_connection_close(struct cgm_connection *connection)
         connection->first = outgoing->next;
         outgoing_free(connection, outgoing);
     }
+    forget_unread(connection);
     uv_poll_stop(&connection->poll);
     uv_close((uv_handle_t *)&connection->poll, on_poll_closed);
     connection->events->hang_up(connection->owner, connection->fd);

@@ -17,6 +17,7 @@
 struct cgm_wire {
     struct cgm_packet in;
     uint8_t out[CGM_PACKET_BYTES_MAX];
+    unsigned unread_fds; /* of all peers that are asked how many */
 };
 
 struct cgm_connection_events {
@@ -25,6 +26,10 @@ struct cgm_connection_events {
     /* Whether its owner may have a packet handled now; else it is asked again in the loop's next
      * turn. NULL: always. */
     bool (*has_turn)(void *owner);
+    /* Whether so many fds may lie unread, at the peer and at all that have this; who has read all
+     * gets one packet more. Of those in flight this process's user may have so many, and the rest
+     * must be there for others. NULL: any number. */
+    bool (*lets_unread)(void *owner, unsigned of_peer, unsigned of_all);
     bool keeps_reserve; /* queued fds leave those that the daemon must have (quota.h) */
     /* Why the peer must not send any more, a static text; NULL: it may. Asked before each packet.
      * NULL: it always may. */
@@ -55,9 +60,10 @@ struct cgm_connection {
     void *owner;
     int fd;
     bool paused, closing;
-    bool crowded; /* more fds are in flight than this user may have: room will not be announced */
-    uv_timer_t retry;   /* while it is */
-    const char *broken; /* why it is cut off; NULL: it is not */
+    bool crowded;        /* fds have no room, and when they have it will not be announced */
+    uv_timer_t retry;    /* while it is */
+    unsigned unread_fds; /* sent since the peer was seen to have read all */
+    const char *broken;  /* why it is cut off; NULL: it is not */
     struct cgm_outgoing *first, **last;
     size_t queued_bytes, queued_bytes_max;
 };

@@ -315,6 +315,13 @@ bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)
     return false;
 }
 
+bool cgm_quota_lets_unread(const struct cgm_broker *broker, unsigned of_session, unsigned of_all)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_NOFILE, &limit) < 0 || of_all <= limit.rlim_cur / 4 ||
+           of_session <= limit.rlim_cur / 4 / broker->config.max_sessions;
+}
+
 /* ---- listing ----------------------------------------------------------------------------------
  */
 

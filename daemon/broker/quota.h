@@ -73,6 +73,11 @@ void cgm_quota_spend(struct cgm_broker *broker, uid_t uid, uint64_t ns);
  * everybody: who brought this one must be refused. The lowest free number is given out first. */
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size);
 
+/* Whether so many fds may lie unread, at one session and at all: a quarter of what this process's
+ * user may have in flight, and of another one each session has its part. The rest is for the
+ * executor, which is of the same user. */
+bool cgm_quota_lets_unread(const struct cgm_broker *broker, unsigned of_session, unsigned of_all);
+
 /* Forgets every user. */
 void cgm_quota_fini(struct cgm_broker *broker);
 

@@ -79,8 +79,15 @@ static const char *must_end(void *owner)
                : NULL;
 }
 
+static bool lets_unread(void *owner, unsigned of_peer, unsigned of_all)
+{
+    const struct cgm_session *session = owner;
+    return cgm_quota_lets_unread(session->broker, of_peer, of_all);
+}
+
 static const struct cgm_connection_events events = {
     .fd_weight_bytes = QUEUED_BYTES_MAX / QUEUED_FDS_MAX,
+    .lets_unread = lets_unread,
     .keeps_reserve = true,
     .must_end = must_end,
     .packets_per_turn = 8,
