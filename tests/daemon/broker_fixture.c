@@ -71,6 +71,8 @@ void daemon_launch(struct daemon *daemon, const char *const *settings)
 {
     daemon->pid = fork();
     assert_true(daemon->pid >= 0);
+    if (daemon->pid == 0 && daemon->own_session)
+        setsid();
     if (daemon->pid == 0)
         exec_daemon(daemon, settings);
 }

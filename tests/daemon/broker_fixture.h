@@ -21,7 +21,8 @@
 struct daemon {
     char folder[64];
     char socket[96];
-    pid_t pid; /* 0: none */
+    pid_t pid;        /* 0: none */
+    bool own_session; /* of processes, as a service has it: the system shares out its time anew */
 };
 
 /* Makes the folder; starts nothing. */

@@ -1,10 +1,15 @@
 /* An honest pair of ranks goes on working while hostile_client, another user, does its worst: every
  * product is right, nothing dies, commgemmctl gets its answer. How long the honest had to wait is
- * printed, beside a process that only takes its share of the processors.
+ * printed, beside a process that only takes its share of the processors, and where the processors'
+ * time went.
  *
- * test_siege [SECONDS]: of each attack, default 1. */
+ * test_siege [SECONDS [NICE]]: SECONDS of each attack, default 1. Without NICE all share the
+ * processors as the threads of one program do. With it daemon, honest and hostile have a session
+ * each, as if they were a service and two users, and the daemon's nice value (/proc/PID/autogroup)
+ * differs by that from the others': 0 is a CPUWeight like theirs, and -10 one ten times theirs. */
 #include "tests/daemon/broker_fixture.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -14,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -22,6 +28,7 @@
 #include "client/bench/stats.h"
 #include "tests/backend.h"
 #include "tests/fault/product.h"
+#include "tests/fault/spent.h"
 
 #define STRANGER "12345"
 #define WORLD PRODUCT_WORLD
@@ -29,7 +36,7 @@
 #define WAIT_MS (WAIT_S * 1000)
 #define SAMPLES_MAX 200000
 
-static const char *seconds = "1";
+static const char *seconds = "1", *daemon_nice; /* NULL: nobody has a session of its own */
 static const int ops[OPS] = {COMMGEMM_OP_AG_GEMM, COMMGEMM_OP_GEMM_RS};
 
 struct rank {
@@ -50,6 +57,8 @@ struct siege {
     struct daemon daemon;
     struct rank ranks[WORLD];
     uint64_t seed;
+    pid_t executor;
+    double alone_us, spinner_us; /* p99 of a job */
     struct samples jobs, answers;
     _Atomic bool over;
 };
@@ -152,17 +161,52 @@ static void work_once(struct siege *siege)
     }
 }
 
+/* ---- who comes first --------------------------------------------------------------------------
+ */
+
+/* Of the session that the process is in. The kernel lets nobody change it often. */
+static void set_session_nice(pid_t pid, int nice)
+{
+    char path[64], text[16];
+    ssize_t n = -1;
+    snprintf(path, sizeof(path), "/proc/%d/autogroup", (int)pid);
+    snprintf(text, sizeof(text), "%d", nice);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    for (int naps = 0; fd >= 0 && n < 0 && naps < 100; naps++) {
+        n = write(fd, text, strlen(text));
+        usleep(n < 0 ? 50000 : 0);
+    }
+    if (n < 0)
+        fail_msg("%s: %s", path, strerror(errno));
+    close(fd);
+}
+
+static int own_session_nice(void)
+{
+    int nice = 0;
+    FILE *file = fopen("/proc/self/autogroup", "re");
+    if (!file || fscanf(file, "/autogroup-%*u nice %d", &nice) != 1)
+        fail_msg("this kernel has no /proc/self/autogroup");
+    fclose(file);
+    return nice;
+}
+
 /* ---- those who look ---------------------------------------------------------------------------
  */
 
-static pid_t start(char *const *arguments, bool silent)
+static pid_t start(char *const *arguments, bool silent, bool own_session)
 {
     pid_t pid;
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
     posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    if (own_session)
+        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
     if (silent)
         posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    assert_int_equal(posix_spawn(&pid, arguments[0], &actions, NULL, arguments, environ), 0);
+    assert_int_equal(posix_spawn(&pid, arguments[0], &actions, &attributes, arguments, environ), 0);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return pid;
 }
@@ -182,46 +226,109 @@ static void *ask(void *argument)
     char *arguments[] = {program, option, siege->daemon.socket, verb, NULL};
     while (!atomic_load(&siege->over)) {
         double begin_us = now_us();
-        assert_int_equal(wait_for_exit(start(arguments, true)), 0);
+        assert_int_equal(wait_for_exit(start(arguments, true, false)), 0);
         add_sample(&siege->answers, now_us() - begin_us);
         usleep(20000);
     }
     return NULL;
 }
 
+/* ---- where the time goes ----------------------------------------------------------------------
+ */
+
+enum { DAEMON, EXECUTOR, HONEST, OTHER, PARTIES };
+
+/* Of processors, since some time ago. */
+struct shares {
+    double at_us;
+    uint64_t spent_ns[PARTIES], waited_ns; /* waited: executor and honest, for a processor */
+};
+
+static void shares_read(const struct siege *siege, struct shares *ret_shares)
+{
+    *ret_shares = (struct shares){
+        .at_us = now_us(),
+        .spent_ns = {[DAEMON] = spent_ns(siege->daemon.pid),
+                     [EXECUTOR] = spent_ns(siege->executor),
+                     [HONEST] = spent_ns(getpid())},
+        .waited_ns = waited_ns(siege->executor) + waited_ns(getpid()),
+    };
+}
+
+static double ns_of(const struct timeval *time)
+{
+    return (double)time->tv_sec * 1e9 + (double)time->tv_usec * 1e3;
+}
+
+static void shares_print(const struct siege *siege, const struct shares *before,
+                         const struct rusage *other)
+{
+    static const char *const names[PARTIES] = {"daemon", "executor", "honest", "other"};
+    struct shares now;
+    shares_read(siege, &now);
+    double took_ns = (now.at_us - before->at_us) * 1e3;
+    print_message("%-12s processors:", "");
+    for (int i = 0; i < PARTIES; i++) {
+        double ns = i == OTHER ? ns_of(&other->ru_utime) + ns_of(&other->ru_stime)
+                               : (double)(now.spent_ns[i] - before->spent_ns[i]);
+        print_message(" %s %.2f,", names[i], ns / took_ns);
+    }
+    print_message(" executor and honest wait for one: %.2f\n",
+                  (double)(now.waited_ns - before->waited_ns) / took_ns);
+}
+
 /* ---- the siege --------------------------------------------------------------------------------
  */
 
-/* Works until the process has ended, or for the time of an attack when there is none. */
-static void work_beside(struct siege *siege, const char *name, pid_t pid)
+static void print_jobs(const struct siege *siege, const char *name, const struct cgm_stats *jobs)
+{
+    print_message("%-12s %6ju jobs, median %6.0f us, p99 %7.0f us", name, (uintmax_t)jobs->count,
+                  jobs->median, jobs->p99);
+    if (siege->spinner_us > 0)
+        print_message(" (%4.1f x alone, %4.1f x a spinner)", jobs->p99 / siege->alone_us,
+                      jobs->p99 / siege->spinner_us);
+}
+
+/* Works until the process has ended, or for the time of an attack when there is none. The p99 of a
+ * job. */
+static double work_beside(struct siege *siege, const char *name, pid_t pid)
 {
     pthread_t thread;
     double end_us = now_us() + atof(seconds) * 1e6;
     int status = 0;
+    struct rusage other = {0};
+    struct shares before;
+    shares_read(siege, &before);
     siege->jobs.count = siege->answers.count = 0;
     atomic_store(&siege->over, false);
     assert_int_equal(pthread_create(&thread, NULL, ask, siege), 0);
-    while (pid ? waitpid(pid, &status, WNOHANG) == 0 : now_us() < end_us)
+    while (pid ? wait4(pid, &status, WNOHANG, &other) == 0 : now_us() < end_us)
         work_once(siege);
     atomic_store(&siege->over, true);
     pthread_join(thread, NULL);
     struct cgm_stats jobs = cgm_stats_of(siege->jobs.us, siege->jobs.count);
     struct cgm_stats answers = cgm_stats_of(siege->answers.us, siege->answers.count);
-    print_message("%-12s %6ju jobs, median %6.0f us, p99 %7.0f us; %3ju times the status, median "
-                  "%5.1f ms, longest %6.1f ms\n",
-                  name, (uintmax_t)jobs.count, jobs.median, jobs.p99, (uintmax_t)answers.count,
-                  answers.median / 1e3, answers.max / 1e3);
+    print_jobs(siege, name, &jobs);
+    print_message("; %3ju times the status, median %5.1f ms, longest %6.1f ms\n",
+                  (uintmax_t)answers.count, answers.median / 1e3, answers.max / 1e3);
+    shares_print(siege, &before, &other);
     assert_int_equal(status, 0);
+    return jobs.p99;
 }
 
 /* Takes processor time and nothing else. */
 static pid_t start_spinner(void)
 {
+    int nice = daemon_nice ? own_session_nice() : 0;
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid > 0)
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (daemon_nice) {
+        setsid();
+        set_session_nice(getpid(), nice);
+    }
     for (double end_us = now_us() + atof(seconds) * 1e6; now_us() < end_us;)
         ;
     _exit(0);
@@ -233,17 +340,24 @@ static pid_t start_attack(struct siege *siege, const char *attack)
     const char *arguments[] = {program, "--socket", siege->daemon.socket,
                                "--as",  STRANGER,   "--seconds",
                                seconds, attack,     NULL};
-    return start((char *const *)(uintptr_t)arguments, false);
+    pid_t pid = start((char *const *)(uintptr_t)arguments, false, daemon_nice != NULL);
+    if (daemon_nice)
+        set_session_nice(pid, own_session_nice());
+    return pid;
 }
 
 static void siege_begin(struct siege *siege)
 {
     struct commgemm_connect_options options;
     pthread_t threads[WORLD];
+    struct client client;
     daemon_init(&siege->daemon);
+    siege->daemon.own_session = daemon_nice != NULL;
     chmod(siege->daemon.folder, 0711);
     daemon_start(&siege->daemon, test_backend_setting(), test_executor_setting(),
                  test_devices_setting(), "socket_mode=0666", "log_level=warning", NULL);
+    if (daemon_nice)
+        set_session_nice(siege->daemon.pid, own_session_nice() + atoi(daemon_nice));
     commgemm_connect_options_init(&options);
     options.socket = siege->daemon.socket;
     for (uint32_t i = 0; i < WORLD; i++) {
@@ -254,6 +368,9 @@ static void siege_begin(struct siege *siege)
     }
     for (uint32_t i = 0; i < WORLD; i++)
         pthread_join(threads[i], NULL);
+    client_open(&client, &siege->daemon);
+    siege->executor = (pid_t)status_number(&client, "executor_pid");
+    client_close(&client);
 }
 
 static void siege_end(struct siege *siege)
@@ -286,8 +403,8 @@ static void test_siege(void **state)
     siege.seed = (uint64_t)time(NULL) << 20;
     print_message("seed %ju\n", (uintmax_t)siege.seed);
     siege_begin(&siege);
-    work_beside(&siege, "alone", 0);
-    work_beside(&siege, "a spinner", start_spinner());
+    siege.alone_us = work_beside(&siege, "alone", 0);
+    siege.spinner_us = work_beside(&siege, "a spinner", start_spinner());
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++)
         work_beside(&siege, attacks[i], start_attack(&siege, attacks[i]));
     work_beside(&siege, "alone again", 0);
@@ -299,5 +416,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_siege)};
     if (argc > 1)
         seconds = argv[1];
+    if (argc > 2)
+        daemon_nice = argv[2];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
