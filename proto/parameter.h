@@ -12,11 +12,11 @@
     X(NUM_SPLITS, num_splits, "pieces that the job is cut into")                                   \
     X(NUM_MAX_STREAMS, num_max_streams, "queues for the GEMMs of pieces")                          \
     X(COMM_CGA_SIZE, comm_cga_size, "thread block cluster of communication kernels")               \
-    X(NUM_COMM_SM, num_comm_sm, "SMs for communication kernels")                                   \
+    X(NUM_COMM_SM, num_comm_sm, "SMs for communication kernels, with use_ce 0 or set_sm_margin 1") \
     X(GEMM_PRIORITY, gemm_priority, "urgency of the queue of the GEMMs")                           \
     X(COMM_PRIORITY, comm_priority, "urgency of the queue of the communication")                   \
-    X(SET_SM_MARGIN, set_sm_margin, "the GEMM leaves num_comm_sm SMs free")                        \
-    X(USE_CE, use_ce, "copies by copy engines, not by SMs")                                        \
+    X(SET_SM_MARGIN, set_sm_margin, "the GEMM, where there is one, leaves num_comm_sm SMs free")   \
+    X(USE_CE, use_ce, "copies, where there are any, by copy engines, not by SMs")                  \
     X(RS_OVERLAP_FIRST_GEMM, rs_overlap_first_gemm,                                                \
       "a piece is reduced behind the next piece's GEMM, not behind the last one's")                \
     X(AGGREGATE_AG, aggregate_ag, "chunks are multiplied in pairs")

@@ -160,9 +160,9 @@ int cgm_check_fill_defaults(struct cgm_check *check)
     spec->given = given_parameters(request);
     fill_switch(spec, CGM_PARAMETER_USE_CE, request->has_use_ce, request->use_ce, exchange,
                 &spec->use_ce);
-    fill_switch(spec, CGM_PARAMETER_SET_SM_MARGIN, request->has_set_sm_margin,
-                request->set_sm_margin, !exchange && spec->method != CGM_METHOD_NONE,
-                &spec->set_sm_margin);
+    fill_switch(
+        spec, CGM_PARAMETER_SET_SM_MARGIN, request->has_set_sm_margin, request->set_sm_margin,
+        !exchange && spec->method != CGM_METHOD_NONE && check->row->product, &spec->set_sm_margin);
     fill_default(spec, CGM_PARAMETER_NUM_SPLITS, default_splits(spec), &spec->num_splits);
     fill_default(spec, CGM_PARAMETER_NUM_MAX_STREAMS, 3, &spec->num_max_streams);
     if (spec->num_max_streams == 1) /* what there is */

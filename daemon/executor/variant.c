@@ -76,7 +76,8 @@ static bool is_possible(const struct cgm_algorithm *algorithm, const struct cgm_
     char unused[CGM_CQE_DETAIL];
     struct cgm_spec as_is = *spec, varied = *spec;
     struct cgm_candidate candidate = {.algorithm = algorithm};
-    if (is_given(spec, parameter) || !(algorithm->parameters >> parameter & 1))
+    if (is_given(spec, parameter) || !(algorithm->parameters >> parameter & 1) ||
+        (parameter == CGM_PARAMETER_USE_CE && algorithm->stores))
         return false;
     cgm_spec_take(&as_is, &candidate);
     candidate.variant = cgm_variant_of(parameter, value);

@@ -202,10 +202,11 @@ static inline void set_knobs(const struct config *c, int algorithm, Cgm__PlanCre
         request->rs_overlap_first_gemm = c->first_gemm;
         request->num_splits = c->num_splits < most ? c->num_splits : (uint32_t)most;
     }
-    request->has_use_ce = 1;
+    request->has_use_ce = cgm_op_is_collective(c->op);
     request->use_ce =
         pick(2) == 0 || algorithm == CGM_ALGO_ATOMIC_GEMM_AG_P2P || algorithm == CGM_ALGO_FUSED_AG;
-    request->num_comm_sm = (uint32_t)pick(20);
+    if (request->has_use_ce && !request->use_ce && !cgm_algorithm_find(algorithm)->stores)
+        request->num_comm_sm = (uint32_t)pick(20);
 }
 
 static inline void set_spec(const struct config *c, int algorithm, const uint64_t *sizes,

@@ -31,10 +31,29 @@ void cgm_parameter_list(uint32_t parameters, char *ret_text, size_t size)
                                      cgm_parameter_name(i));
 }
 
+/* Without a collective nothing is copied, without a product nothing leaves SMs to others; and a
+ * number of SMs is for one of the two. */
+static uint32_t acting_parameters(const struct cgm_algorithm *algorithm,
+                                  const struct cgm_spec *spec)
+{
+    uint32_t acting = algorithm->parameters;
+    bool has_product = spec->k > 0, spares = has_product && spec->set_sm_margin;
+    if (!cgm_op_is_collective(spec->op))
+        acting &= ~(1u << CGM_PARAMETER_USE_CE); /* whoever stores uses no engine as it is */
+    if (!has_product)
+        acting &= ~(1u << CGM_PARAMETER_SET_SM_MARGIN);
+    bool copies = cgm_op_is_collective(spec->op) && !algorithm->stores;
+    if (!(copies && !spec->use_ce) && !spares)
+        acting &= ~(1u << CGM_PARAMETER_NUM_COMM_SM);
+    return acting;
+}
+
+/* A comm of one rank has nothing to communicate; what is asked for is there for larger ones. */
 static uint32_t ignored_parameters(const struct cgm_algorithm *algorithm,
                                    const struct cgm_spec *spec)
 {
-    return spec->asked & ~algorithm->parameters;
+    return spec->asked &
+           ~(spec->world > 1 ? acting_parameters(algorithm, spec) : algorithm->parameters);
 }
 
 /* Whether auto may take it when it was measured: with atomic_gemm those that are atomic alone. */
@@ -87,11 +106,22 @@ static uint32_t list_methods(const struct cgm_spec *spec, int parameter, char *r
     uint32_t count = 0;
     ret_text[0] = '\0';
     for (size_t i = 0; i < cgm_algorithm_count && used < size; i++)
-        if (does_op(cgm_algorithms[i], spec->op) && cgm_algorithms[i]->parameters >> parameter & 1)
+        if (does_op(cgm_algorithms[i], spec->op) &&
+            acting_parameters(cgm_algorithms[i], spec) >> parameter & 1)
             used += (size_t)snprintf(ret_text + used, size - used, "%s%s (method %s)",
                                      count++ ? ", " : "", cgm_algorithms[i]->name,
                                      cgm_type_name(CGM_TABLE_METHOD, cgm_algorithms[i]->method));
     return count;
+}
+
+/* What makes a number of SMs act. */
+static const char *way_to_use_sms(const struct cgm_algorithm *algorithm,
+                                  const struct cgm_spec *spec)
+{
+    if (algorithm->stores || !cgm_op_is_collective(spec->op))
+        return "give set_sm_margin 1 too, or leave it out";
+    return spec->k > 0 ? "give use_ce 0 or set_sm_margin 1 too, or leave it out"
+                       : "give use_ce 0 too, or leave it out";
 }
 
 static int check_parameters(const struct choice *choice, const struct cgm_algorithm *algorithm)
@@ -101,6 +131,10 @@ static int check_parameters(const struct choice *choice, const struct cgm_algori
         return CGM_OK;
     int parameter = __builtin_ctz(ignored);
     char list[128];
+    if (parameter == CGM_PARAMETER_NUM_COMM_SM && algorithm->parameters >> parameter & 1)
+        return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
+                          "num_comm_sm is not the default, and %s uses none of these SMs here; %s",
+                          algorithm->name, way_to_use_sms(algorithm, choice->spec));
     if (list_methods(choice->spec, parameter, list, sizeof list))
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
                           "%s is not the default, and %s makes no use of it; use %s",
