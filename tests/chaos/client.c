@@ -78,6 +78,12 @@ static void client_gone(struct client *c)
     _exit(0);
 }
 
+void client_trust_memory(struct client *c)
+{
+    if (atomic_load(&c->self->kicked))
+        client_gone(c);
+}
+
 bool client_again(struct client *c, const char *call, int status)
 {
     if (status == COMMGEMM_OK)

@@ -25,6 +25,10 @@ struct client {
 void client_fail(struct client *c, const char *format, ...)
     __attribute__((format(printf, 2, 3), noreturn));
 
+/* The memory of a session goes with it: what an arena says is no evidence once an operator may have
+ * ended the session. Returns when nobody did; else the client's life is over. */
+void client_trust_memory(struct client *c);
+
 /* A point of its life, at which it may die. */
 void client_point(struct client *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
