@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/ctl/ctl.h"
@@ -69,24 +70,32 @@ static int write_rows(const json_t *rows, FILE *file, uint32_t *ret_count)
     return fflush(file) == 0 && !ferror(file) ? CGM_OK : CGM_IO;
 }
 
-/* The file takes its name when it is complete. */
+/* A pipe, a device or what a link leads to: it keeps its place. */
+static bool is_written_in_place(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
+/* A file takes its name when it is complete. */
 static int export_rows(const struct cgm_ctl *ctl, const json_t *rows, const char *path)
 {
     char part[4096], detail[DETAIL_BYTES];
     uint32_t count = 0;
+    bool in_place = is_written_in_place(path);
 
     if (snprintf(part, sizeof(part), "%s.%d", path, (int)getpid()) >= (int)sizeof(part))
         return cgm_ctl_fail(ctl, CGM_INVALID_ARGUMENT, "the name of FILE is too long", NULL);
-    FILE *file = fopen(part, "wxe");
+    FILE *file = in_place ? fopen(path, "we") : fopen(part, "wxe");
     int status = file == NULL ? CGM_IO : write_rows(rows, file, &count);
     if (file != NULL && fclose(file) != 0)
         status = CGM_IO;
-    if (status == CGM_OK && rename(part, path) != 0)
+    if (status == CGM_OK && !in_place && rename(part, path) != 0)
         status = CGM_IO;
     if (status == CGM_OK)
         return print_count(ctl, "exported", count);
     snprintf(detail, sizeof(detail), "%.256s: %s", path, strerror(errno));
-    if (file != NULL)
+    if (file != NULL && !in_place)
         unlink(part);
     return cgm_ctl_fail(ctl, status, status == CGM_IO ? detail : NULL,
                         status == CGM_IO ? "check the path, its permissions and the free space"

@@ -185,7 +185,8 @@ static const struct cgm_verb verbs[] = {
      .max_words = 1,
      .run = cgm_ctl_tune_export,
      .summary = "write it to a file",
-     .description = "An existing file is replaced."},
+     .description =
+         "An existing file is replaced; a pipe, a device and what a link leads to are written to."},
     {.name = "tune import",
      .arguments = "FILE",
      .min_words = 1,

@@ -76,6 +76,17 @@ grep -q ' platform="cpu: [^"]* devices, OpenBLAS [0-9.]* [A-Za-z]*" ' "$work/tim
     fail "the library's version is no part of the key: $(cat "$work/times")"
 expect 0 '"tune":[{"exported":1}]' tune export "$work/times" --json
 expect 1 'No such file' tune export "$work/no/such/file"
+# What is no file stays what it is.
+mkfifo "$work/pipe"
+cat "$work/pipe" >"$work/piped" 2>/dev/null &
+expect 0 "1 plans' times exported" tune export "$work/pipe"
+wait $!
+[ -p "$work/pipe" ] || fail "the pipe was replaced"
+cmp "$work/times" "$work/piped" || fail "piped: $(cat "$work/piped")"
+ln -s "$work/linked" "$work/link"
+expect 0 '' tune export "$work/link"
+[ -L "$work/link" ] || fail "the link was replaced"
+cmp "$work/times" "$work/linked" || fail "linked: $(cat "$work/linked")"
 expect 0 "1 plans' times cleared" tune clear
 expect 0 '"tune":[]' tune --json
 grep -q '^end 0 ' "$work/first/timings" || fail "not cleared on disk: $(cat "$work/first/timings")"
