@@ -299,7 +299,7 @@ int commgemm_buffer_open(commgemm_client *client, const char *name, uint64_t id,
 
 /* Maps a host-visible buffer (CPU backend) into this process; the mapping is read-only if the
  * buffer is. NOT_SUPPORTED for device memory. The mapping stays valid after close and disconnect,
- * until commgemm_buffer_unmap(address, bytes). */
+ * until commgemm_buffer_unmap(address, bytes); the bytes of a buffer that has ended may be zero. */
 int commgemm_buffer_map(commgemm_client *client, const struct commgemm_buffer *buffer,
                         void **ret_address);
 int commgemm_buffer_unmap(void *address, uint64_t bytes);
@@ -307,7 +307,7 @@ int commgemm_buffer_unmap(void *address, uint64_t bytes);
 /* Copies between this process and a buffer, host-visible or not, with the daemon's help where it
  * cannot be mapped; returns when the bytes are there. Ordered with no job: whoever writes a buffer
  * that a job uses waits for the job first. INVALID_ARGUMENT when offset_bytes + bytes leaves the
- * buffer, PERMISSION when it is not writable. */
+ * buffer, PERMISSION when it is not writable, DAEMON_LOST when the session has ended meanwhile. */
 int commgemm_buffer_read(commgemm_client *client, const struct commgemm_buffer *buffer,
                          uint64_t offset_bytes, void *ret_bytes, uint64_t bytes);
 int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer *buffer,

@@ -89,6 +89,14 @@ static int pwrite_all(const struct commgemm_buffer *buffer, uint64_t offset, con
     return CGM_OK;
 }
 
+/* Memory of a session goes with it: read through an fd that is still there it is a hole. */
+static int end_host_io(commgemm_client *client, const struct commgemm_buffer *buffer, int status)
+{
+    if (status == CGM_OK && cgm_wire_is_lost(&client->wire))
+        return cgm_fail(CGM_DAEMON_LOST, "buffer %llu: the session has ended", (ull)buffer->id);
+    return status;
+}
+
 /* ---- through staging, under staging_lock ---------------------------------------------------- */
 
 static int staging_import(commgemm_client *client, int fd, uint64_t *ret_import)
@@ -204,7 +212,7 @@ int commgemm_buffer_read(commgemm_client *client, const struct commgemm_buffer *
     if (status != CGM_OK || bytes == 0)
         return status;
     if (is_host_visible(buffer))
-        return pread_all(buffer, offset_bytes, ret_bytes, bytes);
+        return end_host_io(client, buffer, pread_all(buffer, offset_bytes, ret_bytes, bytes));
     return transfer(client, buffer, offset_bytes, ret_bytes, NULL, bytes);
 }
 
@@ -215,6 +223,6 @@ int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer 
     if (status != CGM_OK || bytes == 0)
         return status;
     if (is_host_visible(buffer))
-        return pwrite_all(buffer, offset_bytes, data, bytes);
+        return end_host_io(client, buffer, pwrite_all(buffer, offset_bytes, data, bytes));
     return transfer(client, buffer, offset_bytes, NULL, data, bytes);
 }

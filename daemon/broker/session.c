@@ -162,6 +162,9 @@ void cgm_session_end(struct cgm_session *session, const char *why)
                  session->greeted ? "greeted" : "silent", (int)session->pid, why);
     cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_SESSION_END);
     cgm_registry_remove(&broker->sessions, session->id);
+    /* Before its memory goes: who finds holes there finds the hang-up too. */
+    broker->closing_sessions++;
+    cgm_connection_close(&session->connection);
     remove.session = session->id;
     if (session->added)
         cgm_estate_settle(broker, session->jobs, CGM_MSG_SESSION_REMOVE, &remove.base, NULL);
@@ -173,8 +176,6 @@ void cgm_session_end(struct cgm_session *session, const char *why)
     cgm_buffer_drop_all(session);
     cgm_session_kill_ring(session, CGM_DAEMON_LOST);
     cgm_quota_give(broker, session->uid, &session->charge);
-    broker->closing_sessions++;
-    cgm_connection_close(&session->connection);
     cgm_broker_tell_status(broker);
 }
 

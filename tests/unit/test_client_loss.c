@@ -89,6 +89,25 @@ static void run_daemon_lost(int no_ring, uint64_t spin_ns)
     fixture_close(&f);
 }
 
+/* Its memory is there still, as far as the fd goes, and may be a hole by now. */
+static void test_memory_goes_with_the_session(void **state)
+{
+    struct fixture f;
+    struct commgemm_buffer buffer;
+    char bytes[16] = "whatever";
+    (void)state;
+    fixture_open(&f, NULL, 4, 0, 0);
+    assert_ok(commgemm_buffer_create(f.client, NULL, 4096, -1, 0, 0, &buffer));
+    assert_ok(commgemm_buffer_write(f.client, &buffer, 0, bytes, sizeof(bytes)));
+    assert_ok(commgemm_buffer_read(f.client, &buffer, 0, bytes, sizeof(bytes)));
+    fake_hang_up(f.fake);
+    assert_refused(commgemm_buffer_read(f.client, &buffer, 0, bytes, sizeof(bytes)),
+                   COMMGEMM_DAEMON_LOST, "ended");
+    assert_refused(commgemm_buffer_write(f.client, &buffer, 0, bytes, sizeof(bytes)),
+                   COMMGEMM_DAEMON_LOST, "ended");
+    fixture_close(&f);
+}
+
 static void test_daemon_lost(void **state)
 {
     (void)state;
@@ -193,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_daemon_lost),
+        cmocka_unit_test(test_memory_goes_with_the_session),
         cmocka_unit_test(test_executor_lost),
         cmocka_unit_test(test_old_jobs_outlive_their_ring),
         cmocka_unit_test(test_connect_without_executor),
