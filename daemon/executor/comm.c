@@ -258,6 +258,7 @@ void cgm_comm_on_remove(struct cgm_request *request)
     }
     comm_die(comm, 0, m->status, m->detail ? m->detail : "the comm was removed");
     comm->removal = request;
+    atomic_store(&comm->removed, true);
     comm_free_if_unused(comm);
 }
 

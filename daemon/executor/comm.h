@@ -2,6 +2,7 @@
 #ifndef CGM_COMM_H
 #define CGM_COMM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -43,6 +44,7 @@ struct cgm_comm {
     uint32_t n_flights; /* taken */
     uint32_t users;     /* plans and unfinished gangs */
     struct cgm_request *removal;
+    _Atomic bool removed; /* nobody wants its plans any more; for the mapper */
     struct cgm_quiet parting; /* frees the group */
 };
 

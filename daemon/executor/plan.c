@@ -27,8 +27,10 @@ static void plan_discard_step(struct cgm_request *request);
 
 static bool plan_fill_slice(struct cgm_request *request)
 {
-    bool more;
-    request->status = cgm_plan_fill(request->object, &more);
+    struct cgm_plan *plan = request->object;
+    bool more = false;
+    request->status =
+        atomic_load(&plan->comm->removed) ? CGM_CANCELLED : cgm_plan_fill(plan, &more);
     return more;
 }
 
@@ -44,7 +46,9 @@ static void plan_make_step(struct cgm_request *request)
     const Cgm__PlanAdd *m = (const Cgm__PlanAdd *)request->message;
     plan->scratch_bytes = cgm_plan_scratch_bytes(plan, plan->algorithm);
     plan->n_flags = cgm_plan_flags(plan, plan->algorithm);
-    request->status = cgm_plan_make(plan, CGM_PLAN_OPERANDS_FEW, m->buffer_ids, m->journals);
+    request->status = atomic_load(&plan->comm->removed)
+                          ? CGM_CANCELLED
+                          : cgm_plan_make(plan, CGM_PLAN_OPERANDS_FEW, m->buffer_ids, m->journals);
     if (request->status == CGM_OK)
         cgm_request_in_slices(request, &request->executor->turns, plan->uid, plan_fill_slice,
                               plan_made_step);

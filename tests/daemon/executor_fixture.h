@@ -67,21 +67,28 @@ static inline void fixture_send(struct fixture *f, int type, const ProtobufCMess
     assert_int_equal(cgm_packet_send(f->link, (uint16_t)type, ++f->serial, m, fds, n_fds), CGM_OK);
 }
 
-/* Sends a request and waits for its reply; returns the reply's type, and the status and detail of
- * an Error. Replies to other requests may not be outstanding. */
+/* Waits for the reply to a request; the status of an Error. Others are dropped. */
+static inline int fixture_reply(struct fixture *f, uint32_t serial)
+{
+    int status = CGM_OK;
+    do
+        fixture_receive(f);
+    while (f->packet.header.serial != serial);
+    if (f->packet.header.type == CGM_MSG_ERROR) {
+        Cgm__Error *error = (Cgm__Error *)cgm_packet_unpack(&f->packet);
+        status = error->status;
+        cgm_message_free(&error->base);
+    }
+    return status;
+}
+
+/* Sends a request and waits for its reply; returns the reply's type, and the status of an Error.
+ * Replies to other requests may not be outstanding. */
 static inline int fixture_call(struct fixture *f, int type, const ProtobufCMessage *m,
                                const int *fds, unsigned n_fds, int *ret_status)
 {
     fixture_send(f, type, m, fds, n_fds);
-    do
-        fixture_receive(f);
-    while (f->packet.header.serial != f->serial);
-    *ret_status = CGM_OK;
-    if (f->packet.header.type == CGM_MSG_ERROR) {
-        Cgm__Error *error = (Cgm__Error *)cgm_packet_unpack(&f->packet);
-        *ret_status = error->status;
-        cgm_message_free(&error->base);
-    }
+    *ret_status = fixture_reply(f, f->serial);
     return f->packet.header.type;
 }
 
@@ -239,14 +246,13 @@ static inline float *fixture_buffer(struct fixture *f, uint64_t id, uint64_t byt
     return (float *)(void *)ret_view->base;
 }
 
-/* A plan of the comm with user buffers id * 1000 + rank; the status of its creation. */
-static inline int fixture_plan_try(struct fixture *f, uint64_t id, Cgm__PlanCreate *ask,
-                                   uint32_t world)
+/* Asks for a plan of the comm with user buffers id * 1000 + rank; the serial. */
+static inline uint32_t fixture_plan_send(struct fixture *f, uint64_t id, Cgm__PlanCreate *ask,
+                                         uint32_t world)
 {
     uint8_t packed[1024];
     uint64_t ids[CGM_COMM_SIZE_MAX];
     uint32_t journals[CGM_COMM_SIZE_MAX];
-    int status;
     Cgm__PlanAdd m = CGM__PLAN_ADD__INIT;
     for (uint32_t i = 0; i < world; i++) {
         ids[i] = id * 1000 + i;
@@ -258,7 +264,15 @@ static inline int fixture_plan_try(struct fixture *f, uint64_t id, Cgm__PlanCrea
     m.n_buffer_ids = m.n_journals = world;
     m.buffer_ids = ids;
     m.journals = journals;
-    fixture_call(f, CGM_MSG_PLAN_ADD, &m.base, NULL, 0, &status);
+    fixture_send(f, CGM_MSG_PLAN_ADD, &m.base, NULL, 0);
+    return f->serial;
+}
+
+/* The status of its creation. */
+static inline int fixture_plan_try(struct fixture *f, uint64_t id, Cgm__PlanCreate *ask,
+                                   uint32_t world)
+{
+    int status = fixture_reply(f, fixture_plan_send(f, id, ask, world));
     cgm_packet_close_fds(&f->packet);
     return status;
 }

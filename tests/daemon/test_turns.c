@@ -155,12 +155,35 @@ static void test_a_session_ends_while_its_buffer_is_made(void **state)
     uint32_t serial = f.serial;
     fixture_send(&f, CGM_MSG_SESSION_REMOVE, &remove.base, NULL, 0);
     assert_int_equal(kill(f.pid, SIGCONT), 0);
-    while (fixture_receive(&f)->header.serial != serial)
-        continue;
-    assert_int_equal(f.packet.header.type, CGM_MSG_ERROR);
-    Cgm__Error *error = (Cgm__Error *)cgm_packet_unpack(&f.packet);
-    assert_int_equal(error->status, CGM_CANCELLED);
-    cgm_message_free(&error->base);
+    assert_int_equal(fixture_reply(&f, serial), CGM_CANCELLED);
+    fixture_session_close(&s);
+    fixture_close(&f);
+}
+
+/* The same for the memory of a plan, with its comm. */
+static void test_a_comm_ends_while_its_plan_is_made(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fixture_session s;
+    Cgm__PlanCreate ask = CGM__PLAN_CREATE__INIT;
+    Cgm__CommRemove remove = CGM__COMM_REMOVE__INIT;
+    fixture_open(&f, 60000, 60000, 0);
+    fixture_session_open(&f, 1, &s);
+    fixture_comm_add(&f, 1, (const uint64_t[]){1}, 1, 60000, 0);
+    ask.comm = remove.comm = 1;
+    ask.op = CGM_OP_AG_GEMM;
+    ask.method = CGM_METHOD_NONE;
+    ask.comm_type = CGM_COMM_TYPE_AG;
+    ask.k = 1024;
+    ask.m = 4 * LARGE / sizeof(float) / ask.k;
+    ask.n = 16;
+    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    uint32_t serial = fixture_plan_send(&f, 1, &ask, 1);
+    remove.status = CGM_PEER_LOST;
+    fixture_send(&f, CGM_MSG_COMM_REMOVE, &remove.base, NULL, 0);
+    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    assert_int_equal(fixture_reply(&f, serial), CGM_CANCELLED);
     fixture_session_close(&s);
     fixture_close(&f);
 }
@@ -207,6 +230,7 @@ int main(void)
         cmocka_unit_test(test_imports_go_beside_the_rest),
         cmocka_unit_test(test_users_take_turns_with_imports),
         cmocka_unit_test(test_a_session_ends_while_its_buffer_is_made),
+        cmocka_unit_test(test_a_comm_ends_while_its_plan_is_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
