@@ -20,6 +20,7 @@
 #define ENTRIES CGM_RING_ENTRIES_MAX
 #define PIECES 32u
 #define PIECE_BYTES (12ull * MIB)
+#define LITTLE_NS 10000000u /* what the loop has to do besides; freeing takes several times that */
 
 struct scene {
     struct daemon daemon;
@@ -99,7 +100,7 @@ static void expect_that_the_loop_did_little(struct scene *scene)
     uint64_t spent = spent_ns(scene->daemon.pid) - scene->spent_ns,
              first = spent_by_first_thread_ns(scene->daemon.pid) - scene->first_ns;
     print_message("of %.1f ms the loop took %.1f\n", (double)spent * 1e-6, (double)first * 1e-6);
-    assert_true(first < spent / 2);
+    assert_true(first < spent / 2 || first < LITTLE_NS);
 }
 
 /* The executor that would have given them back piece by piece is dead. */
