@@ -220,7 +220,7 @@ static void test_refused_memory_that_is_large(void **state)
     process = spent_ns(scene->daemon.pid) - process;
     first = spent_by_first_thread_ns(scene->daemon.pid) - first;
     print_message("of %.1f ms the loop took %.1f\n", (double)process * 1e-6, (double)first * 1e-6);
-    assert_true(first < process / 2);
+    assert_true(first < process / 2 || first < 100000000); /* of some 300 ms that freeing takes */
 }
 
 /* Ids can be guessed: releases an import before it was answered. */
