@@ -20,7 +20,7 @@
 #define ENTRIES CGM_RING_ENTRIES_MAX
 #define PIECES 32u
 #define PIECE_BYTES (12ull * MIB)
-#define LITTLE_NS 10000000u /* what the loop has to do besides; freeing takes several times that */
+#define LITTLE_NS 10000000u /* what the loop does besides; freeing takes several times that */
 
 struct scene {
     struct daemon daemon;
