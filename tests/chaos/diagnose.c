@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/chaos/server.h"
+#include "tests/send_signal.h"
 
 /* The first `lines` lines of a file, on lines of their own. */
 static void print_file(const char *path, int lines)
@@ -79,7 +80,7 @@ static void print_listing(const struct chaos_server *server, const char *what)
         return;
     for (int i = 0; i < 500 && waitpid(pid, NULL, WNOHANG) == 0; i++) {
         if (i == 499) {
-            kill(pid, SIGKILL);
+            send_signal(pid, SIGKILL);
             waitpid(pid, NULL, 0);
             printf("    no answer within 5 s\n");
         }

@@ -4,16 +4,11 @@
 #include <string.h>
 
 #include "tests/chaos/round.h"
+#include "tests/send_signal.h"
 
 static bool is_alive(const struct chaos_client *client)
 {
     return client->pid != 0;
-}
-
-static void send(pid_t pid, int number)
-{
-    if (pid > 0)
-        kill(pid, number);
 }
 
 /* ---- each kind --------------------------------------------------------------------------------
@@ -24,7 +19,7 @@ static bool kill_client(struct chaos_round *round, struct chaos_fault *fault)
     struct chaos_client *client = &round->board->client[fault->client];
     if (is_alive(client)) {
         atomic_store(&client->lost, true);
-        send(client->pid, SIGKILL);
+        send_signal(client->pid, SIGKILL);
     }
     return true;
 }
@@ -32,14 +27,14 @@ static bool kill_client(struct chaos_round *round, struct chaos_fault *fault)
 static bool stop_client(struct chaos_round *round, struct chaos_fault *fault)
 {
     if (is_alive(&round->board->client[fault->client]))
-        send(round->board->client[fault->client].pid, SIGSTOP);
+        send_signal(round->board->client[fault->client].pid, SIGSTOP);
     return true;
 }
 
 static bool go_client(struct chaos_round *round, struct chaos_fault *fault)
 {
     if (is_alive(&round->board->client[fault->client]))
-        send(round->board->client[fault->client].pid, SIGCONT);
+        send_signal(round->board->client[fault->client].pid, SIGCONT);
     return true;
 }
 
@@ -102,21 +97,21 @@ static bool kill_daemon(struct chaos_round *round, struct chaos_fault *fault)
     atomic_store(&round->board->daemon_killed, true);
     round->over = true;
     chaos_server_signal_executor(round->server, SIGCONT);
-    send(round->server->daemon.pid, SIGKILL);
+    send_signal(round->server->daemon.pid, SIGKILL);
     return true;
 }
 
 static bool stop_daemon(struct chaos_round *round, struct chaos_fault *fault)
 {
     (void)fault;
-    send(round->server->daemon.pid, SIGSTOP);
+    send_signal(round->server->daemon.pid, SIGSTOP);
     return true;
 }
 
 static bool go_daemon(struct chaos_round *round, struct chaos_fault *fault)
 {
     (void)fault;
-    send(round->server->daemon.pid, SIGCONT);
+    send_signal(round->server->daemon.pid, SIGCONT);
     return true;
 }
 

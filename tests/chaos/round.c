@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/bench/barrier.h"
+#include "tests/send_signal.h"
 
 #define STEP_US 150u
 #define RECOVERIES 20u
@@ -73,7 +74,7 @@ static void end_clients(struct chaos_round *round)
         struct chaos_client *client = &round->board->client[i];
         if (!client->pid)
             continue;
-        kill(client->pid, SIGKILL);
+        send_signal(client->pid, SIGKILL);
         while (waitpid(client->pid, NULL, 0) < 0 && errno == EINTR)
             ;
         client->pid = 0;

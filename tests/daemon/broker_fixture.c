@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/send_signal.h"
+
 #define SETTINGS_MAX 16
 
 static void nap(void)
@@ -111,7 +113,7 @@ int daemon_wait(struct daemon *daemon)
     clock_gettime(CLOCK_MONOTONIC, &begin);
     while (waitpid(daemon->pid, &status, WNOHANG) == 0) {
         if (is_over(&begin))
-            kill(daemon->pid, SIGKILL);
+            send_signal(daemon->pid, SIGKILL);
         nap();
     }
     daemon->pid = 0;
@@ -152,7 +154,7 @@ void daemon_stop(struct daemon *daemon)
 {
     int status = 0;
     if (daemon->pid > 0) {
-        kill(daemon->pid, SIGTERM);
+        send_signal(daemon->pid, SIGTERM);
         status = daemon_wait(daemon);
     }
     if (status != 0)

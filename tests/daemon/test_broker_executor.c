@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/send_signal.h"
+
 #define ENTRIES 16u
 
 static uint64_t kill_executor(struct client *client)
@@ -15,7 +17,7 @@ static uint64_t kill_executor(struct client *client)
     uint64_t life = status_number(client, "executor_life");
     pid_t pid = (pid_t)status_number(client, "executor_pid");
     assert_true(life > 0 && pid > 0);
-    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(send_signal(pid, SIGKILL), 0);
     return life;
 }
 

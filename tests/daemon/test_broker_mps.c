@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/send_signal.h"
+
 #define ANOTHER_UID 65534
 #define SERVER "4242"
 
@@ -109,7 +111,7 @@ static void service_start(struct service *service, const struct daemon *daemon, 
 
 static void service_stop(struct service *service)
 {
-    kill(service->control, SIGKILL);
+    send_signal(service->control, SIGKILL);
     waitpid(service->control, NULL, 0);
     close(service->listener);
 }

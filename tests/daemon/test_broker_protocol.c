@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/send_signal.h"
+
 static void hello_error(struct client *client, uint32_t min, uint32_t max, const char *name,
                         int status, const char *text)
 {
@@ -242,7 +244,7 @@ static void test_stale_socket_file(void **state)
     (void)state;
     daemon_init(&daemon);
     daemon_start(&daemon, NULL);
-    kill(daemon.pid, SIGKILL);
+    send_signal(daemon.pid, SIGKILL);
     assert_int_equal(daemon_wait(&daemon), 1000 + SIGKILL);
     assert_int_equal(access(daemon.socket, F_OK), 0);
     daemon_start(&daemon, NULL);
@@ -396,7 +398,7 @@ static void send_lingering(const struct daemon *daemon, struct client *client, e
     import.kind = &kind, import.offset = &offset, import.length = &length;
     for (size_t i = 0; i < CGM_PACKET_FDS_ROOM; i++)
         fds[i] = fd;
-    assert_int_equal(kill(daemon->pid, SIGSTOP), 0);
+    assert_int_equal(send_signal(daemon->pid, SIGSTOP), 0);
     assert_int_equal(cgm_packet_pack(CGM_MSG_QUERY, 9, &query.base, 1, bytes, &size), CGM_OK);
     if (where == IN_AN_UNREAD_PACKET) /* two that end the session; the second is never read */
         send_raw(client, bytes, size);
@@ -408,7 +410,7 @@ static void send_lingering(const struct daemon *daemon, struct client *client, e
                                   where == IN_TOO_LARGE_A_LIST ? CGM_PACKET_FDS_ROOM : 1),
             CGM_OK);
     close(fd); /* not the last one */
-    assert_int_equal(kill(daemon->pid, SIGCONT), 0);
+    assert_int_equal(send_signal(daemon->pid, SIGCONT), 0);
 }
 
 /* Whoever passes what takes long to close keeps nobody waiting, and pays for it until it is closed.

@@ -14,6 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "tests/send_signal.h"
+
 struct unit {
     struct daemon daemon;
     char notify_path[96], config[96];
@@ -111,15 +113,16 @@ static void test_a_life_under_systemd(void **state)
     await_word(&unit, "STATUS=1 sessions, backend cpu");
     await_word(&unit, "WATCHDOG=1");
     write_config(&unit, "debug");
-    assert_int_equal(kill(unit.daemon.pid, SIGHUP), 0);
+    assert_int_equal(send_signal(unit.daemon.pid, SIGHUP), 0);
     await_word(&unit, "WATCHDOG=1");
     await_word(&unit, "WATCHDOG=1"); /* of after the signal */
     unlink(unit.config);
-    assert_int_equal(kill(unit.daemon.pid, SIGHUP), 0); /* what cannot be read changes nothing */
+    assert_int_equal(send_signal(unit.daemon.pid, SIGHUP),
+                     0); /* what cannot be read changes nothing */
     await_word(&unit, "WATCHDOG=1");
     assert_int_equal(status_number(&client, "sessions"), 1);
     client_close(&client);
-    assert_int_equal(kill(unit.daemon.pid, SIGTERM), 0);
+    assert_int_equal(send_signal(unit.daemon.pid, SIGTERM), 0);
     await_word(&unit, "STOPPING=1");
     assert_int_equal(daemon_wait(&unit.daemon), 0);
     assert_int_equal(access(unit.daemon.socket, F_OK), 0); /* it is systemd's */

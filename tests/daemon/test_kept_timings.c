@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/send_signal.h"
+
 struct kept {
     struct daemon daemon;
     char state[96], setting[120], file[128];
@@ -25,7 +27,7 @@ static void kept_init(struct kept *kept)
 
 static void end_life(struct kept *kept)
 {
-    kill(kept->daemon.pid, SIGTERM);
+    send_signal(kept->daemon.pid, SIGTERM);
     assert_int_equal(daemon_wait(&kept->daemon), 0);
 }
 

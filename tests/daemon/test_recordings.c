@@ -10,6 +10,7 @@
 #include "commgemm.h"
 #include "tests/backend.h"
 #include "tests/fault/product.h"
+#include "tests/send_signal.h"
 
 #define WORLD PRODUCT_WORLD
 #define WAIT_MS (WAIT_S * 1000)
@@ -293,7 +294,7 @@ static void test_executor_that_dies(void **state)
     for (int i = 0; i < 3; i++)
         run(&scene, &scene.sets[0], plan, COMMGEMM_OP_AG_GEMM, 0);
     uint64_t life = status_number(&scene.raw, "executor_life");
-    assert_int_equal(kill((pid_t)status_number(&scene.raw, "executor_pid"), SIGKILL), 0);
+    assert_int_equal(send_signal((pid_t)status_number(&scene.raw, "executor_pid"), SIGKILL), 0);
     wait_for_status(&scene.raw, "executor_life", life + 1);
     check(commgemm_wait_executor(scene.client, test_backend_wait(WAIT_MS)));
     for (int i = 0; i < 3; i++)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "commgemm.h"
+#include "tests/send_signal.h"
 #include "tests/unit/fake_cuda.h"
 
 #define WORLD 2u
@@ -220,7 +221,7 @@ static void test_the_dead_release_streams(void **state)
     ranks_open(&r);
     ok(submit(&r, 0, 0, &ticket));
     wait_until_known(r.client);
-    kill(executor_of(r.client), SIGKILL);
+    send_signal(executor_of(r.client), SIGKILL);
     assert_true(fake_stream_is_done(r.stream[0], WAIT_MS));
     assert_int_equal(end_of(&r, ticket), COMMGEMM_EXECUTOR_LOST);
     ok(commgemm_wait_executor(r.client, WAIT_MS));
@@ -228,7 +229,7 @@ static void test_the_dead_release_streams(void **state)
     assert_int_equal(end_of(&r, ticket), COMMGEMM_EXECUTOR_LOST);
     ok(submit(&r, 0, 0, &ticket));
     usleep(20000);
-    kill(r.daemon.pid, SIGKILL);
+    send_signal(r.daemon.pid, SIGKILL);
     assert_true(fake_stream_is_done(r.stream[0], WAIT_MS));
     assert_int_equal(end_of(&r, ticket), COMMGEMM_DAEMON_LOST);
     assert_int_equal(daemon_wait(&r.daemon), 1000 + SIGKILL);

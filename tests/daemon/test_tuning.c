@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/send_signal.h"
+
 #define GREEDY 21004u
 #define GREEDY_CLIENTS 8u
 /* With it a launch takes milliseconds, and a plan is measured for as long as it may be. */
@@ -230,7 +232,7 @@ static void test_users_take_turns(void **state)
         passed_over += strstr(plan.reason, "others were") != NULL;
     }
     for (unsigned i = 0; i < GREEDY_CLIENTS; i++) {
-        kill(greedy[i], SIGKILL);
+        send_signal(greedy[i], SIGKILL);
         assert_int_equal(outcome(greedy[i]), 1000 + SIGKILL);
     }
     assert_true(passed_over < 2);
@@ -260,7 +262,7 @@ static void test_clients_killed(void **state)
     wait_for_status(&raw, "plans", 3);
     for (int i = 0; i < 2; i++) {
         usleep(100000);
-        kill(children[i], SIGKILL);
+        send_signal(children[i], SIGKILL);
         assert_int_equal(outcome(children[i]), 1000 + SIGKILL);
     }
     assert_int_equal(make_plan(client, comm, COMMGEMM_OP_GEMM_AR, SIDE, &plan), COMMGEMM_OK);
@@ -296,7 +298,7 @@ static void test_executor_killed(void **state)
     pid_t child = start_planning(&daemon, "child");
     wait_for_status(&raw, "plans", 2);
     usleep(100000);
-    kill((pid_t)status_number(&raw, "executor_pid"), SIGKILL);
+    send_signal((pid_t)status_number(&raw, "executor_pid"), SIGKILL);
     assert_int_equal(outcome(child), 1);
     wait_for_status(&raw, "executor_deaths", 1);
     wait_for_executor(&raw);

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "tests/send_signal.h"
+
 #define MIB (1ull << 20)
 #define LARGE (256 * MIB)
 #define MIDDLE (16 * MIB)
@@ -58,12 +60,12 @@ static void test_users_take_turns(void **state)
     uint32_t serials[N_LARGE];
     int fds[N_LARGE], fd;
     fixture_open(&f, 60000, 60000, 0);
-    assert_int_equal(kill(f.pid, SIGSTOP), 0); /* all of it is there when it begins */
+    assert_int_equal(send_signal(f.pid, SIGSTOP), 0); /* all of it is there when it begins */
     for (uint32_t i = 0; i < N_LARGE; i++)
         serials[i] = send_alloc(&f, FIRST_ID + i, LARGE, 1);
     uint32_t middle = send_alloc(&f, MIDDLE_ID, MIDDLE, 2),
              small = send_alloc(&f, SMALL_ID, SMALL, 3);
-    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    assert_int_equal(send_signal(f.pid, SIGCONT), 0);
     expect_answer(&f, small, &fd);
     close(fd);
     expect_answer(&f, middle, &fd);
@@ -73,11 +75,11 @@ static void test_users_take_turns(void **state)
         expect_answer(&f, serials[i], &fds[i]);
         assert_true(bytes_there(fds[i]) == LARGE);
     }
-    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    assert_int_equal(send_signal(f.pid, SIGSTOP), 0);
     for (uint32_t i = 0; i < N_LARGE; i++)
         serials[i] = send_remove(&f, FIRST_ID + i);
     small = send_remove(&f, SMALL_ID);
-    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    assert_int_equal(send_signal(f.pid, SIGCONT), 0);
     expect_answer(&f, small, NULL);
     for (uint32_t i = 0; i < N_LARGE; i++) {
         expect_answer(&f, serials[i], NULL);
@@ -122,11 +124,11 @@ static void test_imports_go_beside_the_rest(void **state)
     import_add(&f, 1, FIRST_ID + 1, 2 * LARGE);
     expect_answer(&f, send_alloc(&f, SMALL_ID, SMALL, 3), &fd);
     close(fd);
-    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    assert_int_equal(send_signal(f.pid, SIGSTOP), 0);
     for (m.id = FIRST_ID; m.id < FIRST_ID + 2; m.id++)
         fixture_send(&f, CGM_MSG_IMPORT_REMOVE, &m.base, NULL, 0);
     uint32_t last_import = f.serial, small = send_remove(&f, SMALL_ID);
-    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    assert_int_equal(send_signal(f.pid, SIGCONT), 0);
     while (fixture_receive(&f)->header.serial != small)
         assert_true(f.packet.header.serial != last_import);
     while (fixture_receive(&f)->header.serial != last_import)
@@ -150,11 +152,11 @@ static void test_a_session_ends_while_its_buffer_is_made(void **state)
     alloc.bytes = 4 * LARGE;
     alloc.has_session = 1;
     alloc.session = remove.session = 1;
-    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    assert_int_equal(send_signal(f.pid, SIGSTOP), 0);
     fixture_send(&f, CGM_MSG_BUFFER_ALLOC, &alloc.base, NULL, 0);
     uint32_t serial = f.serial;
     fixture_send(&f, CGM_MSG_SESSION_REMOVE, &remove.base, NULL, 0);
-    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    assert_int_equal(send_signal(f.pid, SIGCONT), 0);
     assert_int_equal(fixture_reply(&f, serial), CGM_CANCELLED);
     fixture_session_close(&s);
     fixture_close(&f);
@@ -178,11 +180,11 @@ static void test_a_comm_ends_while_its_plan_is_made(void **state)
     ask.k = 1024;
     ask.m = 4 * LARGE / sizeof(float) / ask.k;
     ask.n = 16;
-    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    assert_int_equal(send_signal(f.pid, SIGSTOP), 0);
     uint32_t serial = fixture_plan_send(&f, 1, &ask, 1);
     remove.status = CGM_PEER_LOST;
     fixture_send(&f, CGM_MSG_COMM_REMOVE, &remove.base, NULL, 0);
-    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    assert_int_equal(send_signal(f.pid, SIGCONT), 0);
     assert_int_equal(fixture_reply(&f, serial), CGM_CANCELLED);
     fixture_session_close(&s);
     fixture_close(&f);
@@ -207,13 +209,13 @@ static void test_users_take_turns_with_imports(void **state)
     for (uint32_t i = 0; i < N_LARGE; i++)
         import_add(&f, 1, FIRST_ID + i, LARGE);
     import_add(&f, 2, SMALL_ID, SMALL);
-    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    assert_int_equal(send_signal(f.pid, SIGSTOP), 0);
     for (uint32_t i = 0; i < N_LARGE; i++)
         send_import_remove(&f, FIRST_ID + i);
     uint32_t last = f.serial;
     send_import_remove(&f, SMALL_ID);
     uint32_t small = f.serial;
-    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    assert_int_equal(send_signal(f.pid, SIGCONT), 0);
     while (fixture_receive(&f)->header.serial != small)
         assert_true(f.packet.header.serial != last);
     while (fixture_receive(&f)->header.serial != last)

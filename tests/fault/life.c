@@ -15,6 +15,7 @@
 #include "tests/backend.h"
 #include "tests/fault/product.h"
 #include "tests/proc_entries.h"
+#include "tests/send_signal.h"
 
 #define EXECUTOR_WAIT_MS test_backend_wait(20000)
 #define JOB_WAIT_MS test_backend_wait(40000)
@@ -455,7 +456,7 @@ void life_end(struct life *life)
 {
     if (!life->pid)
         return;
-    kill(life->pid, SIGKILL);
+    send_signal(life->pid, SIGKILL);
     waitpid(life->pid, NULL, 0);
     close(life->fd);
     life->pid = 0;

@@ -16,6 +16,7 @@
 #include "tests/backend.h"
 #include "tests/fault/life.h"
 #include "tests/proc_entries.h"
+#include "tests/send_signal.h"
 
 #define START_S 60
 #define END_S test_backend_wait(30)
@@ -264,7 +265,7 @@ void node_fini(struct node *node)
     static const char *const names[] = {"socket", "socket.lock", "steps", "log"};
     char path[160];
     if (node->broker) {
-        kill(node->broker, SIGKILL);
+        send_signal(node->broker, SIGKILL);
         waitpid(node->broker, NULL, 0);
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -336,7 +337,7 @@ bool node_start(struct node *node)
 bool node_stop(struct node *node)
 {
     int status = -1;
-    kill(node->broker, SIGTERM);
+    send_signal(node->broker, SIGTERM);
     bool ended = NODE_AWAIT(END_S, waitpid(node->broker, &status, WNOHANG) != 0);
     if (ended)
         node->broker = 0;

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/send_signal.h"
+
 #define REQUEST_BYTES (128u * 1024)
 #define LIFE_S 90 /* when a test hangs, everything goes on after it */
 
@@ -97,7 +99,7 @@ int slow_file_open(const struct slow_file *file)
 
 void slow_file_stop(struct slow_file *file)
 {
-    kill(file->server, SIGKILL);
+    send_signal(file->server, SIGKILL);
     waitpid(file->server, NULL, 0);
     umount2(file->path, MNT_DETACH);
     unlink(file->path);

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/send_signal.h"
+
 #define AWAIT(condition)                                                                           \
     for (unsigned naps_ = 0; !(condition); usleep(10000))                                          \
     assert_true(++naps_ < WAIT_S * 100)
@@ -72,7 +74,7 @@ static void test_executor_dies_in_a_job(void **state)
         assert_int_equal(pair_rank_submit(&pair.rank[i], 0, &tickets[i]), COMMGEMM_OK);
     }
     usleep(50000);
-    assert_int_equal(kill(executor_pid(&pair.daemon), SIGKILL), 0);
+    assert_int_equal(send_signal(executor_pid(&pair.daemon), SIGKILL), 0);
     for (uint32_t i = 0; i < WORLD; i++)
         assert_int_equal(pair_rank_wait(&pair.rank[i], tickets[i], NULL, 0),
                          COMMGEMM_EXECUTOR_LOST);
@@ -109,7 +111,7 @@ static void test_executor_dies_again_and_again(void **state)
     for (int round = 0; round < 4; round++) {
         pair_run(&pair);
         pid_t pid = executor_pid(&pair.daemon);
-        assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(send_signal(pid, SIGKILL), 0);
         /* Idle: nothing is lost but the executor. */
         AWAIT(executor_pid(&pair.daemon) != pid);
         for (uint32_t i = 0; i < WORLD; i++)
@@ -130,7 +132,7 @@ static void test_ranks_agree_after_a_restart(void **state)
     pair_run(&pair);
     assert_int_equal(pair_rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
     usleep(20000);
-    assert_int_equal(kill(executor_pid(&pair.daemon), SIGKILL), 0);
+    assert_int_equal(send_signal(executor_pid(&pair.daemon), SIGKILL), 0);
     assert_int_equal(pair_rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
     for (uint32_t i = 0; i < WORLD; i++)
         assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
@@ -149,7 +151,7 @@ static void test_lost_rank_is_remembered(void **state)
     char detail[192];
     pair_open(&pair, "spin_us=0");
     assert_int_equal(commgemm_comm_leave(pair.rank[1].client, pair.rank[1].comm), COMMGEMM_OK);
-    assert_int_equal(kill(executor_pid(&pair.daemon), SIGKILL), 0);
+    assert_int_equal(send_signal(executor_pid(&pair.daemon), SIGKILL), 0);
     for (int i = 0; i < 2; i++) { /* with the old executor or the new one, and with the new one */
         int status = pair_rank_submit(&pair.rank[0], 0, &ticket);
         if (status == COMMGEMM_OK)
@@ -172,9 +174,9 @@ static void test_executor_dies_before_it_takes_an_entry(void **state)
     uint64_t ticket;
     pair_open(&pair, "spin_us=0");
     pid_t executor = executor_pid(&pair.daemon);
-    assert_int_equal(kill(executor, SIGSTOP), 0);
+    assert_int_equal(send_signal(executor, SIGSTOP), 0);
     assert_int_equal(pair_rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
-    assert_int_equal(kill(executor, SIGKILL), 0);
+    assert_int_equal(send_signal(executor, SIGKILL), 0);
     assert_int_equal(pair_rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
     for (uint32_t i = 0; i < WORLD; i++)
         assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
@@ -192,7 +194,7 @@ static void test_executor_that_hangs(void **state)
     uint64_t ticket;
     pair_open(&pair, timeout_setting());
     pid_t executor = executor_pid(&pair.daemon);
-    assert_int_equal(kill(executor, SIGSTOP), 0);
+    assert_int_equal(send_signal(executor, SIGSTOP), 0);
     assert_int_equal(pair_rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
     assert_int_equal(pair_rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
     for (uint32_t i = 0; i < WORLD; i++)
@@ -235,10 +237,10 @@ static void test_executor_that_stopped_for_long(void **state)
     for (uint32_t i = 0; i < WORLD; i++)
         assert_int_equal(pair_rank_submit(&pair.rank[i], 0, &tickets[i]), COMMGEMM_OK);
     pid_t executor = executor_pid(&pair.daemon);
-    assert_int_equal(kill(executor, SIGSTOP), 0);
+    assert_int_equal(send_signal(executor, SIGSTOP), 0);
     /* Longer than the job may take, and than an aborted one may. */
     usleep(cuda ? 6500000 : 4500000);
-    assert_int_equal(kill(executor, SIGCONT), 0);
+    assert_int_equal(send_signal(executor, SIGCONT), 0);
     for (uint32_t i = 0; i < WORLD; i++) {
         int status = pair_rank_wait(&pair.rank[i], tickets[i], NULL, 0);
         assert_true(status == COMMGEMM_WATCHDOG || status == COMMGEMM_OK);
@@ -254,10 +256,10 @@ static void test_daemon_that_stops_for_long(void **state)
     struct pair pair;
     pair_open(&pair, timeout_setting());
     pid_t executor = executor_pid(&pair.daemon);
-    assert_int_equal(kill(pair.daemon.pid, SIGSTOP), 0);
+    assert_int_equal(send_signal(pair.daemon.pid, SIGSTOP), 0);
     pair_run_once(&pair); /* through the rings, which the executor serves alone */
     usleep((useconds_t)TIMEOUT_S * 1500000);
-    assert_int_equal(kill(pair.daemon.pid, SIGCONT), 0);
+    assert_int_equal(send_signal(pair.daemon.pid, SIGCONT), 0);
     pair_check_results(&pair);
     usleep(500000);
     assert_int_equal(executor_pid(&pair.daemon), executor);
@@ -294,7 +296,7 @@ static void with_a_peer_process(void (*test)(struct rank *r, pid_t peer))
     pair_rank_plan(&r);
     pair_rank_buffers(&r);
     test(&r, peer);
-    kill(peer, SIGKILL);
+    send_signal(peer, SIGKILL);
     waitpid(peer, NULL, 0);
     pair_rank_close(&r);
     daemon_stop(&daemon);
@@ -305,7 +307,7 @@ static void client_dies(struct rank *r, pid_t peer)
     uint64_t ticket;
     char detail[192];
     assert_int_equal(pair_rank_submit(r, 0, &ticket), COMMGEMM_OK);
-    kill(peer, SIGKILL);
+    send_signal(peer, SIGKILL);
     assert_int_equal(pair_rank_wait(r, ticket, detail, sizeof(detail)), COMMGEMM_PEER_LOST);
     assert_non_null(strstr(detail, "rank 1"));
     assert_int_equal(buffer_view_pull(r->client, &r->out, &r->out_view), COMMGEMM_OK);
@@ -326,7 +328,7 @@ static void client_stops(struct rank *r, pid_t peer)
 {
     uint64_t ticket;
     char detail[192];
-    kill(peer, SIGSTOP);
+    send_signal(peer, SIGSTOP);
     assert_int_equal(pair_rank_submit(r, 200, &ticket), COMMGEMM_OK);
     assert_int_equal(pair_rank_wait(r, ticket, detail, sizeof(detail)), COMMGEMM_JOIN_TIMEOUT);
     assert_non_null(strstr(detail, "rank 1"));
@@ -344,7 +346,7 @@ static void test_client_that_stops_is_named(void **state)
 static void *kill_soon(void *daemon)
 {
     usleep(100000);
-    kill(((struct daemon *)daemon)->pid, SIGKILL);
+    send_signal(((struct daemon *)daemon)->pid, SIGKILL);
     return NULL;
 }
 

@@ -23,6 +23,7 @@
 #include "tests/fault/slow_file.h"
 #include "tests/fault/spent.h"
 #include "tests/proc_entries.h"
+#include "tests/send_signal.h"
 
 #define PAGE 4096u
 #define STRANGER 12345u
@@ -219,10 +220,10 @@ static void test_the_reserve_has_room_for_every_packet(void **state)
     for (unsigned i = 0; i < CGM_PACKET_FDS_ROOM - 1; i++)
         fds[i] = memfd;
     fds[CGM_PACKET_FDS_ROOM - 1] = lingering_socket(&peer);
-    assert_int_equal(kill(daemon.pid, SIGSTOP), 0); /* its close must be the last one */
+    assert_int_equal(send_signal(daemon.pid, SIGSTOP), 0); /* its close must be the last one */
     assert_true(send_fds(&attacker, fds, CGM_PACKET_FDS_ROOM));
     close(fds[CGM_PACKET_FDS_ROOM - 1]);
-    assert_int_equal(kill(daemon.pid, SIGCONT), 0);
+    assert_int_equal(send_signal(daemon.pid, SIGCONT), 0);
     assert_true(status_number(&honest, "sessions") > 0);
     assert_true(client_is_closed(&attacker));
     close(peer);
@@ -307,7 +308,7 @@ static void test_an_executor_starts_beside_them(void **state)
             fds[i] = i ? dup(fds[0]) : slow_file_open(&file);
         assert_true(send_fds(&attacker, fds, SLOW));
         assert_true(client_is_closed(&attacker));
-        assert_int_equal(kill(executor, SIGKILL), 0);
+        assert_int_equal(send_signal(executor, SIGKILL), 0);
         wait_for_status(&honest, "executor_life", life + 1);
         wait_for_executor(&honest);
         slow_file_stop(&file);
@@ -463,7 +464,7 @@ static void test_the_mapper_frees_nothing_of_a_client(void **state)
     pid_t executor = (pid_t)status_number(&honest, "executor_pid");
     uint64_t mapper = thread_ns(executor, "cgm-mapper");
     uint64_t others = thread_ns(executor, "cgm-sweeper") + spent_ns(daemon.pid);
-    assert_int_equal(kill(executor, SIGSTOP), 0);
+    assert_int_equal(send_signal(executor, SIGSTOP), 0);
     send_large_import(&daemon);
     snprintf(own, sizeof(own), "%ju", (uintmax_t)honest.session);
     for (unsigned naps = 0; strcmp(last, own) != 0; naps++) {
@@ -471,7 +472,7 @@ static void test_the_mapper_frees_nothing_of_a_client(void **state)
         usleep(10000);
         query_value(&honest, CGM_QUERY_SESSIONS, NULL, NULL, "id", last, sizeof(last));
     }
-    assert_int_equal(kill(executor, SIGCONT), 0);
+    assert_int_equal(send_signal(executor, SIGCONT), 0);
     int memfd = sealed_memfd(PAGE);
     struct message *reply = import(&honest, memfd);
     Cgm__ImportRelease release = CGM__IMPORT_RELEASE__INIT;

@@ -17,6 +17,7 @@
 #include "commgemm.h"
 #include "proto/types.h"
 #include "tests/daemon/enter.h"
+#include "tests/send_signal.h"
 
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define SIDE 32u
@@ -339,13 +340,13 @@ static void test_stopped_clients_with_full_sockets(void **state)
             uint64_t now = resident_kib(scene->daemon.pid);
             most = now > most ? now : most;
             if (round == 0)
-                kill(pids[i], SIGCONT);
+                send_signal(pids[i], SIGCONT);
         }
     print_message("%ju KiB at first, %ju at most\n", (uintmax_t)before, (uintmax_t)most);
     if (CGM_MEMORY_IS_PLAIN)
         assert_true(most - before < ASKERS * 2048);
     for (int i = 0; i < ASKERS; i++) {
-        kill(pids[i], SIGKILL);
+        send_signal(pids[i], SIGKILL);
         assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
     }
     wait_for_status(&scene->witness, "sessions", 2);

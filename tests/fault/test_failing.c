@@ -26,6 +26,7 @@
 #include "tests/fault/errand.h"
 #include "tests/fault/failing_calls.h"
 #include "tests/fault/node.h"
+#include "tests/send_signal.h"
 
 #define SKIPPED 77 /* as CTest knows it */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -143,9 +144,9 @@ static bool start_daemon(struct run *run, int *ret_status)
 static int end_daemon(struct run *run)
 {
     int status = -1;
-    kill(run->daemon, SIGTERM);
+    send_signal(run->daemon, SIGTERM);
     if (!NODE_AWAIT(END_S, (status = exit_status(run->daemon)) >= 0)) {
-        kill(run->daemon, SIGKILL);
+        send_signal(run->daemon, SIGKILL);
         waitpid(run->daemon, NULL, 0);
     }
     run->daemon = 0;
@@ -184,7 +185,7 @@ static bool run_errand(struct run *run, struct errand_result *ret_result)
         exec_errand(run, pipes[1]);
     close(pipes[1]);
     if (!NODE_AWAIT(ERRAND_S, (status = exit_status(pid)) >= 0)) {
-        kill(pid, SIGKILL);
+        send_signal(pid, SIGKILL);
         waitpid(pid, NULL, 0);
     }
     bool told = read(pipes[0], ret_result, sizeof(*ret_result)) == sizeof(*ret_result);
@@ -385,7 +386,7 @@ static void run_fini(struct run *run)
     static const char *const names[] = {"socket", "socket.lock", "page", "log", "state/timings"};
     char path[160];
     if (run->daemon) {
-        kill(run->daemon, SIGKILL);
+        send_signal(run->daemon, SIGKILL);
         waitpid(run->daemon, NULL, 0);
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

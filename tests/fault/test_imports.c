@@ -13,6 +13,7 @@
 
 #include "commgemm.h"
 #include "tests/daemon/enter.h"
+#include "tests/send_signal.h"
 
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define SIDE 32u
@@ -172,7 +173,8 @@ static void test_closed_for_the_next_executor(void **state)
     assert_int_equal(run(scene, &lhs), COMMGEMM_OK);
     wait_until_closed(&scene->watcher, lhs.id);
     uint64_t life = status_number(&scene->watcher, "executor_life");
-    assert_int_equal(kill((pid_t)status_number(&scene->watcher, "executor_pid"), SIGKILL), 0);
+    assert_int_equal(send_signal((pid_t)status_number(&scene->watcher, "executor_pid"), SIGKILL),
+                     0);
     wait_for_status(&scene->watcher, "executor_life", life + 1);
     assert_int_equal(commgemm_wait_executor(scene->client, WAIT_MS), COMMGEMM_OK);
     assert_int_equal(run(scene, &lhs), COMMGEMM_STALE);

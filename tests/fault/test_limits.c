@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "commgemm.h"
+#include "tests/send_signal.h"
 
 #define PAGE 4096u
 #define STRANGER 12345u
@@ -393,7 +394,7 @@ static void test_plans_that_are_made_at_once(void **state)
                  "quota_bytes of uid");
     assert_int_equal(quota_used(&other, "quota_bytes"), (16 + 24) * 8 * 4 * 64 + 2 * 4096);
     client_close(&client);
-    assert_int_equal(kill((pid_t)status_number(&other, "executor_pid"), SIGKILL), 0);
+    assert_int_equal(send_signal((pid_t)status_number(&other, "executor_pid"), SIGKILL), 0);
     wait_for_quota(&other, "quota_bytes", 0);
     client_close(&other);
     daemon_stop(&daemon);
@@ -457,7 +458,7 @@ static void test_counted_until_the_executor_is_through(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_int_equal(quota_ending(&other, rows[i].quota), rows[i].ending);
     assert_true(quota_ending(&other, "quota_bytes") > 10000);
-    assert_int_equal(kill((pid_t)status_number(&other, "executor_pid"), SIGKILL), 0);
+    assert_int_equal(send_signal((pid_t)status_number(&other, "executor_pid"), SIGKILL), 0);
     wait_for_executor(&other);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(quota_ending(&other, rows[i].quota), 0);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/fault/spent.h"
+#include "tests/send_signal.h"
 
 #define MIB (1u << 20)
 #define BUFFERS 4
@@ -64,7 +65,7 @@ static void kill_executor(const struct scene *scene, pid_t executor)
     char path[64], line[256], state = '?';
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)executor);
     unlink(scene->executor);
-    assert_int_equal(kill(executor, SIGKILL), 0);
+    assert_int_equal(send_signal(executor, SIGKILL), 0);
     for (int naps = 0; state != 'Z'; naps++) {
         FILE *file = fopen(path, "re");
         if (!file)
@@ -147,12 +148,12 @@ static void test_rings(void **state)
         client_open(&clients[i], &scene->daemon);
         ring_fill(&clients[i]);
     }
-    assert_int_equal(kill(scene->daemon.pid, SIGSTOP), 0);
+    assert_int_equal(send_signal(scene->daemon.pid, SIGSTOP), 0);
     for (int i = 0; i < RINGS; i++)
         client_close(&clients[i]);
     kill_executor(scene, executor);
     begin(scene);
-    assert_int_equal(kill(scene->daemon.pid, SIGCONT), 0);
+    assert_int_equal(send_signal(scene->daemon.pid, SIGCONT), 0);
     wait_for_quota(scene, "\"quota_jobs\"", "0");
     expect_that_the_loop_did_little(scene);
 }
@@ -169,12 +170,12 @@ static void test_many_pieces_in_one_packet(void **state)
         fds[i] = memfd_create("piece", MFD_CLOEXEC);
         assert_int_equal(fallocate(fds[i], 0, 0, PIECE_BYTES), 0);
     }
-    assert_int_equal(kill(scene->daemon.pid, SIGSTOP), 0);
+    assert_int_equal(send_signal(scene->daemon.pid, SIGSTOP), 0);
     client_send(&client, CGM_MSG_QUERY, &query.base, fds, PIECES);
     for (unsigned i = 0; i < PIECES; i++)
         close(fds[i]);
     begin(scene);
-    assert_int_equal(kill(scene->daemon.pid, SIGCONT), 0);
+    assert_int_equal(send_signal(scene->daemon.pid, SIGCONT), 0);
     assert_true(client_is_closed(&client));
     client_close(&client);
     wait_for_quota(scene, "\"quota_fds\"", "1");

@@ -27,6 +27,7 @@
 #include "tests/fault/case_list.h"
 #include "tests/fault/node.h"
 #include "tests/fault/product.h"
+#include "tests/send_signal.h"
 
 #define WORKERS_DEFAULT 10
 #define WORKERS_MAX 64
@@ -161,14 +162,16 @@ static bool is_reached(const struct worker *w)
 static bool reach_step(struct worker *w, const struct fault_case *c)
 {
     struct cgm_step_page *steps = w->node.steps;
-    pid_t executor = node_executor(&w->node);
+    pid_t executor = 0;
     if (!c->step.place && !(c->step.flags & RESTART))
         return true;
+    if (c->step.flags & RESTART && !NODE_AWAIT(REACH_S, (executor = node_executor(&w->node)) != 0))
+        return FAIL(w, "there is no executor to be restarted");
     atomic_store(&steps->pid, 0);
     atomic_store(&steps->skip, 0);
     atomic_store(&steps->armed, (uint32_t)c->step.place << 16 | c->step.value);
     if (c->step.flags & RESTART) {
-        kill(executor, SIGKILL);
+        send_signal(executor, SIGKILL);
     } else {
         life_let_on(&w->lives[1]);
         for (int naps = 0; naps < 10 && !is_reached(w); naps++)
@@ -198,11 +201,11 @@ static void strike(struct worker *w, const struct fault_case *c, pid_t victim)
 {
     pid_t at_step = c->step.place ? atomic_load(&w->node.steps->pid) : 0;
     if (victim != 0)
-        kill(victim, c->blow == BLOW_KILL ? SIGKILL : SIGSTOP);
+        send_signal(victim, c->blow == BLOW_KILL ? SIGKILL : SIGSTOP);
     if (c->blow == BLOW_STOP && victim != 0)
         NODE_AWAIT(END_S, process_is_stopped(victim) || process_is_gone(victim));
     if (at_step != 0 && (at_step != victim || c->blow == BLOW_KILL))
-        kill(at_step, SIGCONT);
+        send_signal(at_step, SIGCONT);
 }
 
 /* Jobs that the daemon has nothing to do with end while it stands still; results of device memory
@@ -222,7 +225,7 @@ static bool await_ends(struct worker *w, const struct fault_case *c, pid_t victi
         if (!ended)
             return FAIL(w, "rank 0 does not end");
         if (c->blow == BLOW_STOP && w->serial % 2) {
-            kill(victim, SIGCONT);
+            send_signal(victim, SIGCONT);
             ended = NODE_AWAIT(END_S, follow(&w->lives[1], GATE_END));
         }
         return ended || FAIL(w, "rank 1 does not end after it went on");
@@ -231,7 +234,7 @@ static bool await_ends(struct worker *w, const struct fault_case *c, pid_t victi
         if (goes_on_alone(c) && !NODE_AWAIT(END_S, follow_both(w, GATE_CLOSE)))
             return FAIL(w, "the job does not end while the daemon stands still");
         usleep(20000);
-        kill(victim, SIGCONT);
+        send_signal(victim, SIGCONT);
     }
     ended = NODE_AWAIT(END_S, follow_both(w, GATE_END));
     return ended || FAIL(w, "a rank does not end: gates %d and %d", w->lives[0].report.gate,
@@ -406,7 +409,7 @@ static void worker_close(struct worker *w)
 {
     end_lives(w);
     if (w->node.broker)
-        kill(w->node.broker, SIGCONT);
+        send_signal(w->node.broker, SIGCONT);
     node_fini(&w->node);
 }
 

@@ -19,6 +19,7 @@
 
 #include "commgemm.h"
 #include "tests/fault/product.h"
+#include "tests/send_signal.h"
 
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define ANN 21001u
@@ -376,7 +377,7 @@ static void test_nobody_else_locks_the_daemon_out(void **state)
     chmod(daemon.folder, 0755);
     daemon_start(&daemon, NULL);
     snprintf(lock, sizeof(lock), "%s.lock", daemon.socket);
-    assert_int_equal(kill(daemon.pid, SIGKILL), 0);
+    assert_int_equal(send_signal(daemon.pid, SIGKILL), 0);
     assert_int_equal(daemon_wait(&daemon), 1000 + SIGKILL);
     assert_int_equal(seteuid(BOB), 0);
     int fd = open(lock, O_RDONLY | O_CLOEXEC);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "tests/gpu/gpu_fixture.h"
+#include "tests/send_signal.h"
 
 #define BYTES (64 * MIB)
 #define LIVES 3
@@ -149,7 +150,7 @@ static void test_memory_goes_from_life_to_life(void **state)
             fd = receive_fd(link);
         assert_true(fd >= 0);
         bool lived = recv(link, &byte, 1, 0) == 1;
-        kill(pid, SIGKILL);
+        send_signal(pid, SIGKILL);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         if (!lived)
             fail_msg("life %d ended by itself with status %#x", life, status);

@@ -2,6 +2,8 @@
  * ranks on one GPU, deaths, and how long an empty job takes from client stream to client stream. */
 #include "tests/gpu/stream_fixture.h"
 
+#include "tests/send_signal.h"
+
 /* ---- the round trip ---------------------------------------------------------------------------
  */
 
@@ -226,7 +228,7 @@ static void test_the_dead_release_streams(void **state)
         usleep(50000);
         assert_int_equal(cudaStreamQuery(r->stream), cudaErrorNotReady);
         uint64_t before = now_ns();
-        kill(round ? daemon->pid : executor_of(r->client), SIGKILL);
+        send_signal(round ? daemon->pid : executor_of(r->client), SIGKILL);
         cuda_ok(cudaStreamSynchronize(r->stream));
         print_message("%s killed: the stream was released after %.1f ms\n",
                       round ? "daemon" : "executor", (double)(now_ns() - before) / 1e6);

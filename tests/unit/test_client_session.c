@@ -6,6 +6,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include "tests/send_signal.h"
+
 #ifdef __SANITIZE_THREAD__
 #define SANITIZED_FOR_THREADS 1
 #else
@@ -224,7 +226,7 @@ static void test_the_watcher_takes_no_signals(void **state)
     signal(SIGUSR1, say_and_exit);
     assert_ok(connect_to(fake_socket(fake), &client));
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    kill(getpid(), SIGUSR1);
+    send_signal(getpid(), SIGUSR1);
     usleep(20000);
     sigpending(&pending);
     assert_true(sigismember(&pending, SIGUSR1));
