@@ -44,7 +44,7 @@ struct cgm_comm {
     uint32_t n_flights; /* taken */
     uint32_t users;     /* plans and unfinished gangs */
     struct cgm_request *removal;
-    _Atomic bool removed; /* nobody wants its plans any more; for the mapper */
+    _Atomic bool removed;     /* nobody wants its plans any more; for the mapper */
     struct cgm_quiet parting; /* frees the group */
 };
 
