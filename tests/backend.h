@@ -41,11 +41,16 @@ static inline const char *test_executor_setting(void)
     return setting;
 }
 
+static inline uint32_t test_devices(void)
+{
+    const char *devices = getenv("CGM_TEST_DEVICES");
+    return devices && atoi(devices) > 0 ? (uint32_t)atoi(devices) : 2;
+}
+
 static inline const char *test_devices_setting(void)
 {
     static char setting[32];
-    const char *devices = getenv("CGM_TEST_DEVICES");
-    snprintf(setting, sizeof(setting), "devices=%s", devices && *devices ? devices : "2");
+    snprintf(setting, sizeof(setting), "devices=%u", test_devices());
     return setting;
 }
 

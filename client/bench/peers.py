@@ -49,6 +49,7 @@ class Ranks:
         )
         self.group = dist.group.WORLD.group_name
         self.flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=self.device)
+        self.start_line = torch.zeros(1, device=self.device)
         torch.manual_seed(int.from_bytes(os.urandom(4), "little"))
         self.jobs = Jobs(self) if with_commgemm else None
 
@@ -404,12 +405,14 @@ def prepare(function):
 
 
 def all_begin(ranks, function):
-    """All ranks begin together and find no data in the cache; the CPU is ahead of the GPU."""
+    """All ranks begin together and find no data in the cache; the CPU is ahead of the GPU. GPUs do
+    not sleep equally long, so a small collective follows, as one does before most layers."""
     prepare(function)
     ranks.flush.zero_()
     ranks.dist.barrier()
     ranks.torch.cuda.synchronize()
     ranks.torch.cuda._sleep(HEAD_START_CYCLES)
+    ranks.dist.all_reduce(ranks.start_line)
 
 
 def time_once(ranks, function):

@@ -41,8 +41,8 @@ static void check(int status)
 static void get_buffer(struct scene *scene, uint32_t rank, struct commgemm_buffer *ret_buffer,
                        struct buffer_view *ret_view)
 {
-    check(commgemm_buffer_create(scene->client, NULL, PRODUCT_BYTES_MAX, (int32_t)rank, 0, 0,
-                                 ret_buffer));
+    check(commgemm_buffer_create(scene->client, NULL, PRODUCT_BYTES_MAX,
+                                 (int32_t)(rank % test_devices()), 0, 0, ret_buffer));
     check(buffer_view_open(scene->client, ret_buffer, ret_view));
 }
 

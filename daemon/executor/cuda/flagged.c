@@ -161,10 +161,10 @@ static int set_awaits(struct cgm_queue *queue, const struct cgm_flagged_gemm *fl
                       struct fused *fused)
 {
     bool by_stream = streams_are_shared(queue->backend);
-    _Atomic uint64_t *give_up = &queue->give_ups[queue->n_give_ups++ % CGM_QUEUE_WAITS];
-    int status = CGM_OK;
-    atomic_store(give_up, 0);
-    fused->gemm.give_up = (const uint64_t *)(void *)give_up;
+    uint32_t give_up;
+    CUdeviceptr give_up_at;
+    int status = cgm_queue_take_give_up(queue, &give_up, &give_up_at);
+    fused->gemm.give_up = (const uint64_t *)(uintptr_t)give_up_at;
     for (uint32_t i = 0; i < flagged->n_parts && status == CGM_OK; i++) {
         const struct cgm_flag_value *await = &flagged->parts[i].await;
         if (!await->flag)

@@ -98,6 +98,22 @@ static void list_remove(struct cgm_queue *queue)
     pthread_mutex_unlock(&backend->lock);
 }
 
+static int give_ups_alloc(struct cgm_queue *queue)
+{
+    uint32_t device = queue->device->index;
+    void *words;
+    int status = cgm_cuda_check(cudaMalloc(&words, sizeof(queue->give_ups)), "cudaMalloc", device);
+    if (status != CGM_OK)
+        return status;
+    queue->give_ups_at = (CUdeviceptr)(uintptr_t)words;
+    cudaStream_t stream = queue->device->service;
+    status = cgm_cuda_check(cudaMemsetAsync(words, 0, sizeof(queue->give_ups), stream),
+                            "cudaMemsetAsync", device);
+    return status == CGM_OK
+               ? cgm_cuda_check(cudaStreamSynchronize(stream), "zeroing of words", device)
+               : status;
+}
+
 int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
                        struct cgm_queue **ret_queue)
 {
@@ -113,15 +129,12 @@ int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priorit
     int status = cgm_cuda_check(cudaEventCreateWithFlags(&queue->through, cudaEventDisableTiming),
                                 "cudaEventCreate", device);
     if (status == CGM_OK)
-        status = cgm_cuda_check(cudaHostAlloc((void **)&queue->give_ups,
-                                              CGM_QUEUE_WAITS * sizeof(*queue->give_ups),
-                                              cudaHostAllocMapped | cudaHostAllocPortable),
-                                "cudaHostAlloc", device);
+        status = give_ups_alloc(queue);
     if (status == CGM_OK)
         status = take_stream(queue->device, priority, beside, &queue->stream);
     if (status != CGM_OK) {
-        if (queue->give_ups)
-            cudaFreeHost(queue->give_ups);
+        if (queue->give_ups_at)
+            cudaFree((void *)(uintptr_t)queue->give_ups_at);
         if (queue->through)
             cudaEventDestroy(queue->through);
         free(queue);
@@ -145,7 +158,7 @@ void cgm_cuda_queue_free(struct cgm_queue *queue)
     if (--queue->stream->n_queues > 0)
         atomic_fetch_sub(&queue->device->n_sharing, 1);
     cgm_spans_free(queue);
-    cgm_cuda_check(cudaFreeHost(queue->give_ups), "cudaFreeHost", device);
+    cgm_cuda_check(cudaFree((void *)(uintptr_t)queue->give_ups_at), "cudaFree", device);
     cgm_cuda_check(cudaEventDestroy(queue->through), "cudaEventDestroy", device);
     pthread_mutex_destroy(&queue->lock);
     free(queue);

@@ -13,8 +13,9 @@ struct cgm_wait_record {
     uint64_t run_begin_ns; /* tells runs in the same memory apart */
     struct cgm_flag *flag;
     uint64_t value;
-    /* A kernel waits: where it looks whether to give up, and which bit. NULL: the stream does. */
-    _Atomic uint64_t *give_up;
+    /* A kernel waits: which word it looks at whether to give up, and which bit. Else the stream
+     * waits, and there is no bit. */
+    uint32_t give_up;
     uint64_t bit;
 };
 
@@ -45,14 +46,20 @@ struct cgm_queue {
     uint32_t n_waits; /* counts on */
     struct cgm_span *spans;
 
-    /* A word for each kernel that waits, [CGM_QUEUE_WAITS] of them in turn. */
-    _Atomic uint64_t *give_ups;
-    uint32_t n_give_ups; /* counts on; the device's thread */
+    /* A word for each kernel that waits, in turn: what is in device memory, and where that is.
+     * Multiprocessors that look into host memory hold up the device's copies (forty times as long,
+     * with all of them looking now and then), so they do not. */
+    uint64_t give_ups[CGM_QUEUE_WAITS];
+    CUdeviceptr give_ups_at;
+    uint32_t n_give_ups; /* counts on */
 };
 
 /* signal.c. Remembers a wait of the current run, for the case that it fails. */
 void cgm_queue_remember(struct cgm_queue *queue, const struct cgm_flag_value *awaited,
-                        _Atomic uint64_t *give_up, uint64_t bit);
+                        uint32_t give_up, uint64_t bit);
+
+/* The next word for a kernel that waits; it is zero when the stream comes there. */
+int cgm_queue_take_give_up(struct cgm_queue *queue, uint32_t *ret_index, CUdeviceptr *ret_at);
 
 /* Begins every operation: makes the device current, notes the name, delays when a test wants it.
  * False when the run has failed and its work is to be skipped. */

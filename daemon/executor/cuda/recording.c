@@ -220,7 +220,7 @@ static void note_flags(struct cgm_queue *queue, const struct cgm_recording *reco
             struct cgm_flag_value is = {batch->flags[j].flag,
                                         batch->flags[j].value + recording->raised};
             if (waits)
-                cgm_queue_remember(queue, &is, NULL, 0);
+                cgm_queue_remember(queue, &is, 0, 0);
             else
                 cgm_flag_will_be(is.flag, is.value);
         }

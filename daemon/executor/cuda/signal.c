@@ -35,7 +35,7 @@ int cgm_cuda_signal(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t val
 }
 
 void cgm_queue_remember(struct cgm_queue *queue, const struct cgm_flag_value *awaited,
-                        _Atomic uint64_t *give_up, uint64_t bit)
+                        uint32_t give_up, uint64_t bit)
 {
     if (!queue->run)
         return;
@@ -61,7 +61,7 @@ int cgm_cuda_wait(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value
         return cgm_cuda_wait_all(queue, &(struct cgm_wait){{flag, value}, *label}, 1);
     /* Also in a failed run: what its waits keep apart may belong to others. */
     cgm_queue_begin(queue, "a wait");
-    cgm_queue_remember(queue, &(struct cgm_flag_value){flag, value}, NULL, 0);
+    cgm_queue_remember(queue, &(struct cgm_flag_value){flag, value}, 0, 0);
     struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_WAIT, label);
     int status = cgm_driver_check(
         cgm_driver.StreamWaitValue64(queue->stream->handle, at, value, CU_STREAM_WAIT_VALUE_GEQ),
@@ -125,7 +125,7 @@ int cgm_cuda_wait_all(struct cgm_queue *queue, const struct cgm_wait *waits, uin
         return cgm_recording_add(queue->recording, true, untils, calls, count, device);
     cgm_queue_begin(queue, "several waits");
     for (uint32_t i = 0; i < count; i++)
-        cgm_queue_remember(queue, &waits[i].until, NULL, 0);
+        cgm_queue_remember(queue, &waits[i].until, 0, 0);
     struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_WAIT, &waits[count - 1].label);
     int status = call_all(queue, calls, count);
     cgm_span_end(span);
@@ -144,15 +144,49 @@ static void raises_launch(struct cgm_device *device, struct cgm_kernel_raises *r
     raises->count = 0;
 }
 
-static void raise_for(struct cgm_backend *backend, const struct cgm_wait_record *wait,
+static CUdeviceptr give_up_at(const struct cgm_queue *queue, uint32_t index)
+{
+    return queue->give_ups_at + index * sizeof(queue->give_ups[0]);
+}
+
+int cgm_queue_take_give_up(struct cgm_queue *queue, uint32_t *ret_index, CUdeviceptr *ret_at)
+{
+    pthread_mutex_lock(&queue->lock);
+    uint32_t index = queue->n_give_ups++ % CGM_QUEUE_WAITS;
+    bool was_used = queue->give_ups[index] != 0;
+    queue->give_ups[index] = 0;
+    pthread_mutex_unlock(&queue->lock);
+    *ret_index = index;
+    *ret_at = give_up_at(queue, index);
+    return was_used
+               ? cgm_driver_check(cgm_driver.StreamWriteValue64(queue->stream->handle, *ret_at, 0,
+                                                                CU_STREAM_WRITE_VALUE_DEFAULT),
+                                  "cuStreamWriteValue64", queue->device->index)
+               : CGM_OK;
+}
+
+/* By the stream and not by a kernel: the one that waits may have all multiprocessors. */
+static void tell_to_give_up(struct cgm_queue *queue, const struct cgm_wait_record *wait)
+{
+    struct cgm_device *device = queue->device;
+    queue->give_ups[wait->give_up] |= wait->bit;
+    cgm_device_use(device->index);
+    cgm_driver_check(cgm_driver.StreamWriteValue64(
+                         (CUstream)device->rescue, give_up_at(queue, wait->give_up),
+                         queue->give_ups[wait->give_up], CU_STREAM_WRITE_VALUE_DEFAULT),
+                     "cuStreamWriteValue64", device->index);
+}
+
+static void raise_for(struct cgm_queue *queue, const struct cgm_wait_record *wait,
                       struct cgm_kernel_raises *raises)
 {
+    struct cgm_backend *backend = queue->backend;
     struct cgm_flag *flag = wait->flag;
     struct cgm_kernel_raises *own = &raises[flag->device];
     if (atomic_load_explicit(&flag->enqueued, memory_order_acquire) >= wait->value)
         return;
-    if (wait->give_up) {
-        atomic_fetch_or(wait->give_up, wait->bit);
+    if (wait->bit) {
+        tell_to_give_up(queue, wait);
         return;
     }
     own->counter[own->count] = (uint64_t *)(uintptr_t)cgm_flag_at(flag, flag->device);
@@ -168,7 +202,7 @@ static void raise_queue(struct cgm_queue *queue, const struct cgm_run *run,
     uint32_t count = queue->n_waits < CGM_QUEUE_WAITS ? queue->n_waits : CGM_QUEUE_WAITS;
     for (uint32_t i = 0; i < count; i++)
         if (queue->waits[i].run == run && queue->waits[i].run_begin_ns == run->begin_ns)
-            raise_for(queue->backend, &queue->waits[i], raises);
+            raise_for(queue, &queue->waits[i], raises);
     pthread_mutex_unlock(&queue->lock);
 }
 
