@@ -369,18 +369,21 @@ void cgm_jobs_lose(struct cgm_jobs *jobs, uint64_t life, int status, const char 
     wake_everybody(jobs);
 }
 
+bool cgm_jobs_are_lost(const struct cgm_jobs *jobs)
+{
+    /* The ring may tell it before the socket hangs up. */
+    return jobs->lost || (jobs->lane && cgm_lane_dead(jobs->lane) == CGM_DAEMON_LOST);
+}
+
 int cgm_jobs_ready(struct cgm_jobs *jobs)
 {
-    if (jobs->lost)
+    int dead = jobs->lane ? cgm_lane_dead(jobs->lane) : CGM_OK;
+    if (dead)
+        cgm_jobs_collect(jobs);
+    if (cgm_jobs_are_lost(jobs))
         return cgm_fail(CGM_DAEMON_LOST, "the daemon closed the connection");
     if (!jobs->lane)
         return cgm_fail(CGM_NO_EXECUTOR, "no executor has served this session yet");
-    int dead = cgm_lane_dead(jobs->lane);
-    if (dead)
-        cgm_jobs_collect(jobs);
-    /* The ring may tell it before the socket hangs up. */
-    if (dead == CGM_DAEMON_LOST)
-        return cgm_fail(CGM_DAEMON_LOST, "the daemon closed the connection");
     if (jobs->lane->buried)
         return cgm_fail(dead == CGM_GPU_LOST ? CGM_GPU_LOST : CGM_EXECUTOR_LOST,
                         "executor %llu has ended; there is no new one yet",

@@ -69,6 +69,9 @@ void cgm_jobs_install(struct cgm_jobs *jobs, struct cgm_lane *lane);
 /* The executors up to `life` are gone, or with DAEMON_LOST the daemon is. */
 void cgm_jobs_lose(struct cgm_jobs *jobs, uint64_t life, int status, const char *detail);
 
+/* True when the session is over: nobody ends its jobs any more. */
+bool cgm_jobs_are_lost(const struct cgm_jobs *jobs);
+
 /* OK when a job can be submitted now; else DAEMON_LOST, EXECUTOR_LOST or NO_EXECUTOR, with detail.
  */
 int cgm_jobs_ready(struct cgm_jobs *jobs);

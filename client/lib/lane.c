@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/lib/error.h"
+#include "client/lib/plans.h"
 
 static void slots_init(struct cgm_lane *lane)
 {
@@ -262,6 +263,7 @@ void cgm_slot_abandon(struct cgm_slot *slot, int status, const char *detail)
 {
     int32_t done = status;
     slot->cqe = (struct cgm_cqe){.ticket = slot->entry_ticket, .slot = slot->index};
+    slot->cqe.algorithm = slot->plan ? (uint16_t)slot->plan->algorithm : 0;
     if (slot->lane->ring.header)
         cgm_ring_done(&slot->lane->ring, slot->index, slot->entry_ticket, &done);
     slot->cqe.status = done;

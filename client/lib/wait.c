@@ -56,7 +56,7 @@ int commgemm_reap(commgemm_client *client, struct commgemm_completion *ret_compl
         cgm_completion_take_all(slot, &ret_completions[count++]);
         cgm_jobs_release(jobs, slot);
     }
-    bool gone = jobs->lost && count == 0 && jobs->loose == 0;
+    bool gone = count == 0 && jobs->loose == 0 && cgm_jobs_are_lost(jobs);
     cgm_jobs_unlock(jobs);
     if (gone)
         return cgm_fail(CGM_DAEMON_LOST, "the daemon closed the connection");

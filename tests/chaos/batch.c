@@ -234,6 +234,17 @@ static void copy_in(struct batch *batch, struct task *task)
     commgemm_completion_fini(&done);
 }
 
+/* Whether it has ended. */
+static void look(struct batch *batch, struct task *task)
+{
+    struct client *c = batch->c;
+    int status = commgemm_wait(c->session, task->ticket, 0, &task->done);
+    if (status == COMMGEMM_TIMEOUT)
+        return;
+    client_again(c, "commgemm_wait", status);
+    ended(batch, task);
+}
+
 /* A rank that lost a job submits the same one again before any other, or it would be out of step
  * with those that did not: here they all agree first, when the batch is over. */
 static bool gave_up(struct batch *batch, uint32_t comm)
@@ -245,9 +256,8 @@ static bool gave_up(struct batch *batch, uint32_t comm)
         struct task *task = &batch->task[i];
         if (task->job->comm != comm)
             continue;
-        if (task->ticket && !task->ended &&
-            commgemm_wait(c->session, task->ticket, 0, &task->done) == COMMGEMM_OK)
-            ended(batch, task);
+        if (task->ticket && !task->ended)
+            look(batch, task);
         batch->gave_up[comm] = client_executor_is_lost(task->done.status);
     }
     return batch->gave_up[comm];

@@ -442,6 +442,14 @@ const char *fake_socket(const struct fake_broker *fake)
     return fake->path;
 }
 
+void fake_end_sessions(struct fake_broker *fake)
+{
+    pthread_mutex_lock(&fake->lock);
+    for (unsigned i = 0; i < fake->n_sessions; i++)
+        poller_end(&fake->sessions[i], CGM_DAEMON_LOST);
+    pthread_mutex_unlock(&fake->lock);
+}
+
 void fake_kill_executor(struct fake_broker *fake)
 {
     Cgm__ExecutorLost lost = CGM__EXECUTOR_LOST__INIT;
@@ -571,5 +579,12 @@ void fake_forge_cqe(struct fake_broker *fake, uint32_t slot, uint64_t ticket)
     struct cgm_cqe *cqe = &poller->ring.cq[poller->cq_tail & poller->ring.mask];
     *cqe = (struct cgm_cqe){.slot = slot, .ticket = ticket};
     atomic_store(&poller->ring.header->cq_tail, ++poller->cq_tail);
+    pthread_mutex_unlock(&fake->lock);
+}
+
+void fake_set_done(struct fake_broker *fake, uint32_t slot, uint64_t ticket)
+{
+    pthread_mutex_lock(&fake->lock);
+    cgm_ring_set_done(&fake->sessions[0].poller->ring, slot, ticket, CGM_OK);
     pthread_mutex_unlock(&fake->lock);
 }

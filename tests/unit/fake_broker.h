@@ -35,6 +35,9 @@ const char *fake_socket(const struct fake_broker *fake);
 /* All connections are closed, as when the daemon dies. New ones are refused. */
 void fake_hang_up(struct fake_broker *fake);
 
+/* The daemon has ended every session: the rings are dead, and the sockets not closed yet. */
+void fake_end_sessions(struct fake_broker *fake);
+
 /* The executor dies with all its rings, and the clients are told. */
 void fake_kill_executor(struct fake_broker *fake);
 /* A new one serves every session that had a ring, or asked for one. */
@@ -61,5 +64,8 @@ void fake_refuse_cancel(struct fake_broker *fake, bool refuse);
 
 /* Puts a record into the cq of the first ring that no submission asked for. */
 void fake_forge_cqe(struct fake_broker *fake, uint32_t slot, uint64_t ticket);
+
+/* The job in this slot has ended well, and the executor gets no further than to its done word. */
+void fake_set_done(struct fake_broker *fake, uint32_t slot, uint64_t ticket);
 
 #endif

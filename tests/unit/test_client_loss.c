@@ -156,6 +156,49 @@ static void run_executor_lost(int no_ring)
     fixture_close(&f);
 }
 
+/* What becomes of jobs that are reaped is the same, whichever says first that the session is over:
+ * who reaps until nothing is left must not take lost jobs for all that there is to know. */
+static void test_a_dead_ring_is_the_end_for_who_reaps(void **state)
+{
+    struct fixture f;
+    struct commgemm_completion done[2];
+    uint32_t count = 0;
+    (void)state;
+    fixture_open(&f, NULL, 4, 0, 0);
+    submit_noop(f.client, FAKE_HOLD_MS);
+    fake_end_sessions(f.fake);
+    assert_ok(commgemm_reap(f.client, done, 2, &count));
+    assert_int_equal(count, 1);
+    assert_int_equal(done[0].status, COMMGEMM_DAEMON_LOST);
+    assert_refused(commgemm_reap(f.client, done, 2, &count), COMMGEMM_DAEMON_LOST, "closed");
+    fixture_close(&f);
+}
+
+/* It was done, so it is told as done, and as what it was. */
+static void test_a_job_whose_record_is_missing(void **state)
+{
+    struct fixture f;
+    struct commgemm_completion done;
+    struct commgemm_plan plan;
+    struct commgemm_job job;
+    uint64_t ticket;
+    (void)state;
+    fixture_open(&f, NULL, 4, 0, 0);
+    plan_make(f.client, comm_make(f.client), COMMGEMM_OP_GEMM, 64, &plan);
+    commgemm_job_init(&job);
+    job.plan = plan.id;
+    job.rank = 1;
+    job.deadline_ms = FAKE_HOLD_MS;
+    assert_ok(commgemm_submit(f.client, &job, &ticket));
+    fake_set_done(f.fake, 0, ticket);
+    fake_kill_executor(f.fake);
+    assert_ok(commgemm_wait(f.client, ticket, -1, &done));
+    assert_int_equal(done.status, COMMGEMM_OK);
+    assert_int_equal(done.algorithm, plan.algorithm);
+    assert_string_equal(done.reason, plan.reason);
+    fixture_close(&f);
+}
+
 static void test_executor_lost(void **state)
 {
     (void)state;
@@ -213,6 +256,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_daemon_lost),
         cmocka_unit_test(test_memory_goes_with_the_session),
+        cmocka_unit_test(test_a_dead_ring_is_the_end_for_who_reaps),
+        cmocka_unit_test(test_a_job_whose_record_is_missing),
         cmocka_unit_test(test_executor_lost),
         cmocka_unit_test(test_old_jobs_outlive_their_ring),
         cmocka_unit_test(test_connect_without_executor),
