@@ -1,10 +1,12 @@
 #include "client/lib/lane.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/lib/error.h"
@@ -39,22 +41,39 @@ static struct cgm_lane *lane_alloc(uint32_t entries)
     return NULL;
 }
 
+/* Writing to it neither waits nor raises a signal. */
+static bool is_wake(int fd)
+{
+    struct stat st;
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && flags & O_NONBLOCK && fstat(fd, &st) == 0 && !S_ISFIFO(st.st_mode) &&
+           !S_ISSOCK(st.st_mode);
+}
+
+static int lane_take_fds(struct cgm_lane *lane, const int fds[3])
+{
+    struct stat st;
+    if (!is_wake(fds[1]) || fstat(fds[2], &st) < 0 || !S_ISSOCK(st.st_mode))
+        return CGM_BAD_MESSAGE;
+    int status = cgm_ring_map(fds[0], lane->entries, &lane->ring);
+    if (status != CGM_OK)
+        return status;
+    close(fds[0]);
+    lane->wake_fd = fds[1];
+    lane->notify_fd = fds[2];
+    return CGM_OK;
+}
+
 int cgm_lane_new(uint32_t entries, uint64_t life, const int fds[3], struct cgm_lane **ret_lane)
 {
     struct cgm_lane *lane = lane_alloc(entries);
     if (!lane)
         return cgm_fail_plain(CGM_NO_MEMORY);
     lane->life = life;
-    if (fds) {
-        int status =
-            fds[1] < 0 || fds[2] < 0 ? CGM_BAD_MESSAGE : cgm_ring_map(fds[0], entries, &lane->ring);
-        if (status != CGM_OK) {
-            cgm_lane_free(lane);
-            return cgm_fail(status, "the daemon's ring of %u entries could not be mapped", entries);
-        }
-        close(fds[0]);
-        lane->wake_fd = fds[1];
-        lane->notify_fd = fds[2];
+    int status = fds ? lane_take_fds(lane, fds) : CGM_OK;
+    if (status != CGM_OK) {
+        cgm_lane_free(lane);
+        return cgm_fail(status, "the daemon's ring of %u entries could not be mapped", entries);
     }
     *ret_lane = lane;
     return CGM_OK;
@@ -154,11 +173,17 @@ void cgm_lane_push(struct cgm_lane *lane, const struct cgm_slot *slot)
             ;
 }
 
+/* What somebody else wrote where a status belongs: none is positive. */
+static int status_of(int32_t written)
+{
+    return written <= 0 ? written : CGM_BAD_MESSAGE;
+}
+
 int cgm_lane_dead(const struct cgm_lane *lane)
 {
     if (!lane->ring.header)
         return CGM_OK;
-    return atomic_load_explicit(&lane->ring.header->dead, memory_order_acquire);
+    return status_of(atomic_load_explicit(&lane->ring.header->dead, memory_order_acquire));
 }
 
 bool cgm_lane_has_news(const struct cgm_lane *lane)
@@ -188,11 +213,17 @@ static void load_cqe(const struct cgm_cqe *from, struct cgm_cqe *ret_cqe)
     ret_cqe->detail[0] = '\0';
     if (ret_cqe->status != CGM_OK)
         copy_words(ret_cqe->detail, from->detail, CGM_CQE_DETAIL);
-    ret_cqe->detail[CGM_CQE_DETAIL - 1] = '\0';
-    if (ret_cqe->n_phases > CGM_PHASES_PER_JOB)
-        ret_cqe->n_phases = CGM_PHASES_PER_JOB;
 }
 _Static_assert(offsetof(struct cgm_cqe, detail) % sizeof(uint64_t) == 0, "copied by words");
+
+void cgm_slot_store_cqe(struct cgm_slot *slot, const struct cgm_cqe *cqe)
+{
+    slot->cqe = *cqe;
+    slot->cqe.status = status_of(cqe->status);
+    slot->cqe.detail[CGM_CQE_DETAIL - 1] = '\0';
+    if (cqe->n_phases > CGM_PHASES_PER_JOB)
+        slot->cqe.n_phases = CGM_PHASES_PER_JOB;
+}
 
 struct cgm_slot *cgm_lane_next(struct cgm_lane *lane)
 {
@@ -211,7 +242,7 @@ struct cgm_slot *cgm_lane_next(struct cgm_lane *lane)
         if (slot->entry_ticket != cqe.ticket ||
             atomic_load_explicit(&slot->state, memory_order_relaxed) != CGM_SLOT_FLIGHT)
             continue;
-        slot->cqe = cqe;
+        cgm_slot_store_cqe(slot, &cqe);
         return slot;
     }
     return NULL;
@@ -266,7 +297,7 @@ void cgm_slot_abandon(struct cgm_slot *slot, int status, const char *detail)
     slot->cqe.algorithm = slot->plan ? (uint16_t)slot->plan->algorithm : 0;
     if (slot->lane->ring.header)
         cgm_ring_done(&slot->lane->ring, slot->index, slot->entry_ticket, &done);
-    slot->cqe.status = done;
+    slot->cqe.status = done = status_of(done);
     slot->cqe.comm_number = slot->comm_number;
     if (done != CGM_OK)
         snprintf(slot->cqe.detail, sizeof(slot->cqe.detail), "%s",

@@ -96,6 +96,9 @@ void cgm_lane_disarm(struct cgm_lane *lane);
 /* Reads the bytes of notify_fd away. */
 void cgm_lane_drain_notify(struct cgm_lane *lane);
 
+/* Keeps a copy of a record that is for this slot, as far as it can be one. */
+void cgm_slot_store_cqe(struct cgm_slot *slot, const struct cgm_cqe *cqe);
+
 /* no_ring: keeps a copy of the phases that came with slot->cqe. What does not fit, or cannot be
  * allocated, counts as lost. */
 void cgm_slot_store_phases(struct cgm_slot *slot, const void *bytes, size_t size);

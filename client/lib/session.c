@@ -119,11 +119,10 @@ static void on_completion(commgemm_client *client, struct cgm_reply *event)
     if (!client->no_ring || completion->cqe.len != sizeof(cqe))
         return;
     memcpy(&cqe, completion->cqe.data, sizeof(cqe));
-    cqe.detail[CGM_CQE_DETAIL - 1] = '\0';
     cgm_jobs_lock(&client->jobs);
     struct cgm_slot *slot = find_in_flight(&client->jobs, cqe.ticket);
     if (slot) {
-        slot->cqe = cqe;
+        cgm_slot_store_cqe(slot, &cqe);
         cgm_slot_store_phases(slot, completion->phases.data,
                               completion->has_phases ? completion->phases.len : 0);
         cgm_jobs_end(&client->jobs, slot);
