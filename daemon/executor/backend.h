@@ -310,9 +310,10 @@ struct cgm_backend_ops {
      * go of what mem_import mapped; all that is left to do is mem_free. */
     void (*mem_drain)(struct cgm_mem *mem, uint64_t *bytes);
 
-    /* mem_free may be called on any thread for what mem_import made: where the client is gone it
-     * may be the last one that has the memory, and then takes as long as that is large. */
-    bool imports_freed_anywhere;
+    /* mem_drain and mem_free may be called on any thread: where a client has the memory too, its
+     * calls of the system can keep them waiting; where it is gone, mem_free may be the last one to
+     * have the memory, and then takes as long as that is large. */
+    bool mem_freed_anywhere;
 
     /* Whether a device can read and write another one's memory; NULL: every one can. Any thread. */
     bool (*reaches)(const struct cgm_backend *backend, uint32_t device, uint32_t other);

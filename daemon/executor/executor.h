@@ -3,7 +3,8 @@
  *   control thread   reads the broker's requests, hands each to the poller or the mapper
  *   poller           owns sessions, comms, plans, memory objects and jobs (poller.h)
  *   mapper           opens, maps and frees memory, builds plans: whatever may block
- *   sweeper          frees what clients leave, where nobody waits for that: rings, imports
+ *   sweeper          frees what clients have, where nobody waits for that: rings, imports, memory
+ *   awaiter          waits until copies that belong to no job are done
  *   device threads   one a device, enqueue the operations of launched jobs in the poller's order
  *   queues           the backend's own */
 #ifndef CGM_EXECUTOR_H
@@ -45,12 +46,13 @@ struct cgm_executor {
     struct cgm_worker *devices;   /* [n_devices] */
     struct cgm_warmth *warmth;    /* [n_devices] */
     struct cgm_worker mapper;
-    struct cgm_worker sweeper; /* frees rings, and imports where the backend lets it */
+    struct cgm_worker sweeper; /* frees rings, and memory where the backend lets it */
+    struct cgm_worker awaiter; /* of copies that belong to no job */
     struct cgm_turns turns;    /* the mapper's */
     struct cgm_turns sweeps;   /* the sweeper's */
     struct cgm_wishes wishes;
-    struct cgm_transfer *transfer; /* the mapper's */
-    struct cgm_copier *copiers;    /* the poller's; transfer.c */
+    struct cgm_transfer *transfer; /* the mapper's; transfer.c */
+    struct cgm_copier *copiers;    /* the poller's */
     struct cgm_poller poller;
 };
 

@@ -37,12 +37,17 @@ static bool drain_slice(struct cgm_request *request)
                            ((const struct cgm_memory *)request->object)->mem);
 }
 
-/* On the mapper; then `step`. What an import has is not ours to give back. */
+/* What an import has is not ours to give back. */
+static bool is_large(const struct cgm_memory *memory)
+{
+    return memory->mem && memory->session == 0 && memory->bytes > CGM_MEM_AT_ONCE;
+}
+
+/* On the mapper; then `step`. */
 static void memory_drain(struct cgm_request *request, void (*step)(struct cgm_request *request))
 {
     const struct cgm_memory *memory = request->object;
-    bool ours = memory->mem && memory->session == 0;
-    if (ours && memory->bytes > CGM_MEM_AT_ONCE)
+    if (is_large(memory))
         cgm_request_in_slices(request, &request->executor->turns, memory->uid, drain_slice, step);
     else
         step(request);
@@ -69,11 +74,19 @@ static void memory_free_step(struct cgm_request *request)
     memory_drain(request, memory_freed_step);
 }
 
-/* On the sweeper. */
-static void import_free_step(struct cgm_request *request)
+/* What is mapped of an import only leaves this process. */
+static bool sweep_slice(struct cgm_request *request)
 {
     const struct cgm_memory *memory = request->object;
-    cgm_request_in_slices(request, &request->executor->sweeps, memory->uid, drain_slice,
+    return (memory->session != 0 || is_large(memory)) && drain_slice(request);
+}
+
+/* On the sweeper: a client that has the memory too may be at it all the time, and the system lets
+ * one in after the other. */
+static void memory_sweep_step(struct cgm_request *request)
+{
+    const struct cgm_memory *memory = request->object;
+    cgm_request_in_slices(request, &request->executor->sweeps, memory->uid, sweep_slice,
                           memory_freed_step);
 }
 
@@ -83,8 +96,8 @@ static void memory_free_if_unused(struct cgm_memory *memory)
     if (memory->users > 0 || !removal)
         return;
     removal->object = memory;
-    if (memory->session != 0 && removal->executor->ops->imports_freed_anywhere)
-        cgm_request_to_sweeper(removal, import_free_step);
+    if (removal->executor->ops->mem_freed_anywhere)
+        cgm_request_to_sweeper(removal, memory_sweep_step);
     else
         cgm_request_to_mapper(removal, memory_free_step);
 }
@@ -437,7 +450,7 @@ static void closing_run(struct cgm_task *task)
 {
     struct closing *closing = (struct closing *)task;
     struct cgm_executor *executor = closing->executor;
-    cgm_turns_add(executor->ops->imports_freed_anywhere ? &executor->sweeps : &executor->turns,
+    cgm_turns_add(executor->ops->mem_freed_anywhere ? &executor->sweeps : &executor->turns,
                   closing->uid, &closing->turn);
 }
 
@@ -454,7 +467,7 @@ static void close_import(struct cgm_executor *executor, struct cgm_memory *memor
                                 .generation = ++memory->generation,
                                 .uid = memory->uid};
     memory->mem = NULL;
-    cgm_worker_post(executor->ops->imports_freed_anywhere ? &executor->sweeper : &executor->mapper,
+    cgm_worker_post(executor->ops->mem_freed_anywhere ? &executor->sweeper : &executor->mapper,
                     &closing->task);
 }
 

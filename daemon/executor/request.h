@@ -27,6 +27,7 @@ int cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet,
 
 void cgm_request_to_mapper(struct cgm_request *request, void (*step)(struct cgm_request *request));
 void cgm_request_to_sweeper(struct cgm_request *request, void (*step)(struct cgm_request *request));
+void cgm_request_to_awaiter(struct cgm_request *request, void (*step)(struct cgm_request *request));
 void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_request *request));
 
 /* From the turns' worker, the mapper's or the sweeper's: slice is called until it is false, in

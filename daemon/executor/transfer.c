@@ -14,8 +14,8 @@ typedef unsigned long long ull;
 #define COPY_DTYPE CGM_DTYPE_FP32
 #define COPY_ALIGN 4u
 #define LOOK_US 20
-/* Copied without a break: who else needs the mapper waits for one of these. */
-#define SLICE_BYTES (64ull << 20)
+/* Copied without a break: who else copies waits for one of these. */
+#define SLICE_BYTES (16ull << 20)
 
 /* One queue for each device, made when first needed, and where its copies stand. */
 struct cgm_transfer {
@@ -30,6 +30,7 @@ struct copy {
     struct cgm_request *request;
     struct cgm_memory *dst, *src;
     uint64_t done_bytes;
+    struct cgm_run run; /* of the slice under way */
 };
 
 /* Who has copies that are not done, each of them one slice in turn. */
@@ -69,10 +70,10 @@ static struct cgm_view bytes_view(const struct cgm_memory *memory, uint64_t offs
                              .dtype = COPY_DTYPE};
 }
 
-static int transfer_run(struct cgm_executor *executor, struct copy *copy, const Cgm__CopyForward *m)
+static int transfer_enqueue(struct cgm_executor *executor, struct copy *copy,
+                            const Cgm__CopyForward *m)
 {
     const struct cgm_backend_ops *ops = executor->ops;
-    struct cgm_run run = {.begin_ns = cgm_now_ns()};
     uint64_t at = copy->done_bytes, bytes = m->bytes - at;
     if (bytes > SLICE_BYTES)
         bytes = SLICE_BYTES;
@@ -83,22 +84,41 @@ static int transfer_run(struct cgm_executor *executor, struct copy *copy, const 
     int status = transfer_open(executor, copy->src->device, &transfer);
     if (status != CGM_OK)
         return status;
-    ops->set_run(transfer->queue, &run);
+    copy->run = (struct cgm_run){.begin_ns = cgm_now_ns()};
+    ops->set_run(transfer->queue, &copy->run);
     status = ops->copy(transfer->queue, &views);
     if (status == CGM_OK)
-        status = ops->signal(transfer->queue, transfer->done, ++transfer->last);
-    while (status == CGM_OK && ops->flag_read(transfer->done) < transfer->last)
-        usleep(LOOK_US);
+        status = ops->signal(transfer->queue, transfer->done, transfer->last + 1);
+    transfer->last += status == CGM_OK;
     ops->set_run(transfer->queue, NULL);
-    return status == CGM_OK ? atomic_load(&run.status) : status;
+    return status;
 }
 
 static void transfer_end_step(struct cgm_request *request);
+static void transfer_await_step(struct cgm_request *request);
 
-static void transfer_run_step(struct cgm_request *request)
+static void transfer_begin_step(struct cgm_request *request)
 {
-    request->status = transfer_run(request->executor, request->object,
-                                   (const Cgm__CopyForward *)request->message);
+    request->status = transfer_enqueue(request->executor, request->object,
+                                       (const Cgm__CopyForward *)request->message);
+    if (request->status == CGM_OK)
+        cgm_request_to_awaiter(request, transfer_await_step);
+    else
+        cgm_request_to_poller(request, transfer_end_step);
+}
+
+/* ---- on the awaiter -------------------------------------------------------------------------- */
+
+/* One slice at a time is under way. How long it takes is up to whose memory it is: pages come when
+ * the system gives them, and where a client makes holes all the time it gives them late. */
+static void transfer_await_step(struct cgm_request *request)
+{
+    const struct copy *copy = request->object;
+    const struct cgm_executor *executor = request->executor;
+    const struct cgm_transfer *transfer = &executor->transfer[copy->src->device];
+    while (executor->ops->flag_read(transfer->done) < transfer->last)
+        usleep(LOOK_US);
+    request->status = atomic_load(&copy->run.status);
     cgm_request_to_poller(request, transfer_end_step);
 }
 
@@ -137,7 +157,7 @@ static void copy_next(struct cgm_executor *executor)
     while ((user = executor->copiers)) {
         struct copy *copy = user->first;
         if (copy && !is_over(copy)) {
-            cgm_request_to_mapper(copy->request, transfer_run_step);
+            cgm_request_to_mapper(copy->request, transfer_begin_step);
             return;
         }
         if (copy) {

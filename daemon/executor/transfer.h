@@ -1,6 +1,6 @@
 /* Copies that belong to no job: how clients read and write memory that they cannot map. The mapper
- * makes them on queues of its own, a slice of one user's and then of the next one's; what a session
- * leaves behind is not made. */
+ * enqueues them on queues of their own, a slice of one user's and then of the next one's, and does
+ * not wait for them; what a session leaves behind is not made. */
 #ifndef CGM_TRANSFER_H
 #define CGM_TRANSFER_H
 

@@ -1,6 +1,7 @@
 /* Reading and writing buffers, directly and through staging memory, with the real executor. */
 #include "tests/daemon/broker_fixture.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,6 +164,41 @@ static void test_copies_take_turns(void **state)
     daemon_stop(&daemon);
 }
 
+/* How long a copy takes is up to whose memory it is: nobody's memory is made later for that. */
+static void test_a_slow_copy_is_in_nobodys_way(void **state)
+{
+    enum { COPIES = 20 }; /* one may happen to take no time at all */
+    struct daemon daemon;
+    struct client client, other;
+    Cgm__MemoryCopy copy = CGM__MEMORY_COPY__INIT;
+    bool overtaken = false;
+    int fd;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, "test_delay_us=1000000", NULL);
+    client_open(&client, &daemon);
+    client_open(&other, &daemon);
+    wait_for_executor(&other);
+    copy.dst = copy.src = buffer_create(&client, NULL, 8192, 0, &fd);
+    copy.src_offset = copy.bytes = 4096;
+    close(fd);
+    for (unsigned i = 0; i < COPIES && !overtaken; i++) {
+        struct pollfd answer = {.fd = client.fd, .events = POLLIN};
+        uint32_t serial = client_send(&client, CGM_MSG_MEMORY_COPY, &copy.base, NULL, 0);
+        status_number(&client, "buffers"); /* the daemon has the copy before what follows */
+        buffer_create(&other, NULL, 4096, 0, &fd);
+        close(fd);
+        overtaken = !client.events && poll(&answer, 1, 0) == 0;
+        struct message *reply = client_reply(&client, serial);
+        assert_int_equal(reply->type, CGM_MSG_OK);
+        message_free(reply);
+    }
+    assert_true(overtaken);
+    client_close(&other);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     unsigned seed = (unsigned)getpid();
@@ -173,6 +209,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_unaligned_pieces, scene_open, scene_close),
         cmocka_unit_test_setup_teardown(test_refusals, scene_open, scene_close),
         cmocka_unit_test(test_copies_take_turns),
+        cmocka_unit_test(test_a_slow_copy_is_in_nobodys_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

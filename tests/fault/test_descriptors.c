@@ -493,6 +493,37 @@ static void test_the_mapper_frees_nothing_of_a_client(void **state)
     daemon_stop(&daemon);
 }
 
+/* Whoever has an fd of a buffer can keep the system from making a hole of it. */
+static void test_the_mapper_frees_no_buffer(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    int fd;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, NULL);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    pid_t executor = (pid_t)status_number(&client, "executor_pid");
+    Cgm__BufferClose going = CGM__BUFFER_CLOSE__INIT;
+    going.id = buffer_create(&client, NULL, 256u << 20, 0, &fd);
+    uint64_t mapper = thread_ns(executor, "cgm-mapper");
+    uint64_t sweeper = thread_ns(executor, "cgm-sweeper");
+    client_ok(&client, CGM_MSG_BUFFER_CLOSE, &going.base);
+    uint64_t mapper_took = 0, sweeper_took = 0;
+    for (unsigned naps = 0; sweeper_took <= mapper_took; naps++) { /* it is not waited for */
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+        mapper_took = thread_ns(executor, "cgm-mapper") - mapper;
+        sweeper_took = thread_ns(executor, "cgm-sweeper") - sweeper;
+    }
+    print_message("mapper %.1f ms, sweeper %.1f ms\n", (double)mapper_took * 1e-6,
+                  (double)sweeper_took * 1e-6);
+    close(fd);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 /* A session's own socket on its way to nowhere would keep the session for ever. */
 static void test_a_session_ends_with_its_last_process(void **state)
 {
@@ -524,6 +555,7 @@ int main(void)
         cmocka_unit_test(test_unread_fds_of_many_sessions),
         cmocka_unit_test(test_the_executor_closes_nothing_of_a_client),
         cmocka_unit_test(test_the_mapper_frees_nothing_of_a_client),
+        cmocka_unit_test(test_the_mapper_frees_no_buffer),
         cmocka_unit_test(test_a_session_ends_with_its_last_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
