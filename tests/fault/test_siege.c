@@ -3,10 +3,13 @@
  * printed, beside a process that only takes its share of the processors, and where the processors'
  * time went.
  *
- * test_siege [SECONDS [NICE]]: SECONDS of each attack, default 1. Without NICE all share the
- * processors as the threads of one program do. With it daemon, honest and hostile have a session
- * each, as if they were a service and two users, and the daemon's nice value (/proc/PID/autogroup)
- * differs by that from the others': 0 is a CPUWeight like theirs, and -10 one ten times theirs. */
+ * test_siege [-r ROUNDS] [-a ATTACK]... [SECONDS [NICE]]: SECONDS of each attack, default 1; of
+ * ATTACKs alone, default all. With -r there are ROUNDS of them, each attack comes behind a spinner
+ * of its own, either one when daemon and executor have come to rest, and a table of medians is the
+ * end. Without NICE all share the processors as the threads of one program do. With it daemon,
+ * honest and hostile have a session each, as if they were a service and two users, and the daemon's
+ * nice value (/proc/PID/autogroup) differs by that from the others': 0 is a CPUWeight like theirs,
+ * and -10 one ten times theirs. */
 #include "tests/daemon/broker_fixture.h"
 
 #include <errno.h>
@@ -36,7 +39,14 @@
 #define WAIT_MS (WAIT_S * 1000)
 #define SAMPLES_MAX 200000
 
+#define ATTACKS_MAX 16
+#define ROUNDS_MAX 32
+
 static const char *seconds = "1", *daemon_nice; /* NULL: nobody has a session of its own */
+static const char *attacks[ATTACKS_MAX] = {"messages", "packets",   "fds",   "flood",   "half_open",
+                                           "deaf",     "questions", "rings", "entries", "scribble",
+                                           "comms",    "buffers",   "plans", "imports"};
+static unsigned rounds; /* 0: one, with one spinner */
 static const int ops[OPS] = {COMMGEMM_OP_AG_GEMM, COMMGEMM_OP_GEMM_RS};
 
 struct rank {
@@ -289,6 +299,51 @@ static void print_jobs(const struct siege *siege, const char *name, const struct
                       jobs->p99 / siege->spinner_us);
 }
 
+enum figure { MEDIAN_US, P99_US, OF_ALONE, OF_SPINNER, ANSWER_MS, ANSWER_MAX_MS, FIGURES };
+
+/* What was seen beside somebody, one number a visit. */
+static struct row {
+    const char *name;
+    size_t visits;
+    double seen[FIGURES][ROUNDS_MAX * ATTACKS_MAX];
+} rows[ATTACKS_MAX + 3];
+
+static struct row *row_of(const char *name)
+{
+    struct row *row = rows;
+    while (row->name && strcmp(row->name, name) != 0)
+        row++;
+    row->name = name;
+    return row;
+}
+
+static void remember(const struct siege *siege, const char *name, const struct cgm_stats *jobs,
+                     const struct cgm_stats *answers)
+{
+    struct row *row = row_of(name);
+    const double seen[FIGURES] = {[MEDIAN_US] = jobs->median,
+                                  [P99_US] = jobs->p99,
+                                  [OF_ALONE] = jobs->p99 / siege->alone_us,
+                                  [OF_SPINNER] = jobs->p99 / siege->spinner_us,
+                                  [ANSWER_MS] = answers->median / 1e3,
+                                  [ANSWER_MAX_MS] = answers->max / 1e3};
+    for (int i = 0; i < FIGURES; i++)
+        row->seen[i][row->visits] = seen[i];
+    row->visits++;
+}
+
+static void print_table(void)
+{
+    print_message("medians      visits  median us     p99 us   x alone  x spinner  status ms    "
+                  "longest\n");
+    for (struct row *row = rows; row->name; row++) {
+        print_message("%-12s %6zu", row->name, row->visits);
+        for (int i = 0; i < FIGURES; i++)
+            print_message(" %10.1f", cgm_stats_of(row->seen[i], row->visits).median);
+        print_message("\n");
+    }
+}
+
 /* Works until the process has ended, or for the time of an attack when there is none. The p99 of a
  * job. */
 static double work_beside(struct siege *siege, const char *name, pid_t pid)
@@ -313,6 +368,8 @@ static double work_beside(struct siege *siege, const char *name, pid_t pid)
                   (uintmax_t)answers.count, answers.median / 1e3, answers.max / 1e3);
     shares_print(siege, &before, &other);
     assert_int_equal(status, 0);
+    if (rounds > 0)
+        remember(siege, name, &jobs, &answers);
     return jobs.p99;
 }
 
@@ -389,11 +446,37 @@ static void siege_end(struct siege *siege)
     daemon_stop(&siege->daemon);
 }
 
+/* Daemon and executor have nothing left to do for those who are gone. */
+static void await_rest(const struct siege *siege)
+{
+    uint64_t before, now = spent_ns(siege->daemon.pid) + spent_ns(siege->executor);
+    do {
+        before = now;
+        usleep(100000);
+        now = spent_ns(siege->daemon.pid) + spent_ns(siege->executor);
+    } while (now - before > 5000000);
+}
+
+static void one_round(struct siege *siege)
+{
+    if (rounds > 0)
+        await_rest(siege);
+    siege->alone_us = siege->spinner_us = 0;
+    siege->alone_us = work_beside(siege, "alone", 0);
+    if (rounds == 0)
+        siege->spinner_us = work_beside(siege, "a spinner", start_spinner());
+    for (size_t i = 0; i < ATTACKS_MAX && attacks[i]; i++) {
+        if (rounds > 0) {
+            await_rest(siege);
+            siege->spinner_us = work_beside(siege, "a spinner", start_spinner());
+        }
+        work_beside(siege, attacks[i], start_attack(siege, attacks[i]));
+    }
+    work_beside(siege, "alone again", 0);
+}
+
 static void test_siege(void **state)
 {
-    static const char *const attacks[] = {"messages", "packets",   "fds",   "flood",   "half_open",
-                                          "deaf",     "questions", "rings", "entries", "scribble",
-                                          "comms",    "buffers",   "plans", "imports"};
     static struct siege siege;
     (void)state;
     if (geteuid() != 0) {
@@ -403,20 +486,39 @@ static void test_siege(void **state)
     siege.seed = (uint64_t)time(NULL) << 20;
     print_message("seed %ju\n", (uintmax_t)siege.seed);
     siege_begin(&siege);
-    siege.alone_us = work_beside(&siege, "alone", 0);
-    siege.spinner_us = work_beside(&siege, "a spinner", start_spinner());
-    for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++)
-        work_beside(&siege, attacks[i], start_attack(&siege, attacks[i]));
-    work_beside(&siege, "alone again", 0);
+    for (unsigned i = 0; i < (rounds > 0 ? rounds : 1); i++)
+        one_round(&siege);
+    if (rounds > 0)
+        print_table();
     siege_end(&siege);
+}
+
+static int usage(void)
+{
+    fputs("usage: test_siege [-r ROUNDS] [-a ATTACK]... [SECONDS [NICE]]\n", stderr);
+    return 2;
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_siege)};
-    if (argc > 1)
-        seconds = argv[1];
-    if (argc > 2)
-        daemon_nice = argv[2];
+    size_t named = 0;
+    int option;
+    while ((option = getopt(argc, argv, "r:a:")) != -1) {
+        if (option == 'r')
+            rounds = (unsigned)atoi(optarg);
+        else if (option == 'a' && named < ATTACKS_MAX)
+            attacks[named++] = optarg;
+        else
+            return usage();
+    }
+    if (rounds > ROUNDS_MAX)
+        return usage();
+    if (named > 0 && named < ATTACKS_MAX)
+        memset(attacks + named, 0, sizeof(attacks[0]) * (ATTACKS_MAX - named));
+    if (optind < argc)
+        seconds = argv[optind];
+    if (optind + 1 < argc)
+        daemon_nice = argv[optind + 1];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
