@@ -1,6 +1,7 @@
 #include "daemon/broker/closer.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -343,12 +344,20 @@ void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *rin
     *ring = (struct cgm_ring){0};
 }
 
+/* Nobody is left who could read anything. */
+static bool peer_is_gone(int fd)
+{
+    struct pollfd peer = {.fd = fd};
+    return poll(&peer, 1, 0) == 1 && peer.revents & POLLHUP;
+}
+
 void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd)
 {
     char byte;
+    bool heard = !peer_is_gone(fd);
     shutdown(fd, SHUT_RDWR);
     if (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_PEEK) > 0)
-        close_slow(broker, uid, &fd, 1, true);
+        close_slow(broker, uid, &fd, 1, heard);
     else
         close(fd);
 }
