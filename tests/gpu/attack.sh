@@ -167,6 +167,13 @@ attack() {
     timeout -k 5 60 "$bin/hostile_client" $as --seconds "$each"
 }
 
+# What has a name stays when its client has gone, as it should.
+destroy_named() {
+    ctl buffers | awk 'NR > 1 && $2 != "weights" { print $2 }' | while read -r name; do
+        ctl buffers destroy "$name" || :
+    done
+}
+
 # The first attack makes what is made once on a GPU; the second one must leave nothing more.
 siege() {
     start_daemon || {
@@ -183,10 +190,12 @@ siege() {
     fds_before=$fds
     attack || { echo "the first attack ended with $?" && return 1; }
     job_is_right || return 1
+    destroy_named
     settle $((fds_before + 4)) || return 1
     memory_before=$memory
     attack || { echo "the second attack ended with $?" && return 1; }
     job_is_right || return 1
+    destroy_named
     "$bin/many_sessions" 30
     settle $((fds_before + 4)) || return 1
     echo "before: $fds_before fds, $memory_before MiB on the GPUs; after: $fds fds, $memory MiB"
