@@ -21,11 +21,21 @@
 
 #define END_PATIENCE_MS 10000u /* for launched jobs, then the executor is killed */
 
-uint64_t cgm_clock_ns(void)
+static uint64_t ns_of(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t cgm_clock_ns(void)
+{
+    return ns_of(CLOCK_MONOTONIC);
+}
+
+uint64_t cgm_spent_ns(void)
+{
+    return ns_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 void cgm_broker_tell_status(struct cgm_broker *broker)

@@ -70,5 +70,6 @@ void cgm_broker_end(struct cgm_broker *broker);
 void cgm_broker_tell_status(struct cgm_broker *broker);
 
 uint64_t cgm_clock_ns(void); /* CLOCK_MONOTONIC */
+uint64_t cgm_spent_ns(void); /* processor time of the calling thread */
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/log.h"
+#include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
 #include "proto/messages.h"
 #include "proto/status.h"
@@ -93,7 +94,7 @@ static int finish_with_error(struct cgm_broker *broker, uint32_t serial, const C
     return CGM_OK;
 }
 
-int cgm_calls_on_reply(struct cgm_broker *broker, struct cgm_packet *packet)
+static int handle_reply(struct cgm_broker *broker, struct cgm_packet *packet)
 {
     uint32_t serial = packet->header.serial;
     const struct pending *pending = cgm_registry_find(&broker->executor.calls.pending, serial);
@@ -107,6 +108,21 @@ int cgm_calls_on_reply(struct cgm_broker *broker, struct cgm_packet *packet)
         status = CGM_OK;
     }
     cgm_message_free(message);
+    return status;
+}
+
+/* At the cost of the user that it is for, whose session may be gone afterwards. */
+int cgm_calls_on_reply(struct cgm_broker *broker, struct cgm_packet *packet)
+{
+    uint64_t begin_ns = cgm_spent_ns();
+    const struct pending *pending =
+        cgm_registry_find(&broker->executor.calls.pending, packet->header.serial);
+    const struct cgm_session *session =
+        pending ? cgm_registry_find(&broker->sessions, pending->call.session) : NULL;
+    uid_t uid = session ? session->uid : 0;
+    int status = handle_reply(broker, packet);
+    if (session)
+        cgm_quota_spend(broker, uid, cgm_spent_ns() - begin_ns);
     return status;
 }
 

@@ -58,6 +58,10 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
       "executor; at most a quarter of what the daemon may open, and of vm.max_map_count")          \
     X(connection_rate, NUMBER, "4000", 0, 1000000,                                                 \
       "Connections that one user may open in a second; 0: no limit")                               \
+    X(user_share, NUMBER, "10", 1, 100,                                                            \
+      "Percent of a processor that one user's requests may take of the daemon while another user " \
+      "can submit jobs; the rest of them is answered later. Not for root and the daemon's own "    \
+      "user. 100: no limit")                                                                       \
     X(import_idle, NUMBER, "3600", 0, 4000000,                                                     \
       "Seconds without a job after which an import's memory is closed; the next job that names "   \
       "it "                                                                                        \

@@ -9,10 +9,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/broker/broker.h"
 #include "daemon/broker/quota.h"
 #include "proto/status.h"
 
 #define RETRY_MS 20u
+#define REST_MS 4u /* at least: to look whether it is over costs something too */
 
 /* What waits for room in the socket. The fds are duplicates of its own. */
 struct cgm_outgoing {
@@ -79,7 +81,7 @@ static void on_event(uv_poll_t *poll, int status, int events);
 
 static void update_events(struct cgm_connection *connection)
 {
-    int events = connection->paused ? UV_DISCONNECT : UV_READABLE;
+    int events = connection->paused || connection->resting ? UV_DISCONNECT : UV_READABLE;
     if (connection->first && !connection->crowded)
         events |= UV_WRITABLE;
     uv_poll_start(&connection->poll, events, on_event);
@@ -173,6 +175,28 @@ static bool has_turn(const struct cgm_connection *connection)
     return !connection->events->has_turn || connection->events->has_turn(connection->owner);
 }
 
+static void on_rested(uv_timer_t *timer)
+{
+    struct cgm_connection *connection = timer->data;
+    connection->resting = false;
+    update_events(connection);
+}
+
+/* Timers of one time are in the order of their starting: who was served comes behind those of the
+ * same user who were not. */
+static bool must_rest(struct cgm_connection *connection)
+{
+    uint64_t ms = connection->events->rest_ms ? connection->events->rest_ms(connection->owner) : 0;
+    if (ms == 0)
+        return false;
+    connection->resting = true;
+    update_events(connection);
+    uv_timer_start(&connection->rested, on_rested,
+                   (ms > REST_MS ? ms : REST_MS) + connection->served, 0);
+    connection->served = false;
+    return true;
+}
+
 static const char *must_end(const struct cgm_connection *connection)
 {
     return connection->events->must_end ? connection->events->must_end(connection->owner) : NULL;
@@ -190,47 +214,71 @@ static void close_fds(struct cgm_connection *connection, struct cgm_packet *pack
         cut_off(connection, "sent file descriptors that are no memory");
 }
 
-static void receive(struct cgm_connection *connection)
+/* What was done for the peer since then. */
+static void spend(struct cgm_connection *connection, uint64_t *since_ns)
+{
+    if (!connection->events->on_spent)
+        return;
+    uint64_t now_ns = cgm_spent_ns();
+    connection->events->on_spent(connection->owner, now_ns - *since_ns);
+    *since_ns = now_ns;
+}
+
+/* False: there was none, or it was the last one. */
+static bool receive_one(struct cgm_connection *connection)
 {
     struct cgm_packet *packet = &connection->wire->in;
+    memset(&packet->header, 0, sizeof(packet->header));
+    int status = cgm_packet_recv_all(connection->fd, MSG_DONTWAIT, packet);
+    if (status == CGM_TIMEOUT)
+        return false;
+    connection->served = true;
+    if (status == CGM_OK)
+        connection->events->on_packet(connection->owner, packet);
+    else if (status == CGM_BAD_MESSAGE || status == CGM_NO_MEMORY)
+        connection->events->on_garbage(connection->owner, packet->header.magic == CGM_PACKET_MAGIC
+                                                              ? packet->header.serial
+                                                              : 0);
+    else
+        connection->events->on_end(connection->owner, "hung up");
+    close_fds(connection, packet);
+    return !connection->closing && !connection->broken && !connection->paused;
+}
+
+static void receive(struct cgm_connection *connection, uint64_t *since_ns)
+{
     for (unsigned i = 0; i < connection->events->packets_per_turn && has_turn(connection); i++) {
         const char *why = must_end(connection);
-        if (why) {
+        if (why)
             cut_off(connection, why);
+        if (why || must_rest(connection) || !receive_one(connection))
             return;
-        }
-        memset(&packet->header, 0, sizeof(packet->header));
-        int status = cgm_packet_recv_all(connection->fd, MSG_DONTWAIT, packet);
-        if (status == CGM_TIMEOUT)
-            return;
-        if (status == CGM_OK)
-            connection->events->on_packet(connection->owner, packet);
-        else if (status == CGM_BAD_MESSAGE || status == CGM_NO_MEMORY)
-            connection->events->on_garbage(
-                connection->owner,
-                packet->header.magic == CGM_PACKET_MAGIC ? packet->header.serial : 0);
-        else
-            connection->events->on_end(connection->owner, "hung up");
-        close_fds(connection, packet);
-        if (connection->closing || connection->broken || connection->paused)
-            return;
+        spend(connection, since_ns);
     }
 }
 
-static void on_event(uv_poll_t *poll, int status, int events)
+static void handle_event(struct cgm_connection *connection, int status, int events,
+                         uint64_t *since_ns)
 {
-    struct cgm_connection *connection = poll->data;
     if (!connection->broken && status == 0 && events & UV_WRITABLE) {
         flush_queue(connection);
         update_events(connection);
     }
     if (!connection->broken && status == 0 && events & UV_READABLE)
-        receive(connection);
+        receive(connection, since_ns);
     if (connection->closing)
         return;
     if (connection->broken || status < 0 || events & UV_DISCONNECT)
         connection->events->on_end(connection->owner,
                                    connection->broken ? connection->broken : "hung up");
+}
+
+static void on_event(uv_poll_t *poll, int status, int events)
+{
+    struct cgm_connection *connection = poll->data;
+    uint64_t since_ns = connection->events->on_spent ? cgm_spent_ns() : 0;
+    handle_event(connection, status, events, &since_ns);
+    spend(connection, &since_ns);
 }
 
 int cgm_connection_open(struct cgm_connection *connection, uv_loop_t *loop, struct cgm_wire *wire,
@@ -246,7 +294,8 @@ int cgm_connection_open(struct cgm_connection *connection, uv_loop_t *loop, stru
     if (uv_poll_init(loop, &connection->poll, fd) != 0)
         return CGM_NO_MEMORY;
     uv_timer_init(loop, &connection->retry);
-    connection->retry.data = connection->poll.data = connection;
+    uv_timer_init(loop, &connection->rested);
+    connection->rested.data = connection->retry.data = connection->poll.data = connection;
     update_events(connection);
     return CGM_OK;
 }
@@ -299,16 +348,11 @@ void cgm_connection_pause(struct cgm_connection *connection, bool paused)
     update_events(connection);
 }
 
-static void on_retry_closed(uv_handle_t *handle)
+static void on_handle_closed(uv_handle_t *handle)
 {
     struct cgm_connection *connection = handle->data;
-    connection->events->on_closed(connection->owner);
-}
-
-static void on_poll_closed(uv_handle_t *handle)
-{
-    struct cgm_connection *connection = handle->data;
-    uv_close((uv_handle_t *)&connection->retry, on_retry_closed);
+    if (--connection->handles == 0)
+        connection->events->on_closed(connection->owner);
 }
 
 void cgm_connection_close(struct cgm_connection *connection)
@@ -323,7 +367,9 @@ void cgm_connection_close(struct cgm_connection *connection)
         outgoing_free(connection, outgoing);
     }
     forget_unread(connection);
-    uv_poll_stop(&connection->poll);
-    uv_close((uv_handle_t *)&connection->poll, on_poll_closed);
+    connection->handles = 3;
+    uv_close((uv_handle_t *)&connection->retry, on_handle_closed);
+    uv_close((uv_handle_t *)&connection->rested, on_handle_closed);
+    uv_close((uv_handle_t *)&connection->poll, on_handle_closed);
     connection->events->hang_up(connection->owner, connection->fd);
 }

@@ -26,6 +26,9 @@ struct cgm_connection_events {
     /* Whether its owner may have a packet handled now; else it is asked again in the loop's next
      * turn. NULL: always. */
     bool (*has_turn)(void *owner);
+    /* For how long its packets must lie, in milliseconds; 0: not at all. Asked before each packet,
+     * and after that time once more. A hang-up is noticed all the same. NULL: never. */
+    uint64_t (*rest_ms)(void *owner);
     /* Whether so many fds may lie unread, at the peer and at all that have this; who has read all
      * gets one packet more. Of those in flight this process's user may have so many, and the rest
      * must be there for others. NULL: any number. */
@@ -34,6 +37,9 @@ struct cgm_connection_events {
     /* Why the peer must not send any more, a static text; NULL: it may. Asked before each packet.
      * NULL: it always may. */
     const char *(*must_end)(void *owner);
+    /* So much of a processor went into an event of the connection, or into a packet; it may be
+     * closing. NULL: nobody counts it. */
+    void (*on_spent)(void *owner, uint64_t ns);
     /* A packet with a right header. Fds that are not taken are closed afterwards. */
     void (*on_packet)(void *owner, struct cgm_packet *packet);
     /* Bytes that are no packet. serial 0: the header was not readable either. */
@@ -60,6 +66,10 @@ struct cgm_connection {
     void *owner;
     int fd;
     bool paused, closing;
+    bool resting; /* until its packets may be handled again */
+    bool served;  /* since it rested last */
+    uv_timer_t rested;
+    unsigned handles;    /* still being closed: poll, rested, retry */
     bool crowded;        /* fds have no room, and when they have it will not be announced */
     uv_timer_t retry;    /* while it is */
     unsigned unread_fds; /* sent since the peer was seen to have read all */

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "daemon/broker/allowance.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/rows.h"
 #include "daemon/broker/user_log.h"
@@ -25,10 +26,11 @@
 /* A user is forgotten when it holds nothing and its allowances are whole again. */
 struct user {
     struct cgm_charge used, ending;
-    uint64_t turn, spent_ns; /* of the loop, and in that turn */
-    uint64_t whole_ns;       /* when the allowance will be whole; each connection moves it on */
-    uint64_t lines_whole_ns; /* the same of lines in the log */
-    uint64_t lines_left_out; /* since the last one */
+    uint64_t turn, spent_ns;   /* of the loop, and in that turn */
+    struct cgm_allowance time; /* of the loop, as a share of a processor */
+    uint64_t whole_ns;         /* when connections are made up for; each one moves it on */
+    uint64_t lines_whole_ns;   /* the same of lines in the log */
+    uint64_t lines_left_out;   /* since the last one */
 };
 
 static const struct {
@@ -39,6 +41,12 @@ static const struct {
     CGM_QUOTA_KINDS(X)
 #undef X
 };
+
+/* They look what is wrong, and what they spend is their own. */
+static bool is_operator(uid_t uid)
+{
+    return uid == 0 || uid == geteuid();
+}
 
 static uint64_t user_key(uid_t uid)
 {
@@ -52,6 +60,7 @@ static bool is_idle(const struct user *user, uint64_t now_ns)
 {
     static const struct cgm_charge nothing;
     return user->whole_ns <= now_ns && user->lines_whole_ns <= now_ns &&
+           cgm_allowance_is_whole(&user->time, now_ns) &&
            memcmp(&user->used, &nothing, sizeof(nothing)) == 0 &&
            memcmp(&user->ending, &nothing, sizeof(nothing)) == 0;
 }
@@ -265,13 +274,12 @@ int cgm_quota_connect(struct cgm_broker *broker, uid_t uid, char *ret_detail, si
 /* ---- how much is written about them -----------------------------------------------------------
  */
 
-/* The daemon's own user and root fill their own log. */
 bool cgm_quota_has_line(struct cgm_broker *broker, uid_t uid, uint64_t *ret_left_out)
 {
     struct user *user = cgm_registry_find(&broker->users, user_key(uid));
     uint64_t now_ns = cgm_clock_ns();
     *ret_left_out = 0;
-    if (!user || uid == 0 || uid == geteuid())
+    if (!user || is_operator(uid))
         return true;
     uint64_t begin_ns = user->lines_whole_ns > now_ns ? user->lines_whole_ns : now_ns;
     if (begin_ns + LINE_NS - now_ns > LINES_AT_ONCE * LINE_NS) {
@@ -293,6 +301,11 @@ bool cgm_quota_has_turn(const struct cgm_broker *broker, uid_t uid)
     return !user || user->turn != broker->turn || user->spent_ns < TURN_NS;
 }
 
+static bool is_limited(const struct cgm_broker *broker, uid_t uid)
+{
+    return broker->config.user_share < 100 && !is_operator(uid);
+}
+
 void cgm_quota_spend(struct cgm_broker *broker, uid_t uid, uint64_t ns)
 {
     struct user *user = cgm_registry_find(&broker->users, user_key(uid));
@@ -300,6 +313,28 @@ void cgm_quota_spend(struct cgm_broker *broker, uid_t uid, uint64_t ns)
         return;
     user->spent_ns = user->turn == broker->turn ? user->spent_ns + ns : ns;
     user->turn = broker->turn;
+    if (is_limited(broker, uid))
+        cgm_allowance_take(&user->time, ns, broker->config.user_share, cgm_clock_ns());
+}
+
+/* Who has a ring, or has submitted without one. */
+static bool another_has_jobs(const struct cgm_broker *broker, const struct user *user)
+{
+    const struct user *another;
+    uint64_t key = 0;
+    while ((another = cgm_registry_next(&broker->users, &key)))
+        if (another != user && another->used.amount[CGM_QUOTA_JOBS] > 0)
+            return true;
+    return false;
+}
+
+uint64_t cgm_quota_rest_ns(const struct cgm_broker *broker, uid_t uid)
+{
+    const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    if (!user || !is_limited(broker, uid))
+        return 0;
+    uint64_t rest_ns = cgm_allowance_rest_ns(&user->time, cgm_clock_ns());
+    return rest_ns > 0 && another_has_jobs(broker, user) ? rest_ns : 0;
 }
 
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)

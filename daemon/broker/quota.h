@@ -67,7 +67,11 @@ bool cgm_quota_has_line(struct cgm_broker *broker, uid_t uid, uint64_t *ret_left
 /* A user gets a little time of each turn of the loop, however many sessions he has. has_turn:
  * whether any of it is left. */
 bool cgm_quota_has_turn(const struct cgm_broker *broker, uid_t uid);
+/* So much of a processor went into it. */
 void cgm_quota_spend(struct cgm_broker *broker, uid_t uid, uint64_t ns);
+/* For how long the user's packets must lie: who has had his share (user_share) while another can
+ * submit jobs, for which he must not want the processor. 0: not at all. */
+uint64_t cgm_quota_rest_ns(const struct cgm_broker *broker, uid_t uid);
 
 /* False when only the fds are left that the daemon keeps for the packets and processes of
  * everybody: who brought this one must be refused. The lowest free number is given out first. */

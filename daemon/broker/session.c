@@ -18,15 +18,18 @@
 #define QUEUED_BYTES_MAX (1u << 20)
 #define QUEUED_FDS_MAX 32u            /* without a byte beside them */
 #define CALLS_MAX CGM_CALL_WEIGHT_MAX /* of one session at the executor */
+#define NS_PER_MS 1000000u
 
 static void on_packet(void *owner, struct cgm_packet *packet)
 {
-    struct cgm_session *session = owner;
-    struct cgm_broker *broker = session->broker;
-    uid_t uid = session->uid; /* the session may end by the packet */
-    uint64_t begin_ns = cgm_clock_ns();
-    cgm_dispatch(session, packet);
-    cgm_quota_spend(broker, uid, cgm_clock_ns() - begin_ns);
+    cgm_dispatch(owner, packet);
+}
+
+/* It is freed later, if it has ended. */
+static void on_spent(void *owner, uint64_t ns)
+{
+    const struct cgm_session *session = owner;
+    cgm_quota_spend(session->broker, session->uid, ns);
 }
 
 static void on_garbage(void *owner, uint32_t serial)
@@ -71,6 +74,12 @@ static bool has_turn(void *owner)
     return cgm_quota_has_turn(session->broker, session->uid);
 }
 
+static uint64_t rest_ms(void *owner)
+{
+    const struct cgm_session *session = owner;
+    return (cgm_quota_rest_ns(session->broker, session->uid) + NS_PER_MS - 1) / NS_PER_MS;
+}
+
 static const char *must_end(void *owner)
 {
     const struct cgm_session *session = owner;
@@ -92,6 +101,8 @@ static const struct cgm_connection_events events = {
     .must_end = must_end,
     .packets_per_turn = 8,
     .has_turn = has_turn,
+    .rest_ms = rest_ms,
+    .on_spent = on_spent,
     .on_packet = on_packet,
     .on_garbage = on_garbage,
     .hang_up = hang_up,
@@ -128,29 +139,36 @@ static struct cgm_session *session_new(struct cgm_broker *broker, int fd, const 
     return session;
 }
 
-void cgm_session_accept(void *owner, int fd)
+static void accept_peer(struct cgm_broker *broker, int fd, struct ucred *ret_peer)
 {
-    struct cgm_broker *broker = owner;
     struct cgm_session *session;
     struct cgm_charge charge;
-    struct ucred peer = {0};
     char detail[256];
-    cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_ACCEPT);
-    int status = cgm_admission_check(broker, fd, &peer, &charge, detail, sizeof(detail));
+    int status = cgm_admission_check(broker, fd, ret_peer, &charge, detail, sizeof(detail));
     if (status != CGM_OK) {
-        cgm_admission_refuse(broker, fd, &peer, status, detail);
+        cgm_admission_refuse(broker, fd, ret_peer, status, detail);
         return;
     }
-    session = session_new(broker, fd, &peer, &charge);
+    session = session_new(broker, fd, ret_peer, &charge);
     if (!session) {
-        cgm_quota_give(broker, peer.uid, &charge);
-        cgm_admission_refuse(broker, fd, &peer, CGM_NO_MEMORY, "the daemon has no memory left");
+        cgm_quota_give(broker, ret_peer->uid, &charge);
+        cgm_admission_refuse(broker, fd, ret_peer, CGM_NO_MEMORY, "the daemon has no memory left");
         return;
     }
     cgm_log_debug("session %ju: connected, pid %d uid %u", (uintmax_t)session->id,
                   (int)session->pid, (unsigned)session->uid);
     cgm_admission_await_hello(broker);
     cgm_broker_tell_status(broker);
+}
+
+void cgm_session_accept(void *owner, int fd)
+{
+    struct cgm_broker *broker = owner;
+    struct ucred peer = {0};
+    uint64_t begin_ns = cgm_spent_ns();
+    cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_ACCEPT);
+    accept_peer(broker, fd, &peer);
+    cgm_quota_spend(broker, peer.uid, cgm_spent_ns() - begin_ns);
 }
 
 void cgm_session_end(struct cgm_session *session, const char *why)

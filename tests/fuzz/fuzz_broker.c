@@ -565,6 +565,7 @@ static void set_up(void)
     config.quota_ranks = 16;
     config.quota_fds = 24;
     config.connection_rate = 0; /* who only connected would be remembered for a while */
+    config.user_share = 100;    /* who asked as well */
     fake_link.on_sent = on_sent;
     FUZZ_CHECK(cgm_broker_init(&broker, &config, NULL, detail, sizeof(detail)) == CGM_OK);
     memset(broker.plan_key, 0, sizeof(broker.plan_key)); /* the same ids in every run */

@@ -1,0 +1,116 @@
+/* What one user's requests may take of the daemon's time while another can submit jobs: it is
+ * measured, and everything is answered. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/fault/spent.h"
+
+#define STRANGER 12345u
+#define BUSY_S 1.0
+#define SESSIONS 8
+#define QUESTIONS 64
+
+struct scene {
+    struct daemon daemon;
+    struct client worker, stranger;
+};
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static int set_up(void **state)
+{
+    static struct scene scene;
+    if (geteuid() != 0)
+        return 0;
+    daemon_init(&scene.daemon);
+    chmod(scene.daemon.folder, 0711);
+    daemon_start(&scene.daemon, "socket_mode=0666", "user_share=1", NULL);
+    client_open(&scene.worker, &scene.daemon);
+    client_open_as(STRANGER, &scene.stranger, &scene.daemon);
+    *state = &scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+    if (!scene)
+        return 0;
+    client_close(&scene->stranger);
+    client_close(&scene->worker);
+    daemon_stop(&scene->daemon);
+    return 0;
+}
+
+/* Of a processor, while all of them ask and ask. Other work on the machine makes it less. */
+static double share_of(struct scene *scene, struct client *clients, size_t n)
+{
+    Cgm__Query query = CGM__QUERY__INIT;
+    uint32_t serials[SESSIONS];
+    double begin_s = now_s(), took_s;
+    uint64_t begin_ns = spent_by_first_thread_ns(scene->daemon.pid);
+    do {
+        for (size_t i = 0; i < n; i++)
+            serials[i] = client_send(&clients[i], CGM_MSG_QUERY, &query.base, NULL, 0);
+        for (size_t i = 0; i < n; i++)
+            message_free(client_reply(&clients[i], serials[i]));
+    } while ((took_s = now_s() - begin_s) < BUSY_S);
+    double share = (double)(spent_by_first_thread_ns(scene->daemon.pid) - begin_ns) * 1e-9 / took_s;
+    print_message("the loop took %.3f of a processor\n", share);
+    return share;
+}
+
+/* Its share is 0.01, and as much of it as is saved up in a tenth of a second. */
+static void test_beside_one_who_works_it_is_little(void **state)
+{
+    struct scene *scene = *state;
+    skip_unless_root();
+    buffer_create(&scene->worker, NULL, 4096, 0, NULL);
+    assert_true(share_of(scene, &scene->stranger, 1) < 0.1);
+}
+
+static void test_more_sessions_are_no_more_time(void **state)
+{
+    struct scene *scene = *state;
+    struct client clients[SESSIONS];
+    skip_unless_root();
+    buffer_create(&scene->worker, NULL, 4096, 0, NULL);
+    for (int i = 0; i < SESSIONS; i++)
+        client_open_as(STRANGER, &clients[i], &scene->daemon);
+    assert_true(share_of(scene, clients, SESSIONS) < 0.1);
+    for (int i = 0; i < SESSIONS; i++)
+        client_close(&clients[i]);
+}
+
+static void test_who_hangs_up_meanwhile_is_gone(void **state)
+{
+    struct scene *scene = *state;
+    Cgm__Query query = CGM__QUERY__INIT;
+    struct client another;
+    skip_unless_root();
+    buffer_create(&scene->worker, NULL, 4096, 0, NULL);
+    client_open_as(STRANGER, &another, &scene->daemon);
+    for (int i = 0; i < QUESTIONS; i++)
+        client_send(&another, CGM_MSG_QUERY, &query.base, NULL, 0);
+    client_close(&another);
+    wait_for_status(&scene->worker, "sessions", 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_beside_one_who_works_it_is_little, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_more_sessions_are_no_more_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_hangs_up_meanwhile_is_gone, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
