@@ -21,11 +21,14 @@ const char *cgm_mps_tool(const struct cgm_config *config)
     return config->mps_control[0] ? config->mps_control : CONTROL_NAME;
 }
 
-/* The file's beginning, as a text. The number of bytes, 0 when it cannot be read. */
+/* The file's beginning, as a text. The number of bytes, 0 when it cannot be read. Where there is no
+ * MPS anybody may have made the directory: a pipe of this name must not keep the daemon waiting. */
 static size_t read_file(const char *path, char *ret_text, size_t size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t count = fd >= 0 ? read(fd, ret_text, size - 1) : -1;
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    bool is_file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    ssize_t count = is_file ? read(fd, ret_text, size - 1) : -1;
     if (fd >= 0)
         close(fd);
     ret_text[count > 0 ? count : 0] = '\0';
@@ -66,10 +69,15 @@ static pid_t find_control(const char *directory)
     return pid > 0 && is_of_mps(pid) ? pid : 0;
 }
 
+/* Only root's serves many users, and only root's words, or this user's, are read: others could keep
+ * whoever reads theirs waiting. */
 static bool has_multi_user_option(pid_t control)
 {
     static const char *const spellings[] = {"-M", "-multiuser-server", "--multiuser-server"};
     char path[64], text[1024];
+    uid_t uid;
+    if (!uid_of_process(control, &uid) || (uid != 0 && uid != geteuid()))
+        return false;
     snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)control);
     size_t count = read_file(path, text, sizeof(text));
     for (size_t at = 0; at < count; at += strlen(text + at) + 1)

@@ -219,6 +219,26 @@ static void test_the_cpu_backend_is_not_concerned(void **state)
     daemon_stop(&daemon);
 }
 
+/* Anybody can make the directory where there is none, and put in it what he likes. */
+static void test_a_pipe_in_the_place_of_mps(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    char path[128];
+    (void)state;
+    folder_use(&daemon);
+    snprintf(path, sizeof(path), "%s/mps", daemon.folder);
+    assert_int_equal(mkdir(path, 0755), 0);
+    write_file(path, "control", "", 0666);
+    snprintf(path, sizeof(path), "%s/mps/nvidia-cuda-mps-control.pid", daemon.folder);
+    assert_int_equal(mkfifo(path, 0666), 0);
+    daemon_start(&daemon, NULL);
+    client_open(&client, &daemon);
+    expect_mps(&client, "ok", "off; only the CUDA backend");
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 /* A single-user service of this uid lets the executor start, and others' sessions have no ring. */
 static void test_single_user_of_our_uid(void **state)
 {
@@ -547,6 +567,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_both_sides_are_told),
         cmocka_unit_test(test_the_cpu_backend_is_not_concerned),
+        cmocka_unit_test(test_a_pipe_in_the_place_of_mps),
         cmocka_unit_test(test_single_user_of_our_uid),
         cmocka_unit_test(test_single_user_of_another_uid),
         cmocka_unit_test(test_gpu_lost_under_mps_names_who_is_attached),
