@@ -11,7 +11,8 @@
 
 #define PAGE 4096u
 #define ENTRY_PAGES_MAX (CGM_RING_ENTRIES_MAX * sizeof(struct cgm_entry) / PAGE)
-#define RING_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+#define HOLE_SEALS (F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
 
 struct layout {
     uint64_t sq, cq, entry, ready, done, phase, bytes;
@@ -87,7 +88,7 @@ int cgm_ring_create(uint32_t entries, uint64_t session, uint64_t executor_life, 
         goto fail;
     header_init(base, entries, session, executor_life);
     munmap(base, PAGE);
-    if (fcntl(fd, F_ADD_SEALS, RING_SEALS) < 0)
+    if (fcntl(fd, F_ADD_SEALS, SIZE_SEALS) < 0)
         goto fail;
     *ret_fd = fd;
     return CGM_OK;
@@ -115,7 +116,7 @@ int cgm_ring_map(int fd, uint32_t entries, struct cgm_ring *ret_ring)
     if (bytes == 0)
         return CGM_INVALID_ARGUMENT;
     int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & RING_SEALS) != RING_SEALS || fstat(fd, &st) < 0 ||
+    if (seals < 0 || (seals & SIZE_SEALS) != SIZE_SEALS || fstat(fd, &st) < 0 ||
         (uint64_t)st.st_size != bytes)
         return CGM_BAD_MESSAGE;
     char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -138,6 +139,27 @@ int cgm_ring_map(int fd, uint32_t entries, struct cgm_ring *ret_ring)
         .mask = entries - 1,
         .bytes = bytes,
     };
+    return CGM_OK;
+}
+
+int cgm_ring_is_sealed(int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && seals & F_SEAL_FUTURE_WRITE;
+}
+
+int cgm_ring_join(int fd, uint32_t entries, struct cgm_ring *ret_ring)
+{
+    struct cgm_ring ring = {.header = NULL};
+    int status = cgm_ring_map(fd, entries, &ring);
+    if (status != CGM_OK)
+        return status;
+    /* EPERM: it is sealed already. */
+    if (fcntl(fd, F_ADD_SEALS, HOLE_SEALS) < 0 && !cgm_ring_is_sealed(fd)) {
+        cgm_ring_unmap(&ring);
+        return CGM_BAD_MESSAGE;
+    }
+    *ret_ring = ring;
     return CGM_OK;
 }
 

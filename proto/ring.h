@@ -3,6 +3,10 @@
  * client at any time: the executor keeps its own copy of every size, copies an entry once with
  * cgm_ring_load_entry() and looks only at the copy.
  *
+ * Who takes a page out of memory that others look at keeps them waiting, for as long as he likes.
+ * So the client maps its ring, seals it against that, and only then, with its first wake-up,
+ * executor and broker begin to look at it.
+ *
  *   header | sq[entries] | cq[entries] | entry[entries] | ready[entries] | done[entries]
  *          | phase[entries][CGM_PHASES_PER_JOB]
  *
@@ -175,13 +179,19 @@ struct cgm_ring {
  */
 size_t cgm_ring_bytes(uint32_t entries);
 
-/* Creates and seals a memfd with an initialised header; status. *ret_fd is the caller's. */
+/* Creates a memfd, sealed in size, with an initialised header; status. *ret_fd is the caller's. */
 int cgm_ring_create(uint32_t entries, uint64_t session, uint64_t executor_life, int *ret_fd);
 
 /* Maps a ring that should have this many entries. Checks fstat, the seals, magic, version and the
  * offsets; BAD_MESSAGE when anything is off. The fd stays the caller's. */
 int cgm_ring_map(int fd, uint32_t entries, struct cgm_ring *ret_ring);
 void cgm_ring_unmap(struct cgm_ring *ring);
+
+/* As cgm_ring_map, for the client, who is the last to map it: then nobody can make holes in the
+ * memory any more (F_SEAL_FUTURE_WRITE). */
+int cgm_ring_join(int fd, uint32_t entries, struct cgm_ring *ret_ring);
+/* Whether the client has done that. Waits for nobody. */
+int cgm_ring_is_sealed(int fd);
 
 /* Copies an entry with loads that the compiler can neither elide nor repeat: all of it, or with
  * `whole` 0 its head, the first cache line, which is everything that a noop needs. */

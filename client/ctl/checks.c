@@ -127,7 +127,7 @@ static void check_cuda_executor(const struct cgm_ctl *ctl, struct cgm_finding *r
 
 static void check_memfd(const struct cgm_ctl *ctl, struct cgm_finding *ret)
 {
-    static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
     (void)ctl;
     int fd = memfd_create("commgemm-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -138,7 +138,8 @@ static void check_memfd(const struct cgm_ctl *ctl, struct cgm_finding *ret)
     }
     if (ftruncate(fd, 4096) != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0 ||
         fcntl(fd, F_GET_SEALS) != seals)
-        cgm_finding_set(ret, CGM_FINDING_FAILURE, "use a kernel with memfd seals (3.17 or later)",
+        cgm_finding_set(ret, CGM_FINDING_FAILURE,
+                        "use a kernel with all memfd seals (5.1 or later)",
                         "a memfd cannot be sealed: %s", strerror(errno));
     else
         cgm_finding_set(ret, CGM_FINDING_OK, "", "memory files can be created and sealed");

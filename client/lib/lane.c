@@ -55,7 +55,7 @@ static int lane_take_fds(struct cgm_lane *lane, const int fds[3])
     struct stat st;
     if (!is_wake(fds[1]) || fstat(fds[2], &st) < 0 || !S_ISSOCK(st.st_mode))
         return CGM_BAD_MESSAGE;
-    int status = cgm_ring_map(fds[0], lane->entries, &lane->ring);
+    int status = cgm_ring_join(fds[0], lane->entries, &lane->ring);
     if (status != CGM_OK)
         return status;
     close(fds[0]);

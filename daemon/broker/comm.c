@@ -580,8 +580,7 @@ static void note_entry(void *context, uint32_t slot, const struct cgm_entry *ent
 
 void cgm_comm_note_submitted(struct cgm_session *session)
 {
-    if (session->ring.map.header)
-        cgm_ring_each_entry(&session->ring.map, note_entry, session);
+    cgm_ring_each_entry(&session->ring.map, note_entry, session);
 }
 
 void cgm_comm_free_all(struct cgm_broker *broker)

@@ -79,8 +79,8 @@ static uint64_t bytes_held(const struct cgm_session *session)
 /* Submitted and not ended, as the ring says it; the client can make it say anything. */
 static uint64_t jobs_in_ring(const struct cgm_session *session)
 {
-    const struct cgm_ring *ring = &session->ring.map;
-    if (!ring->header)
+    const struct cgm_ring *ring = cgm_session_ring(session);
+    if (!ring)
         return 0;
     uint32_t jobs = atomic_load_explicit(&ring->header->sq_tail, memory_order_relaxed) -
                     atomic_load_explicit(&ring->header->cq_tail, memory_order_relaxed);

@@ -13,8 +13,9 @@
 #include "proto/messages.h"
 #include "proto/ring.h"
 
-/* The broker's part of a ring: a mapping, to be able to end its jobs when the executor dies. The
- * fds are only there until the executor has taken its ends and the client gets its own. */
+/* The broker's part of a ring: a mapping, to be able to end its jobs when the executor dies, and
+ * the fd that tells whether the client has joined. The other fds are only there until the executor
+ * has taken its ends and the client gets its own. */
 struct cgm_session_ring {
     uint32_t entries; /* what the client asked for; 0: nothing */
     struct cgm_ring map;
@@ -67,6 +68,9 @@ void cgm_session_give_jobs(struct cgm_session *session);
 /* A session with too many requests at the executor is not read until there are fewer. No session of
  * this id: nothing happens. */
 void cgm_session_count_call(struct cgm_broker *broker, uint64_t session, int change);
+
+/* The ring, once the client has joined and it may be looked at; else NULL. */
+const struct cgm_ring *cgm_session_ring(const struct cgm_session *session);
 
 /* The executor is gone: ends every job of the ring, and the ring. */
 void cgm_session_kill_ring(struct cgm_session *session, int status);

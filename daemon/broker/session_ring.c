@@ -21,17 +21,12 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-static void ring_close_fds(struct cgm_session_ring *ring)
-{
-    close_fd(&ring->ring_fd);
-    close_fd(&ring->wake_fd);
-    close_fd(&ring->notify_fd);
-}
-
 static void ring_close(struct cgm_session *session)
 {
     struct cgm_session_ring *ring = &session->ring;
-    ring_close_fds(ring);
+    close_fd(&ring->ring_fd);
+    close_fd(&ring->wake_fd);
+    close_fd(&ring->notify_fd);
     cgm_closer_unmap(session->broker, session->uid, &ring->map);
     ring->life = 0;
 }
@@ -93,21 +88,30 @@ void cgm_session_send_ring(struct cgm_session *session)
     struct cgm_session_ring *ring = &session->ring;
     Cgm__Ring message = CGM__RING__INIT;
     const int fds[3] = {ring->ring_fd, ring->wake_fd, ring->notify_fd};
-    if (ring->ring_fd < 0)
+    if (ring->notify_fd < 0)
         return;
     message.entries = ring->entries;
     message.executor_life = ring->life;
     cgm_connection_send(&session->connection, CGM_MSG_RING, ring->serial, &message.base, fds, 3);
-    ring_close_fds(ring);
+    close_fd(&ring->wake_fd);
+    close_fd(&ring->notify_fd);
     ring->serial = 0;
+}
+
+const struct cgm_ring *cgm_session_ring(const struct cgm_session *session)
+{
+    const struct cgm_session_ring *ring = &session->ring;
+    return ring->map.header && cgm_ring_is_sealed(ring->ring_fd) ? &ring->map : NULL;
 }
 
 void cgm_session_kill_ring(struct cgm_session *session, int status)
 {
-    if (session->ring.map.header)
+    if (cgm_session_ring(session)) {
         cgm_ring_kill(&session->ring.map, status);
-    /* After the kill: who submits from now on sees that the ring is dead and keeps the number. */
-    cgm_comm_note_submitted(session);
+        /* After the kill: who submits from now on sees that the ring is dead and keeps the number.
+         */
+        cgm_comm_note_submitted(session);
+    }
     ring_close(session);
 }
 

@@ -196,6 +196,18 @@ static void endpoint_break(struct cgm_endpoint *endpoint, const char *detail)
     cgm_event_send(endpoint->poller->executor, CGM_MSG_SESSION_BAD, &event.base);
 }
 
+void cgm_endpoint_begin(struct cgm_endpoint *endpoint)
+{
+    if (cgm_ring_is_sealed(endpoint->ring_fd)) {
+        close(endpoint->ring_fd);
+        endpoint->ring_fd = -1;
+        endpoint->poller->n_fresh--;
+    } else if (!endpoint->bad) {
+        endpoint_break(endpoint, "ring: it is not sealed with F_SEAL_FUTURE_WRITE, and holes could "
+                                 "be made in it");
+    }
+}
+
 static bool take_entry(struct cgm_endpoint *endpoint, uint32_t slot, uint64_t now_ns)
 {
     struct cgm_entry entry;
@@ -226,10 +238,12 @@ static bool take_entry(struct cgm_endpoint *endpoint, uint32_t slot, uint64_t no
 static uint32_t takeable(struct cgm_endpoint *endpoint)
 {
     struct cgm_ring_header *header = endpoint->ring.header;
+    if (cgm_endpoint_is_mute(endpoint))
+        return 0;
     /* Pairs with the library's release of sq_tail after it wrote entry and sq slot. */
     uint32_t pending =
         atomic_load_explicit(&header->sq_tail, memory_order_acquire) - endpoint->sq_head;
-    if (pending == 0 || endpoint->bad)
+    if (pending == 0)
         return 0;
     uint32_t cq_head = atomic_load_explicit(&header->cq_head, memory_order_acquire);
     if (pending > endpoint->entries || endpoint->cq_tail - cq_head > endpoint->entries) {
@@ -247,8 +261,10 @@ static uint32_t takeable(struct cgm_endpoint *endpoint)
 bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint)
 {
     const struct cgm_ring_header *header = endpoint->ring.header;
+    if (cgm_endpoint_is_mute(endpoint))
+        return false;
     uint32_t reaped = atomic_load_explicit(&header->cq_head, memory_order_relaxed);
-    return !endpoint->bad && endpoint->accepted - reaped < endpoint->entries &&
+    return endpoint->accepted - reaped < endpoint->entries &&
            atomic_load_explicit(&header->sq_tail, memory_order_acquire) != endpoint->sq_head;
 }
 
@@ -323,6 +339,8 @@ void cgm_endpoint_on_cancel(struct cgm_request *request)
     struct cgm_poller *poller = &request->executor->poller;
     struct cgm_endpoint *endpoint = cgm_map_get(&poller->endpoints, m->session);
     char detail[CGM_CQE_DETAIL];
+    if (endpoint && endpoint->ring_fd >= 0)
+        cgm_endpoint_begin(endpoint);
     /* The entry to cancel may still lie in the ring, but not behind as many as it holds. */
     for (uint32_t seen = 0; endpoint && endpoint->ring.header && seen < endpoint->entries;
          seen += DRAIN_BATCH)
@@ -342,11 +360,10 @@ void cgm_endpoint_on_cancel(struct cgm_request *request)
 
 static int endpoint_open_ring(struct cgm_endpoint *endpoint, struct cgm_packet *packet)
 {
-    int ring_fd = cgm_packet_take_fd(packet, 0);
+    endpoint->ring_fd = cgm_packet_take_fd(packet, 0);
     endpoint->wake_fd = cgm_packet_take_fd(packet, 1);
     endpoint->notify_fd = cgm_packet_take_fd(packet, 2);
-    int status = cgm_ring_map(ring_fd, endpoint->entries, &endpoint->ring);
-    close(ring_fd);
+    int status = cgm_ring_map(endpoint->ring_fd, endpoint->entries, &endpoint->ring);
     if (status != CGM_OK)
         return status;
     return cgm_poller_add_ring(endpoint->poller, endpoint);
@@ -379,6 +396,8 @@ static void grant_free(void *context, uint64_t id, void *grant)
 static void endpoint_free(struct cgm_endpoint *endpoint)
 {
     cgm_ring_unmap(&endpoint->ring);
+    if (endpoint->ring_fd >= 0)
+        close(endpoint->ring_fd);
     if (endpoint->wake_fd >= 0)
         close(endpoint->wake_fd);
     if (endpoint->notify_fd >= 0)
@@ -401,6 +420,7 @@ void cgm_endpoint_on_add(struct cgm_request *request)
                                           .uid = m->uid,
                                           .pid = m->pid,
                                           .poller = poller,
+                                          .ring_fd = -1,
                                           .wake_fd = -1,
                                           .notify_fd = -1};
         endpoint->entries = request->packet->n_fds ? m->entries : CGM_RING_ENTRIES_DEFAULT;

@@ -16,6 +16,7 @@ struct cgm_endpoint {
     struct cgm_poller *poller;
     struct cgm_ring ring; /* header NULL: the session submits through the socket */
     uint32_t entries;     /* most jobs accepted and not reaped */
+    int ring_fd;          /* until the ring has begun, which is not looked at before; -1: it has */
     int wake_fd;          /* in the poller's epoll set, never read: its other end is the client's */
     int notify_fd;        /* one byte wakes the client; MSG_DONTWAIT always */
     uint32_t sq_head, cq_tail;
@@ -47,6 +48,15 @@ void cgm_endpoint_on_add(struct cgm_request *request);
 void cgm_endpoint_on_remove(struct cgm_request *request);
 void cgm_endpoint_on_submit(struct cgm_request *request);
 void cgm_endpoint_on_cancel(struct cgm_request *request);
+
+/* The client has written the wake fd, so its ring is mapped and sealed; or the session is bad. */
+void cgm_endpoint_begin(struct cgm_endpoint *endpoint);
+
+/* True when nothing is to be read from its ring, not even whether there is something. */
+static inline bool cgm_endpoint_is_mute(const struct cgm_endpoint *endpoint)
+{
+    return endpoint->ring_fd >= 0 || endpoint->bad;
+}
 
 /* Takes what the client has submitted; false when there was nothing. */
 bool cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint64_t now_ns);

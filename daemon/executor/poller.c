@@ -36,6 +36,9 @@
 #define NS_PER_S 1000000000u
 #define IMPORTS_LOOK_NS_MAX (60ull * NS_PER_S)
 
+/* How often the wake-ups of rings that have not begun are looked for while it is awake. */
+#define FRESH_LOOK_NS 1000000ull
+
 /* Of the gangs so many are looked at at a time. */
 #define GANGS_PER_ROUND 128u
 
@@ -59,11 +62,12 @@ void cgm_poller_post(struct cgm_poller *poller, struct cgm_task *task)
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-static int poller_watch(struct cgm_poller *poller, int fd)
+/* endpoint: whose ring begins with its first event; NULL: none does. */
+static int poller_watch(struct cgm_poller *poller, int fd, struct cgm_endpoint *endpoint)
 {
     /* Edge-triggered and never read: every write is an event, and nobody who shares the eventfd can
      * make a read of it block or take a wake-up away. */
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = endpoint};
     if (epoll_ctl(poller->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0)
         return CGM_OK;
     return errno == EPERM || errno == EBADF ? CGM_BAD_MESSAGE : cgm_status_of_errno(errno);
@@ -80,10 +84,12 @@ int cgm_poller_add_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint
         poller->rings = rings;
         poller->rings_capacity = capacity;
     }
-    int status = poller_watch(poller, endpoint->wake_fd);
-    if (status == CGM_OK)
-        poller->rings[poller->n_rings++] = endpoint;
-    return status;
+    int status = poller_watch(poller, endpoint->wake_fd, endpoint);
+    if (status != CGM_OK)
+        return status;
+    poller->rings[poller->n_rings++] = endpoint;
+    poller->n_fresh++;
+    return CGM_OK;
 }
 
 void cgm_poller_remove_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint)
@@ -92,9 +98,35 @@ void cgm_poller_remove_ring(struct cgm_poller *poller, struct cgm_endpoint *endp
         if (poller->rings[i] != endpoint)
             continue;
         poller->rings[i] = poller->rings[--poller->n_rings];
+        poller->n_fresh -= endpoint->ring_fd >= 0;
         epoll_ctl(poller->epoll_fd, EPOLL_CTL_DEL, endpoint->wake_fd, NULL);
         return;
     }
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+#define EVENTS_AT_ONCE 16
+
+/* No endpoint is removed between the wait and this. */
+static void take_events(const struct epoll_event *events, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct cgm_endpoint *endpoint = events[i].data.ptr;
+        if (endpoint && endpoint->ring_fd >= 0)
+            cgm_endpoint_begin(endpoint);
+    }
+}
+
+/* While the poller is awake nothing else wakes it: that is for rings which have begun. */
+static void look_at_fresh_rings(struct cgm_poller *poller, uint64_t now_ns)
+{
+    struct epoll_event events[EVENTS_AT_ONCE];
+    if (now_ns < poller->next_fresh_look_ns)
+        return;
+    poller->next_fresh_look_ns = now_ns + FRESH_LOOK_NS;
+    poller->counters.syscalls++;
+    take_events(events, epoll_wait(poller->epoll_fd, events, EVENTS_AT_ONCE, 0));
 }
 
 /* ---- one round ------------------------------------------------------------------------------ */
@@ -196,6 +228,8 @@ static bool poller_round(struct cgm_poller *poller)
     uint64_t now_ns = cgm_now_ns();
     look_at_imports(poller, now_ns);
     bool busy = cgm_task_list_run(&poller->inbox);
+    if (poller->n_fresh > 0)
+        look_at_fresh_rings(poller, now_ns);
     busy |= round_rings(poller, now_ns);
     if (poller->noops.first)
         busy |= cgm_noops_step(&poller->noops, now_ns);
@@ -221,8 +255,9 @@ static bool poller_round(struct cgm_poller *poller)
 static void rings_ask_for_wakeup(struct cgm_poller *poller, uint32_t value)
 {
     for (uint32_t i = 0; i < poller->n_rings; i++)
-        atomic_store_explicit(&poller->rings[i]->ring.header->sq_need_wakeup, value,
-                              memory_order_relaxed);
+        if (!cgm_endpoint_is_mute(poller->rings[i]))
+            atomic_store_explicit(&poller->rings[i]->ring.header->sq_need_wakeup, value,
+                                  memory_order_relaxed);
 }
 
 static bool poller_has_work(const struct cgm_poller *poller)
@@ -295,13 +330,16 @@ static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_li
 /* Older kernels round it up to milliseconds. */
 static void sleep_in_epoll(const struct cgm_poller *poller)
 {
-    struct epoll_event events[16];
+    struct epoll_event events[EVENTS_AT_ONCE];
     struct timespec limit;
     bool limited = sleep_limit(poller, &limit);
-    if (epoll_pwait2(poller->epoll_fd, events, 16, limited ? &limit : NULL, NULL) < 0 &&
-        errno == ENOSYS)
-        epoll_wait(poller->epoll_fd, events, 16,
-                   limited ? (int)(limit.tv_sec * 1000 + (limit.tv_nsec + 999999) / 1000000) : -1);
+    int count =
+        epoll_pwait2(poller->epoll_fd, events, EVENTS_AT_ONCE, limited ? &limit : NULL, NULL);
+    if (count < 0 && errno == ENOSYS)
+        count = epoll_wait(poller->epoll_fd, events, EVENTS_AT_ONCE,
+                           limited ? (int)(limit.tv_sec * 1000 + (limit.tv_nsec + 999999) / 1000000)
+                                   : -1);
+    take_events(events, count);
 }
 
 static void poller_sleep(struct cgm_poller *poller)
@@ -366,7 +404,7 @@ int cgm_poller_start(struct cgm_poller *poller, struct cgm_executor *executor)
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     poller->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (poller->epoll_fd < 0 || poller->wake_fd < 0 ||
-        poller_watch(poller, poller->wake_fd) != CGM_OK)
+        poller_watch(poller, poller->wake_fd, NULL) != CGM_OK)
         return CGM_NO_MEMORY;
     if (pthread_create(&poller->thread, NULL, poller_main, poller) != 0)
         return CGM_NO_MEMORY;

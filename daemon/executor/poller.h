@@ -44,6 +44,8 @@ struct cgm_poller {
     struct cgm_map endpoints, comms, plans, memories;
     struct cgm_endpoint **rings; /* endpoints with a ring, in order of arrival */
     uint32_t n_rings, rings_capacity;
+    uint32_t n_fresh; /* of them, that have not begun */
+    uint64_t next_fresh_look_ns;
     struct cgm_gang *gangs, *moving; /* waiting or running: gang_list.h */
     struct cgm_gang *looked_at; /* the next one of `gangs` in the look under way; NULL: none is */
     bool look_has_deadlines;    /* that one looks for them too */

@@ -172,7 +172,6 @@ static inline void fixture_session_open_as(struct fixture *f, uint64_t id, uint3
     memset(s, 0, sizeof(*s));
     s->id = id;
     assert_int_equal(cgm_ring_create(FIXTURE_ENTRIES, id, 1, &fds[0]), CGM_OK);
-    assert_int_equal(cgm_ring_map(fds[0], FIXTURE_ENTRIES, &s->ring), CGM_OK);
     s->wake_fd = fds[1] = eventfd(0, EFD_CLOEXEC);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     s->notify_fd = pair[0];
@@ -182,6 +181,7 @@ static inline void fixture_session_open_as(struct fixture *f, uint64_t id, uint3
     add.entries = FIXTURE_ENTRIES;
     add.uid = uid;
     fixture_ok(f, CGM_MSG_SESSION_ADD, &add.base, fds, 3);
+    assert_int_equal(cgm_ring_join(fds[0], FIXTURE_ENTRIES, &s->ring), CGM_OK);
     close(fds[0]);
     close(fds[2]);
 }

@@ -28,7 +28,7 @@ static struct message *ring_set_up(struct client *client, struct cgm_ring *ret_r
     struct message *reply =
         client_call(client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
     assert_int_equal(reply->n_fds, 3);
-    assert_int_equal(cgm_ring_map(reply->fds[0], ENTRIES, ret_ring), CGM_OK);
+    assert_int_equal(cgm_ring_join(reply->fds[0], ENTRIES, ret_ring), CGM_OK);
     return reply;
 }
 
@@ -80,7 +80,7 @@ static void test_rings_are_killed_and_new_ones_come(void **state)
     struct message *second = client_event(&client, CGM_MSG_RING);
     assert_int_equal(((const Cgm__Ring *)second->body)->executor_life, life + 1);
     assert_int_equal(second->n_fds, 3);
-    assert_int_equal(cgm_ring_map(second->fds[0], ENTRIES, &fresh), CGM_OK);
+    assert_int_equal(cgm_ring_join(second->fds[0], ENTRIES, &fresh), CGM_OK);
     assert_int_equal(fresh.header->executor_life, life + 1);
     assert_int_equal(atomic_load(&fresh.header->dead), 0);
     /* A session without a ring is told, too. */

@@ -234,7 +234,7 @@ static void napper_open(struct napper *napper, const struct daemon *daemon)
     setup.entries = ENTRIES;
     struct message *reply =
         client_call(&napper->client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
-    assert_int_equal(cgm_ring_map(reply->fds[0], ENTRIES, &napper->ring), CGM_OK);
+    assert_int_equal(cgm_ring_join(reply->fds[0], ENTRIES, &napper->ring), CGM_OK);
     for (uint32_t slot = 0; slot < ENTRIES; slot++) {
         napper->ring.entry[slot].ticket = slot + 1;
         atomic_store(&napper->ring.sq[slot], slot);

@@ -2,12 +2,14 @@
  * the backend that tests/backend.h says. */
 #include "tests/fault/pair.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -387,9 +389,61 @@ static void liar_open(struct client *liar, const struct daemon *daemon, struct c
     client_open(liar, daemon);
     struct message *reply =
         client_call(liar, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
-    assert_int_equal(cgm_ring_map(reply->fds[0], 16, ret_ring), CGM_OK);
+    assert_int_equal(cgm_ring_join(reply->fds[0], 16, ret_ring), CGM_OK);
     *ret_wake_fd = dup(reply->fds[1]);
     message_free(reply);
+}
+
+/* Holes would keep whoever looks at it waiting, for as long as they are being made. */
+static void test_nobody_makes_holes_in_a_ring(void **state)
+{
+    const int hole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    struct pair pair;
+    struct client client;
+    struct cgm_ring ring;
+    (void)state;
+    pair_open(&pair, NULL);
+    setup.entries = 16;
+    client_open(&client, &pair.daemon);
+    struct message *reply =
+        client_call(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    assert_int_equal(cgm_ring_join(reply->fds[0], 16, &ring), CGM_OK);
+    assert_int_equal(fallocate(reply->fds[0], hole, 0, (off_t)ring.bytes), -1);
+    assert_int_equal(madvise(ring.header, ring.bytes, MADV_REMOVE), -1);
+    cgm_ring_unmap(&ring);
+    message_free(reply);
+    client_close(&client);
+    pair_run(&pair);
+    pair_close(&pair);
+}
+
+/* And who has not seen to that has submitted nothing. */
+static void test_session_with_a_ring_for_holes_is_closed(void **state)
+{
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    struct pair pair;
+    struct client liar;
+    struct cgm_ring ring;
+    uint64_t one = 1;
+    (void)state;
+    pair_open(&pair, NULL);
+    setup.entries = 16;
+    client_open(&liar, &pair.daemon);
+    struct message *reply =
+        client_call(&liar, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    assert_int_equal(cgm_ring_map(reply->fds[0], 16, &ring), CGM_OK);
+    ring.entry[0].ticket = 1;
+    atomic_store(&ring.header->sq_tail, 1);
+    assert_int_equal(write(reply->fds[1], &one, sizeof(one)), sizeof(one));
+    expect_error(client_event(&liar, CGM_MSG_ERROR), CGM_BAD_MESSAGE, "F_SEAL_FUTURE_WRITE");
+    assert_true(client_is_closed(&liar));
+    assert_int_equal(atomic_load(&ring.header->sq_head), 0);
+    cgm_ring_unmap(&ring);
+    message_free(reply);
+    close(liar.fd);
+    pair_run(&pair);
+    pair_close(&pair);
 }
 
 static void test_session_with_a_broken_ring_is_closed(void **state)
@@ -432,6 +486,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_client_that_stops_is_named),
         cmocka_unit_test(test_daemon_dies),
         cmocka_unit_test(test_session_with_a_broken_ring_is_closed),
+        cmocka_unit_test(test_nobody_makes_holes_in_a_ring),
+        cmocka_unit_test(test_session_with_a_ring_for_holes_is_closed),
     };
     if (argc > 1 && argv[1][0] == '-')
         cmocka_set_skip_filter(argv[1] + 1);

@@ -528,7 +528,7 @@ static void test_cancel_of_a_ring_that_never_empties(void **state)
     setup.entries = 4096;
     struct message *reply =
         client_call(attacker, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
-    assert_int_equal(cgm_ring_map(reply->fds[0], 4096, &feeder.ring), CGM_OK);
+    assert_int_equal(cgm_ring_join(reply->fds[0], 4096, &feeder.ring), CGM_OK);
     feeder.wake_fd = dup(reply->fds[1]);
     message_free(reply);
     assert_int_equal(pthread_create(&thread, NULL, feed, &feeder), 0);

@@ -154,7 +154,8 @@ static void send_request(uint16_t type, const ProtobufCMessage *message)
 }
 
 /* A session with a ring while there is a number for one. */
-static void add_session(uint64_t session)
+/* seals: as a client must before its ring is looked at. */
+static void add_session(uint64_t session, bool seals)
 {
     static struct cgm_packet packet;
     Cgm__SessionAdd add = CGM__SESSION_ADD__INIT;
@@ -172,6 +173,10 @@ static void add_session(uint64_t session)
                                                .serial = next_serial()};
     packet.header.body_bytes = (uint32_t)protobuf_c_message_pack(&add.base, packet.body);
     receive(&packet);
+    if (session < 1 || session > RINGS)
+        return;
+    run_all(); /* the client gets its ring when the executor has it */
+    ring_client_join(session, seals);
 }
 
 /* The types that the broker sends, less those that have a record of their own. */
@@ -207,7 +212,7 @@ static void on_session(const struct fuzz_record *record)
     uint64_t session = 1 + record->whom % 6u;
     remove.session = session;
     if (record->extra & 1)
-        add_session(session);
+        add_session(session, !(record->extra & 0x40));
     else
         send_request(CGM_MSG_SESSION_REMOVE, &remove.base);
 }
@@ -227,7 +232,7 @@ static void on_comm(const struct fuzz_record *record)
     add.has_burnt = record->values[4] != 0;
     add.burnt = fuzz_number(&words, record->values[4]);
     for (unsigned i = 0; i < add.n_sessions; i++)
-        add_session(sessions[i]);
+        add_session(sessions[i], true);
     send_request(CGM_MSG_COMM_ADD, &add.base);
 }
 

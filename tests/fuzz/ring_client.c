@@ -10,7 +10,8 @@
 
 struct client {
     struct cgm_ring ring;
-    int notify_fd;
+    int notify_fd;        /* 0: there is no such client */
+    int ring_fd, wake_fd; /* until it has joined */
     uint64_t tickets;
     uint64_t numbers[2]; /* by rank */
 };
@@ -21,10 +22,9 @@ static const struct fuzz_words words;
 void ring_client_close(uint64_t session)
 {
     struct client *client = &clients[session];
-    if (client->ring.header) {
-        cgm_ring_unmap(&client->ring);
+    cgm_ring_unmap(&client->ring);
+    if (client->notify_fd)
         close(client->notify_fd);
-    }
     memset(client, 0, sizeof(*client));
 }
 
@@ -34,13 +34,27 @@ void ring_client_open(uint64_t session, struct cgm_packet *packet)
     int ring_fd, pair[2];
     ring_client_close(session);
     FUZZ_CHECK(cgm_ring_create(RING_ENTRIES, session, 1, &ring_fd) == CGM_OK);
-    FUZZ_CHECK(cgm_ring_map(ring_fd, RING_ENTRIES, &client->ring) == CGM_OK);
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     client->notify_fd = pair[0];
     packet->fds[0] = ring_fd;
     packet->fds[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     packet->fds[2] = pair[1];
     packet->n_fds = 3;
+    client->ring_fd = dup(ring_fd);
+    client->wake_fd = dup(packet->fds[1]);
+    FUZZ_CHECK(client->ring_fd >= 0 && client->wake_fd >= 0);
+}
+
+void ring_client_join(uint64_t session, bool seals)
+{
+    static const uint64_t one = 1;
+    struct client *client = &clients[session];
+    int status = seals ? cgm_ring_join(client->ring_fd, RING_ENTRIES, &client->ring)
+                       : cgm_ring_map(client->ring_fd, RING_ENTRIES, &client->ring);
+    FUZZ_CHECK(status == CGM_OK);
+    FUZZ_CHECK(write(client->wake_fd, &one, sizeof(one)) == sizeof(one));
+    close(client->ring_fd);
+    close(client->wake_fd);
 }
 
 static void fill_operands(struct cgm_entry *entry, const uint8_t *values,

@@ -3,6 +3,8 @@
 #ifndef CGM_TESTS_FUZZ_RING_CLIENT_H
 #define CGM_TESTS_FUZZ_RING_CLIENT_H
 
+#include <stdbool.h>
+
 #include "proto/packet.h"
 #include "proto/ring.h"
 #include "tests/fuzz/records.h"
@@ -15,6 +17,8 @@ typedef uint32_t ring_generation_fn(uint64_t memory);
 
 /* Makes the ring of a session, and the fds that SessionAdd hands over. */
 void ring_client_open(uint64_t session, struct cgm_packet *packet);
+/* The executor has them: the client maps its ring, and seals it or not. */
+void ring_client_join(uint64_t session, bool seals);
 void ring_client_close(uint64_t session);
 
 /* What the library does, with an entry that it would not make. */

@@ -76,7 +76,7 @@ static bool victim_open(struct hostile *hostile, struct victim *victim)
     setup.entries = 1u << (1 + chance(10));
     line_send(hostile, &victim->line, CGM_MSG_RING_SETUP, &setup.base, NULL, 0);
     cgm_message_free(line_reply(hostile, &victim->line, CGM_MSG_RING, fds, &n_fds));
-    if (n_fds == 3 && cgm_ring_map(fds[0], setup.entries, &victim->ring) == 0)
+    if (n_fds == 3 && cgm_ring_join(fds[0], setup.entries, &victim->ring) == 0)
         victim->wake_fd = dup(fds[1]);
     while (n_fds > 0)
         close(fds[--n_fds]);
