@@ -317,14 +317,20 @@ static struct row *row_of(const char *name)
     return row;
 }
 
+/* 0: there was nothing yet to compare with. */
+static double ratio(double us, double of_us)
+{
+    return of_us > 0 ? us / of_us : 0;
+}
+
 static void remember(const struct siege *siege, const char *name, const struct cgm_stats *jobs,
                      const struct cgm_stats *answers)
 {
     struct row *row = row_of(name);
     const double seen[FIGURES] = {[MEDIAN_US] = jobs->median,
                                   [P99_US] = jobs->p99,
-                                  [OF_ALONE] = jobs->p99 / siege->alone_us,
-                                  [OF_SPINNER] = jobs->p99 / siege->spinner_us,
+                                  [OF_ALONE] = ratio(jobs->p99, siege->alone_us),
+                                  [OF_SPINNER] = ratio(jobs->p99, siege->spinner_us),
                                   [ANSWER_MS] = answers->median / 1e3,
                                   [ANSWER_MAX_MS] = answers->max / 1e3};
     for (int i = 0; i < FIGURES; i++)
