@@ -1,6 +1,7 @@
 /* Memory that clients have had goes where the daemon has it last, and the daemon's loop, which
  * everybody waits for, does not do it. Seen in processor time: of what the daemon spends, most is
- * not its first thread's. */
+ * not its first thread's. A busy machine may blur that once, a loop that frees memory fails each
+ * time. */
 #include "tests/daemon/broker_fixture.h"
 
 #include <fcntl.h>
@@ -22,6 +23,8 @@
 #define PIECES 32u
 #define PIECE_BYTES (12ull * MIB)
 #define LITTLE_NS 10000000u /* what the loop does besides; freeing takes several times that */
+#define TRIES 6
+#define LOOK_US 200000 /* each look is work of the loop */
 
 struct scene {
     struct daemon daemon;
@@ -30,10 +33,10 @@ struct scene {
     uint64_t spent_ns, first_ns;
 };
 
-static int set_up(void **state)
+static void scene_open(struct scene *scene)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
     char setting[128];
+    memset(scene, 0, sizeof(*scene));
     daemon_init(&scene->daemon);
     snprintf(scene->executor, sizeof(scene->executor), "%s/executor", scene->daemon.folder);
     snprintf(setting, sizeof(setting), "executor=%s", scene->executor);
@@ -41,17 +44,12 @@ static int set_up(void **state)
     daemon_start(&scene->daemon, setting, "devices=2", "log_level=warning", NULL);
     client_open(&scene->witness, &scene->daemon);
     wait_for_executor(&scene->witness);
-    *state = scene;
-    return 0;
 }
 
-static int tear_down(void **state)
+static void scene_close(struct scene *scene)
 {
-    struct scene *scene = *state;
     client_close(&scene->witness);
     daemon_stop(&scene->daemon);
-    free(scene);
-    return 0;
 }
 
 static pid_t executor_of(struct scene *scene)
@@ -89,25 +87,24 @@ static void wait_for_quota(struct scene *scene, const char *quota, const char *u
 {
     char value[32] = "";
     for (int naps = 0; strcmp(value, used) != 0; naps++) {
-        assert_true(naps < WAIT_S * 20);
-        usleep(50000);
+        assert_true(naps < WAIT_S * (1000000 / LOOK_US));
+        usleep(LOOK_US);
         query_value(&scene->witness, CGM_QUERY_QUOTAS, "quota", quota, "used", value,
                     sizeof(value));
     }
 }
 
-static void expect_that_the_loop_did_little(struct scene *scene)
+static bool loop_did_little(const struct scene *scene)
 {
     uint64_t spent = spent_ns(scene->daemon.pid) - scene->spent_ns,
              first = spent_by_first_thread_ns(scene->daemon.pid) - scene->first_ns;
     print_message("of %.1f ms the loop took %.1f\n", (double)spent * 1e-6, (double)first * 1e-6);
-    assert_true(first < spent / 2 || first < LITTLE_NS);
+    return first < spent / 2 || first < LITTLE_NS;
 }
 
 /* The executor that would have given them back piece by piece is dead. */
-static void test_buffers(void **state)
+static bool frees_buffers(struct scene *scene)
 {
-    struct scene *scene = *state;
     uint64_t ids[BUFFERS];
     for (int i = 0; i < BUFFERS; i++)
         ids[i] = buffer_create(&scene->witness, NULL, BUFFER_BYTES, 0, NULL);
@@ -120,7 +117,7 @@ static void test_buffers(void **state)
         client_ok(&scene->witness, CGM_MSG_BUFFER_CLOSE, &close_it.base);
     }
     wait_for_quota(scene, "\"quota_fds\"", "1"); /* the witness's socket */
-    expect_that_the_loop_did_little(scene);
+    return loop_did_little(scene);
 }
 
 static void ring_fill(struct client *client)
@@ -139,9 +136,8 @@ static void ring_fill(struct client *client)
 }
 
 /* Their clients and the executor end at once. */
-static void test_rings(void **state)
+static bool frees_rings(struct scene *scene)
 {
-    struct scene *scene = *state;
     struct client clients[RINGS];
     pid_t executor = executor_of(scene);
     for (int i = 0; i < RINGS; i++) {
@@ -155,13 +151,12 @@ static void test_rings(void **state)
     begin(scene);
     assert_int_equal(send_signal(scene->daemon.pid, SIGCONT), 0);
     wait_for_quota(scene, "\"quota_jobs\"", "0");
-    expect_that_the_loop_did_little(scene);
+    return loop_did_little(scene);
 }
 
 /* Each of them is little. */
-static void test_many_pieces_in_one_packet(void **state)
+static bool frees_many_pieces_of_one_packet(struct scene *scene)
 {
-    struct scene *scene = *state;
     struct client client;
     Cgm__Query query = CGM__QUERY__INIT;
     int fds[PIECES];
@@ -179,16 +174,46 @@ static void test_many_pieces_in_one_packet(void **state)
     assert_true(client_is_closed(&client));
     client_close(&client);
     wait_for_quota(scene, "\"quota_fds\"", "1");
-    expect_that_the_loop_did_little(scene);
+    return loop_did_little(scene);
+}
+
+static void expect_once(bool (*frees)(struct scene *scene))
+{
+    struct scene scene;
+    for (int i = 0; i < TRIES; i++) {
+        scene_open(&scene);
+        bool little = frees(&scene);
+        scene_close(&scene);
+        if (little)
+            return;
+    }
+    fail_msg("the loop did most of it, %d times", TRIES);
+}
+
+static void test_buffers(void **state)
+{
+    (void)state;
+    expect_once(frees_buffers);
+}
+
+static void test_rings(void **state)
+{
+    (void)state;
+    expect_once(frees_rings);
+}
+
+static void test_many_pieces_in_one_packet(void **state)
+{
+    (void)state;
+    expect_once(frees_many_pieces_of_one_packet);
 }
 
 int main(void)
 {
-#define RELEASES(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        RELEASES(test_buffers),
-        RELEASES(test_rings),
-        RELEASES(test_many_pieces_in_one_packet),
+        cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_rings),
+        cmocka_unit_test(test_many_pieces_in_one_packet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
