@@ -371,8 +371,10 @@ void cgm_jobs_lose(struct cgm_jobs *jobs, uint64_t life, int status, const char 
 
 bool cgm_jobs_are_lost(const struct cgm_jobs *jobs)
 {
-    /* The ring may tell it before the socket hangs up. */
-    return jobs->lost || (jobs->lane && cgm_lane_dead(jobs->lane) == CGM_DAEMON_LOST);
+    /* The ring may tell it before the socket hangs up, but until it is buried some of its jobs have
+     * not ended here. */
+    const struct cgm_lane *lane = jobs->lane;
+    return jobs->lost || (lane && lane->buried && cgm_lane_dead(lane) == CGM_DAEMON_LOST);
 }
 
 int cgm_jobs_ready(struct cgm_jobs *jobs)

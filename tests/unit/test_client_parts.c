@@ -1,4 +1,4 @@
-/* Parts of the library that need no daemon: the plan table, JSON. */
+/* Parts of the library that need no daemon: the plan table, the session's end, JSON. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -9,8 +9,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/lib/jobs.h"
 #include "client/lib/json.h"
 #include "client/lib/plans.h"
+#include "proto/status.h"
 
 #define IDS 64
 
@@ -121,10 +123,29 @@ static void test_json_strings(void **state)
     free(text.bytes);
 }
 
+/* The ring may die between the look for what has ended and the question whether all is over. Who is
+ * told so reaps no more, and would never learn how the jobs in flight ended. */
+static void test_a_session_is_over_when_its_jobs_are(void **state)
+{
+    struct cgm_ring_header header = {0};
+    struct cgm_lane lane = {.ring.header = &header};
+    struct cgm_jobs jobs = {.lane = &lane};
+    (void)state;
+    atomic_store(&header.dead, CGM_DAEMON_LOST);
+    assert_false(cgm_jobs_are_lost(&jobs));
+    lane.buried = true;
+    assert_true(cgm_jobs_are_lost(&jobs));
+    atomic_store(&header.dead, CGM_EXECUTOR_LOST);
+    assert_false(cgm_jobs_are_lost(&jobs));
+    jobs.lost = true;
+    assert_true(cgm_jobs_are_lost(&jobs));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_table),
+        cmocka_unit_test(test_a_session_is_over_when_its_jobs_are),
         cmocka_unit_test(test_json_values),
         cmocka_unit_test(test_json_strings),
     };
