@@ -42,6 +42,7 @@ struct cgm_algorithm {
     uint32_t group_ops;  /* those whose collective a device's library could do, bits as ops */
     uint32_t parameters; /* bits 1u << enum cgm_parameter: those that have an effect */
     bool stores;         /* tiles go to other ranks as they are stored: nothing is copied */
+    bool flagged;        /* its GEMM is one product whose parts await or publish flags */
 
     /* OK, or NOT_SUPPORTED with a sentence that says what would work. NULL: nothing to add to what
      * cgm_spec_init and `ops` say. */

@@ -45,6 +45,7 @@ const struct cgm_algorithm cgm_atomic_gemm_ag_p2p = {
     .atomic = true,
     .summary = "one GEMM whose tiles wait for the chunk that they read",
     .parameters = CGM_PARAMETERS_OF_DEVICES,
+    .flagged = true,
     .check = cgm_awaiting_check,
     .estimate = cgm_awaiting_estimate,
     .flags = cgm_emit_flags,

@@ -77,6 +77,7 @@ const struct cgm_algorithm cgm_atomic_gemm_rs = {
     .atomic = true,
     .summary = "one GEMM that counts finished blocks of columns (num_splits), each then scattered",
     .parameters = CGM_PARAMETERS_OF_DEVICES | 1u << CGM_PARAMETER_NUM_SPLITS,
+    .flagged = true,
     .check = check,
     .estimate = cgm_publishing_estimate,
     .scratch_bytes = cgm_scatter_bytes,

@@ -43,6 +43,7 @@ const struct cgm_algorithm cgm_atomic_gemm_rs_p2p = {
     .atomic = true,
     .summary = "one GEMM that counts finished chunks, each sent to its owner, summed in rank order",
     .parameters = CGM_PARAMETERS_OF_DEVICES,
+    .flagged = true,
     .estimate = cgm_publishing_estimate,
     .scratch_bytes = cgm_scatter_bytes,
     .flags = flags,

@@ -102,6 +102,7 @@ const struct cgm_algorithm cgm_fused_ag = {
     .method = CGM_METHOD_AUTO,
     .summary = "one GEMM whose tiles wait for the band of rows that they read",
     .parameters = CGM_PARAMETERS_OF_DEVICES | 1u << CGM_PARAMETER_NUM_SPLITS,
+    .flagged = true,
     .check = check,
     .estimate = cgm_awaiting_estimate,
     .flags = cgm_emit_flags,

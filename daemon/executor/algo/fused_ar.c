@@ -41,6 +41,7 @@ const struct cgm_algorithm cgm_fused_ar = {
     .method = CGM_METHOD_AUTO,
     .summary = "one GEMM that stores each tile at its owner, who sums into all",
     .parameters = CGM_PARAMETERS_OF_DEVICES | 1u << CGM_PARAMETER_NUM_SPLITS,
+    .flagged = true,
     .stores = true,
     .check = check,
     .estimate = estimate,

@@ -47,6 +47,7 @@ const struct cgm_algorithm cgm_fused_as = {
     .method = CGM_METHOD_AUTO,
     .summary = "one GEMM that stores each tile in every rank's out",
     .parameters = CGM_PARAMETERS_OF_DEVICES,
+    .flagged = true,
     .stores = true,
     .check = check,
     .estimate = estimate,

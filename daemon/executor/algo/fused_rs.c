@@ -22,6 +22,7 @@ const struct cgm_algorithm cgm_fused_rs = {
     .method = CGM_METHOD_AUTO,
     .summary = "one GEMM that stores each tile at its owner, who sums in rank order",
     .parameters = CGM_PARAMETERS_OF_DEVICES | 1u << CGM_PARAMETER_NUM_SPLITS,
+    .flagged = true,
     .stores = true,
     .check = cgm_direct_check,
     .estimate = cgm_publishing_estimate,
