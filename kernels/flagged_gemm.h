@@ -33,8 +33,8 @@ struct cgm_kernel_flagged_gemm {
      * uses them; never reset, one launch at a time. expected: what they will be when everything
      * that was launched so far is through; moved on by a launch. */
     uint64_t *counters, *expected;
-    /* A word in memory of the device that the host may set bits of: bit i: part i's await will never
-     * be over. Then nothing more is stored, the other parts are awaited, and everything is
+    /* A word in memory of the device that the host may set bits of: bit i: part i's await will
+     * never be over. Then nothing more is stored, the other parts are awaited, and everything is
      * published. */
     const uint64_t *give_up;
     uint32_t blocks; /* at most so many */

@@ -7,9 +7,9 @@
  * is hopelessly slow is left out of the later ones.
  *
  * Two candidates are compared by the rounds that both were launched in. Serial has to be beaten by
- * more than noise, and so has an algorithm by its own variant, and one with products of the device's
- * library by one with a flagged product: by a fiftieth, and in three of four rounds; after a
- * warm-up alone, by a fifth. */
+ * more than noise, and so has an algorithm by its own variant, and one with products of the
+ * device's library by one with a flagged product: by a fiftieth, and in three of four rounds; after
+ * a warm-up alone, by a fifth. */
 #ifndef CGM_CONTEST_H
 #define CGM_CONTEST_H
 
