@@ -7,10 +7,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "daemon/broker/allowance.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/rows.h"
 #include "daemon/broker/user_log.h"
+#include "proto/allowance.h"
 #include "proto/messages.h"
 #include "proto/packet.h"
 #include "proto/status.h"

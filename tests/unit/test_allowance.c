@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "daemon/broker/allowance.h"
+#include "proto/allowance.h"
 
 #define MS 1000000ull
 #define SHARE 10

@@ -1,4 +1,4 @@
-#include "daemon/broker/allowance.h"
+#include "proto/allowance.h"
 
 static uint64_t later(uint64_t a, uint64_t b)
 {
