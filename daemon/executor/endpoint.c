@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "daemon/executor/entry.h"
@@ -79,20 +78,26 @@ static void complete(struct cgm_endpoint *endpoint, uint64_t ticket, uint32_t sl
         complete_on_socket(endpoint, ticket, comm_number, outcome);
 }
 
-void cgm_endpoint_notify(struct cgm_endpoint *endpoint)
+uint64_t cgm_endpoint_notify(struct cgm_endpoint *endpoint)
 {
     if (!endpoint->notify)
-        return;
-    endpoint->notify = false;
-    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_REAP);
+        return 0;
     /* Pairs with the library's fence between setting cq_need_wakeup and looking at cq_tail: one of
      * the two sees the other. */
     atomic_thread_fence(memory_order_seq_cst);
     _Atomic uint32_t *asleep = &endpoint->ring.header->cq_need_wakeup;
-    if (atomic_load_explicit(asleep, memory_order_relaxed) && atomic_exchange(asleep, 0)) {
+    bool sleeps = atomic_load_explicit(asleep, memory_order_relaxed);
+    uint64_t again_ns = sleeps ? cgm_notice_ask(&endpoint->notice, cgm_now_ns()) : 0;
+    if (again_ns)
+        return again_ns;
+    cgm_notice_pass(&endpoint->notice);
+    endpoint->notify = false;
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_REAP);
+    if (sleeps && atomic_exchange(asleep, 0)) {
         endpoint->poller->counters.syscalls++;
-        (void)!send(endpoint->notify_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        cgm_notice_send(&endpoint->notice, endpoint->notify_fd);
     }
+    return 0;
 }
 
 /* ---- jobs ----------------------------------------------------------------------------------- */
@@ -364,9 +369,11 @@ static int endpoint_open_ring(struct cgm_endpoint *endpoint, struct cgm_packet *
     endpoint->wake_fd = cgm_packet_take_fd(packet, 1);
     endpoint->notify_fd = cgm_packet_take_fd(packet, 2);
     int status = cgm_ring_map(endpoint->ring_fd, endpoint->entries, &endpoint->ring);
-    if (status != CGM_OK)
-        return status;
-    return cgm_poller_add_ring(endpoint->poller, endpoint);
+    if (status == CGM_OK)
+        status = cgm_notice_init(&endpoint->notice, &endpoint->poller->notices, endpoint->uid);
+    if (status == CGM_OK)
+        status = cgm_poller_add_ring(endpoint->poller, endpoint);
+    return status;
 }
 
 static int endpoint_make_jobs(struct cgm_endpoint *endpoint)
@@ -382,6 +389,7 @@ static void endpoint_detach(struct cgm_endpoint *endpoint)
 {
     if (endpoint->ring.header)
         cgm_poller_remove_ring(endpoint->poller, endpoint);
+    cgm_notice_fini(&endpoint->notice, &endpoint->poller->notices, endpoint->uid);
 }
 
 static void grant_free(void *context, uint64_t id, void *grant)

@@ -7,6 +7,7 @@
 
 #include "daemon/executor/job.h"
 #include "daemon/executor/map.h"
+#include "daemon/executor/notices.h"
 #include "daemon/executor/request.h"
 #include "proto/ring.h"
 
@@ -24,12 +25,13 @@ struct cgm_endpoint {
     uint64_t last_ticket;
     uint32_t in_flight; /* jobs not completed */
     bool bad;           /* broke the protocol: nothing is read from it any more */
-    bool notify;        /* completions were written in this round */
+    bool notify;        /* completions were written that the client may not know of */
     struct cgm_job *jobs, *free_jobs;
     uint32_t used_jobs;    /* from the start on: those behind were never in flight */
     uint64_t *tickets;     /* of jobs, in the same order; 0: it is free */
     struct cgm_map grants; /* id -> struct cgm_grant */
     struct cgm_request *removal;
+    struct cgm_notice notice;
 };
 
 /* What a completion says; times in ns. */
@@ -64,8 +66,9 @@ bool cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint64_t now_ns);
 /* True when the ring has entries that could be taken now. */
 bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint);
 
-/* Wakes the client if it sleeps and completions were written since the last call. */
-void cgm_endpoint_notify(struct cgm_endpoint *endpoint);
+/* Wakes the client if it sleeps and completions were written since the last time. 0, or when it is
+ * to be called again, because the client has to wait (notices.h). */
+uint64_t cgm_endpoint_notify(struct cgm_endpoint *endpoint);
 
 /* True when the job's stream has come. */
 bool cgm_job_is_ready(const struct cgm_job *job);

@@ -223,6 +223,16 @@ static void look_at_imports(struct cgm_poller *poller, uint64_t now_ns)
     cgm_memory_close_idle(poller, now_ns);
 }
 
+static void round_notices(struct cgm_poller *poller)
+{
+    poller->next_notice_ns = 0;
+    for (uint32_t i = 0; i < poller->n_rings; i++) {
+        uint64_t again_ns = cgm_endpoint_notify(poller->rings[i]);
+        if (again_ns && (poller->next_notice_ns == 0 || again_ns < poller->next_notice_ns))
+            poller->next_notice_ns = again_ns;
+    }
+}
+
 static bool poller_round(struct cgm_poller *poller)
 {
     uint64_t now_ns = cgm_now_ns();
@@ -243,8 +253,7 @@ static bool poller_round(struct cgm_poller *poller)
         busy |= cgm_tuning_step(poller);
     if (poller->quiet_first)
         busy |= cgm_quiet_step(poller);
-    for (uint32_t i = 0; i < poller->n_rings; i++)
-        cgm_endpoint_notify(poller->rings[i]);
+    round_notices(poller);
     if (now_ns - poller->health_ns > HEALTH_WITH_FLIGHTS_NS)
         round_health(poller, now_ns);
     return busy;
@@ -310,6 +319,16 @@ static bool has_work_under_way(const struct cgm_poller *poller)
     return poller->gangs || poller->warming || poller->tunings;
 }
 
+/* ns, 0 being for ever, or less: until a client that waits for its notice may have it. */
+static uint64_t until_notice(const struct cgm_poller *poller, uint64_t ns)
+{
+    if (poller->next_notice_ns == 0)
+        return ns;
+    uint64_t now_ns = cgm_now_ns();
+    uint64_t rest_ns = poller->next_notice_ns > now_ns ? poller->next_notice_ns - now_ns : 1;
+    return ns == 0 || rest_ns < ns ? rest_ns : ns;
+}
+
 /* False: for ever. */
 static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_limit)
 {
@@ -323,6 +342,7 @@ static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_li
         ns = HEALTH_NS;
     else if (!has_work_under_way(poller))
         ns = imports_look_every_ns(poller);
+    ns = until_notice(poller, ns);
     *ret_limit = (struct timespec){(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
     return ns != 0;
 }
