@@ -3,18 +3,20 @@
  * printed, beside a process that only takes its share of the processors, and where the processors'
  * time went.
  *
- * test_siege [-r ROUNDS] [-a ATTACK]... [SECONDS [NICE]]: SECONDS of each attack, default 1; of
- * ATTACKs alone, default all. With -r there are ROUNDS of them, each attack comes behind a spinner
- * of its own, either one when daemon and executor have come to rest, and a table of medians is the
- * end. Without NICE all share the processors as the threads of one program do. With it daemon,
- * honest and hostile have a session each, as if they were a service and two users, and the daemon's
- * nice value (/proc/PID/autogroup) differs by that from the others': 0 is a CPUWeight like theirs,
- * and -10 one ten times theirs. */
+ * test_siege [-r ROUNDS] [-a ATTACK]... [-p PROCESSORS] [SECONDS [NICE]]: SECONDS of each attack,
+ * default 1; of ATTACKs alone, default all. With -r there are ROUNDS of them, each attack comes
+ * behind a time with nobody and one with a spinner of its own, these when daemon and executor have
+ * come to rest, and a table of medians is the end. With -p attackers and spinner have the last
+ * PROCESSORS to themselves, and the others have the rest. Without NICE all share the processors as
+ * the threads of one program do. With it daemon, honest and hostile have a session each, as if they
+ * were a service and two users, and the daemon's nice value (/proc/PID/autogroup) differs by that
+ * from the others': 0 is a CPUWeight like theirs, and -10 one ten times theirs. */
 #include "tests/daemon/broker_fixture.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
@@ -22,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -31,6 +32,7 @@
 #include "client/bench/stats.h"
 #include "tests/backend.h"
 #include "tests/fault/product.h"
+#include "tests/fault/siege_report.h"
 #include "tests/fault/spent.h"
 
 #define STRANGER "12345"
@@ -38,6 +40,7 @@
 #define OPS 2
 #define WAIT_MS (WAIT_S * 1000)
 #define SAMPLES_MAX 200000
+#define ANSWERS_MAX 4000 /* of one visit: as many processes stay until its end */
 
 #define ATTACKS_MAX 16
 #define ROUNDS_MAX 32
@@ -47,6 +50,7 @@ static const char *attacks[ATTACKS_MAX] = {"messages", "packets",   "fds",   "fl
                                            "deaf",     "questions", "rings", "entries", "scribble",
                                            "comms",    "buffers",   "plans", "imports"};
 static unsigned rounds; /* 0: one, with one spinner */
+static unsigned apart;  /* processors that attackers and spinner have, and nobody else */
 static const int ops[OPS] = {COMMGEMM_OP_AG_GEMM, COMMGEMM_OP_GEMM_RS};
 
 struct rank {
@@ -70,6 +74,7 @@ struct siege {
     pid_t executor;
     double alone_us, spinner_us; /* p99 of a job */
     struct samples jobs, answers;
+    pid_t asked[ANSWERS_MAX]; /* one for each answer */
     _Atomic bool over;
 };
 
@@ -201,6 +206,34 @@ static int own_session_nice(void)
     return nice;
 }
 
+/* ---- whose processors -------------------------------------------------------------------------
+ */
+
+static cpu_set_t ours, theirs;
+
+static void split_processors(void)
+{
+    unsigned taken = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof(ours), &ours), 0);
+    if (apart == 0)
+        return;
+    if (apart >= (unsigned)CPU_COUNT(&ours))
+        fail_msg("there are %d processors", CPU_COUNT(&ours));
+    for (int i = CPU_SETSIZE; i-- > 0 && taken < apart;)
+        if (CPU_ISSET(i, &ours)) {
+            CPU_CLR(i, &ours);
+            CPU_SET(i, &theirs);
+            taken++;
+        }
+}
+
+/* Whoever is started next has these. */
+static void take_processors(const cpu_set_t *set)
+{
+    if (apart > 0)
+        assert_int_equal(sched_setaffinity(0, sizeof(*set), set), 0);
+}
+
 /* ---- those who look ---------------------------------------------------------------------------
  */
 
@@ -228,15 +261,20 @@ static int wait_for_exit(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-/* Asks for the status again and again, as an operator would. */
+/* Asks for the status again and again, as an operator would. Those that have answered stay until
+ * nothing is measured any more: the system lets who takes their status wait for whoever looks at
+ * them in /proc, which may be a process of no priority. */
 static void *ask(void *argument)
 {
     struct siege *siege = argument;
     char program[] = CGM_BIN_DIR "/commgemmctl", option[] = "--socket", verb[] = "status";
     char *arguments[] = {program, option, siege->daemon.socket, verb, NULL};
-    while (!atomic_load(&siege->over)) {
+    siginfo_t info;
+    while (!atomic_load(&siege->over) && siege->answers.count < ANSWERS_MAX) {
         double begin_us = now_us();
-        assert_int_equal(wait_for_exit(start(arguments, true, false)), 0);
+        pid_t pid = start(arguments, true, false);
+        siege->asked[siege->answers.count] = pid;
+        assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
         add_sample(&siege->answers, now_us() - begin_us);
         usleep(20000);
     }
@@ -246,137 +284,74 @@ static void *ask(void *argument)
 /* ---- where the time goes ----------------------------------------------------------------------
  */
 
-enum { DAEMON, EXECUTOR, HONEST, OTHER, PARTIES };
-
 /* Of processors, since some time ago. */
 struct shares {
     double at_us;
-    uint64_t spent_ns[PARTIES], waited_ns; /* waited: executor and honest, for a processor */
+    uint64_t spent_ns[SIEGE_PARTIES], waited_ns; /* waited: executor and honest, for a processor */
 };
 
-static void shares_read(const struct siege *siege, struct shares *ret_shares)
+/* other 0: there is nobody. */
+static void shares_read(const struct siege *siege, pid_t other, struct shares *ret_shares)
 {
     *ret_shares = (struct shares){
         .at_us = now_us(),
-        .spent_ns = {[DAEMON] = spent_ns(siege->daemon.pid),
-                     [EXECUTOR] = spent_ns(siege->executor),
-                     [HONEST] = spent_ns(getpid())},
+        .spent_ns = {[SIEGE_DAEMON] = spent_ns(siege->daemon.pid),
+                     [SIEGE_EXECUTOR] = spent_ns(siege->executor),
+                     [SIEGE_HONEST] = spent_ns(getpid()),
+                     [SIEGE_OTHER] = other ? spent_ns(other) : 0},
         .waited_ns = waited_ns(siege->executor) + waited_ns(getpid()),
     };
 }
 
-static double ns_of(const struct timeval *time)
+static void shares_between(const struct shares *before, const struct shares *after,
+                           struct siege_visit *visit)
 {
-    return (double)time->tv_sec * 1e9 + (double)time->tv_usec * 1e3;
-}
-
-static void shares_print(const struct siege *siege, const struct shares *before,
-                         const struct rusage *other)
-{
-    static const char *const names[PARTIES] = {"daemon", "executor", "honest", "other"};
-    struct shares now;
-    shares_read(siege, &now);
-    double took_ns = (now.at_us - before->at_us) * 1e3;
-    print_message("%-12s processors:", "");
-    for (int i = 0; i < PARTIES; i++) {
-        double ns = i == OTHER ? ns_of(&other->ru_utime) + ns_of(&other->ru_stime)
-                               : (double)(now.spent_ns[i] - before->spent_ns[i]);
-        print_message(" %s %.2f,", names[i], ns / took_ns);
-    }
-    print_message(" executor and honest wait for one: %.2f\n",
-                  (double)(now.waited_ns - before->waited_ns) / took_ns);
+    double took_ns = (after->at_us - before->at_us) * 1e3;
+    for (int i = 0; i < SIEGE_PARTIES; i++)
+        visit->processors[i] = (double)(after->spent_ns[i] - before->spent_ns[i]) / took_ns;
+    visit->waited = (double)(after->waited_ns - before->waited_ns) / took_ns;
 }
 
 /* ---- the siege --------------------------------------------------------------------------------
  */
 
-static void print_jobs(const struct siege *siege, const char *name, const struct cgm_stats *jobs)
+static void reap_those_asked(struct siege *siege)
 {
-    print_message("%-12s %6ju jobs, median %6.0f us, p99 %7.0f us", name, (uintmax_t)jobs->count,
-                  jobs->median, jobs->p99);
-    if (siege->spinner_us > 0)
-        print_message(" (%4.1f x alone, %4.1f x a spinner)", jobs->p99 / siege->alone_us,
-                      jobs->p99 / siege->spinner_us);
+    for (size_t i = 0; i < siege->answers.count; i++)
+        assert_int_equal(wait_for_exit(siege->asked[i]), 0);
 }
 
-enum figure { MEDIAN_US, P99_US, OF_ALONE, OF_SPINNER, ANSWER_MS, ANSWER_MAX_MS, FIGURES };
-
-/* What was seen beside somebody, one number a visit. */
-static struct row {
-    const char *name;
-    size_t visits;
-    double seen[FIGURES][ROUNDS_MAX * ATTACKS_MAX];
-} rows[ATTACKS_MAX + 3];
-
-static struct row *row_of(const char *name)
-{
-    struct row *row = rows;
-    while (row->name && strcmp(row->name, name) != 0)
-        row++;
-    row->name = name;
-    return row;
-}
-
-/* 0: there was nothing yet to compare with. */
-static double ratio(double us, double of_us)
-{
-    return of_us > 0 ? us / of_us : 0;
-}
-
-static void remember(const struct siege *siege, const char *name, const struct cgm_stats *jobs,
-                     const struct cgm_stats *answers)
-{
-    struct row *row = row_of(name);
-    const double seen[FIGURES] = {[MEDIAN_US] = jobs->median,
-                                  [P99_US] = jobs->p99,
-                                  [OF_ALONE] = ratio(jobs->p99, siege->alone_us),
-                                  [OF_SPINNER] = ratio(jobs->p99, siege->spinner_us),
-                                  [ANSWER_MS] = answers->median / 1e3,
-                                  [ANSWER_MAX_MS] = answers->max / 1e3};
-    for (int i = 0; i < FIGURES; i++)
-        row->seen[i][row->visits] = seen[i];
-    row->visits++;
-}
-
-static void print_table(void)
-{
-    print_message("medians      visits  median us     p99 us   x alone  x spinner  status ms    "
-                  "longest\n");
-    for (struct row *row = rows; row->name; row++) {
-        print_message("%-12s %6zu", row->name, row->visits);
-        for (int i = 0; i < FIGURES; i++)
-            print_message(" %10.1f", cgm_stats_of(row->seen[i], row->visits).median);
-        print_message("\n");
-    }
-}
-
-/* Works until the process has ended, or for the time of an attack when there is none. The p99 of a
- * job. */
+/* Works for the time of an attack, then waits for the end of the process, if there is one. The p99
+ * of a job. */
 static double work_beside(struct siege *siege, const char *name, pid_t pid)
 {
     pthread_t thread;
     double end_us = now_us() + atof(seconds) * 1e6;
     int status = 0;
-    struct rusage other = {0};
-    struct shares before;
-    shares_read(siege, &before);
+    struct shares before, after;
+    shares_read(siege, pid, &before);
     siege->jobs.count = siege->answers.count = 0;
     atomic_store(&siege->over, false);
     assert_int_equal(pthread_create(&thread, NULL, ask, siege), 0);
-    while (pid ? wait4(pid, &status, WNOHANG, &other) == 0 : now_us() < end_us)
+    while (now_us() < end_us)
         work_once(siege);
+    shares_read(siege, pid, &after);
     atomic_store(&siege->over, true);
     pthread_join(thread, NULL);
-    struct cgm_stats jobs = cgm_stats_of(siege->jobs.us, siege->jobs.count);
-    struct cgm_stats answers = cgm_stats_of(siege->answers.us, siege->answers.count);
-    print_jobs(siege, name, &jobs);
-    print_message("; %3ju times the status, median %5.1f ms, longest %6.1f ms\n",
-                  (uintmax_t)answers.count, answers.median / 1e3, answers.max / 1e3);
-    shares_print(siege, &before, &other);
+    reap_those_asked(siege);
+    if (pid)
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+    struct siege_visit visit = {.name = name,
+                                .jobs_us = siege->jobs.us,
+                                .jobs = siege->jobs.count,
+                                .answers_us = siege->answers.us,
+                                .answers = siege->answers.count,
+                                .alone_us = siege->alone_us,
+                                .spinner_us = siege->spinner_us};
+    shares_between(&before, &after, &visit);
+    double p99_us = siege_report_visit(&visit);
     assert_int_equal(status, 0);
-    if (rounds > 0)
-        remember(siege, name, &jobs, &answers);
-    return jobs.p99;
+    return p99_us;
 }
 
 /* Takes processor time and nothing else. */
@@ -388,6 +363,7 @@ static pid_t start_spinner(void)
     if (pid > 0)
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    take_processors(&theirs);
     if (daemon_nice) {
         setsid();
         set_session_nice(getpid(), nice);
@@ -403,7 +379,9 @@ static pid_t start_attack(struct siege *siege, const char *attack)
     const char *arguments[] = {program, "--socket", siege->daemon.socket,
                                "--as",  STRANGER,   "--seconds",
                                seconds, attack,     NULL};
+    take_processors(&theirs);
     pid_t pid = start((char *const *)(uintptr_t)arguments, false, daemon_nice != NULL);
+    take_processors(&ours);
     if (daemon_nice)
         set_session_nice(pid, own_session_nice());
     return pid;
@@ -463,22 +441,25 @@ static void await_rest(const struct siege *siege)
     } while (now - before > 5000000);
 }
 
+/* What the next ones are compared with. */
+static void measure_peace(struct siege *siege)
+{
+    siege->alone_us = siege->spinner_us = 0;
+    siege->alone_us = work_beside(siege, "nobody", 0);
+    siege->spinner_us = work_beside(siege, "a spinner", start_spinner());
+}
+
 static void one_round(struct siege *siege)
 {
-    if (rounds > 0)
-        await_rest(siege);
-    siege->alone_us = siege->spinner_us = 0;
-    siege->alone_us = work_beside(siege, "alone", 0);
     if (rounds == 0)
-        siege->spinner_us = work_beside(siege, "a spinner", start_spinner());
+        measure_peace(siege);
     for (size_t i = 0; i < ATTACKS_MAX && attacks[i]; i++) {
         if (rounds > 0) {
             await_rest(siege);
-            siege->spinner_us = work_beside(siege, "a spinner", start_spinner());
+            measure_peace(siege);
         }
         work_beside(siege, attacks[i], start_attack(siege, attacks[i]));
     }
-    work_beside(siege, "alone again", 0);
 }
 
 static void test_siege(void **state)
@@ -491,17 +472,20 @@ static void test_siege(void **state)
     }
     siege.seed = (uint64_t)time(NULL) << 20;
     print_message("seed %ju\n", (uintmax_t)siege.seed);
+    split_processors();
+    take_processors(&ours);
     siege_begin(&siege);
     for (unsigned i = 0; i < (rounds > 0 ? rounds : 1); i++)
         one_round(&siege);
     if (rounds > 0)
-        print_table();
+        siege_report_table();
     siege_end(&siege);
 }
 
 static int usage(void)
 {
-    fputs("usage: test_siege [-r ROUNDS] [-a ATTACK]... [SECONDS [NICE]]\n", stderr);
+    fputs("usage: test_siege [-r ROUNDS] [-a ATTACK]... [-p PROCESSORS] [SECONDS [NICE]]\n",
+          stderr);
     return 2;
 }
 
@@ -510,11 +494,13 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_siege)};
     size_t named = 0;
     int option;
-    while ((option = getopt(argc, argv, "r:a:")) != -1) {
+    while ((option = getopt(argc, argv, "r:a:p:")) != -1) {
         if (option == 'r')
             rounds = (unsigned)atoi(optarg);
         else if (option == 'a' && named < ATTACKS_MAX)
             attacks[named++] = optarg;
+        else if (option == 'p' && atoi(optarg) > 0)
+            apart = (unsigned)atoi(optarg);
         else
             return usage();
     }

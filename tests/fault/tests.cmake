@@ -13,7 +13,7 @@ file(GLOB HOSTILE_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/fault/ho
 add_executable(hostile_client ${HOSTILE_SOURCES})
 target_link_libraries(hostile_client PRIVATE cgm_proto Threads::Threads)
 cgm_test(fault siege broker_fixture commgemm_client_static cgm_bench cgm_kernels)
-target_sources(test_siege PRIVATE fault/product.c)
+target_sources(test_siege PRIVATE fault/product.c fault/siege_report.c)
 add_dependencies(test_siege commgemmd commgemm-executor-cpu commgemmctl hostile_client)
 # Comes between a program and the C library; a sanitizer's own allocator cannot be replaced.
 add_library(failing_calls MODULE fault/failing_calls.c)
