@@ -311,6 +311,41 @@ static void test_threads_give_way(void **state)
     ops->close(backend);
 }
 
+/* R, S and so on, of the thread of this name; 0: there is none. */
+static char state_of_thread(const char *name)
+{
+    char path[64], comm[16], state = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (const struct dirent *entry; (entry = readdir(tasks));) {
+        snprintf(path, sizeof(path), "/proc/self/task/%.10s/stat", entry->d_name);
+        FILE *file = fopen(path, "re");
+        char found = 0;
+        if (file && fscanf(file, "%*d (%15[^)]) %c", comm, &found) == 2 && strcmp(comm, name) == 0)
+            state = found;
+        if (file)
+            fclose(file);
+    }
+    closedir(tasks);
+    return state;
+}
+
+/* A comm of many ranks has hundreds, and most of them have nothing to do for long. */
+static void test_new_queues_sleep(void **state)
+{
+    (void)state;
+    struct cgm_backend_options options = {.spin_ns = UINT64_C(3600000000000)};
+    struct timespec pause = {0, 1000000};
+    struct cgm_backend *backend = NULL;
+    char detail[200];
+    assert_int_equal(ops->open(&options, detail, sizeof(detail), &backend), CGM_OK);
+    struct cgm_queue *queue = fixture_queue(backend, 3);
+    while (state_of_thread("cgm-queue-3") != 'S')
+        nanosleep(&pause, NULL);
+    ops->queue_free(queue);
+    ops->close(backend);
+}
+
 static void test_open_refuses(void **state)
 {
     (void)state;
@@ -347,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_wait_phase),
         cmocka_unit_test(test_host_flag_wakes),
         cmocka_unit_test(test_threads_give_way),
+        cmocka_unit_test(test_new_queues_sleep),
         cmocka_unit_test(test_open_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

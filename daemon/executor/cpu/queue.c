@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -78,16 +79,21 @@ static bool work_spinning(struct cgm_queue *queue, uint32_t head)
     return false;
 }
 
-static void await_work(struct cgm_queue *queue, uint32_t head)
+static void sleep_until_work(struct cgm_queue *queue, uint32_t head)
 {
-    if (work_spinning(queue, head))
-        return;
     while (atomic_load(&queue->tail) == head) {
         uint32_t key = cgm_park_prepare(&queue->work);
         if (atomic_load(&queue->tail) == head)
             cgm_park_sleep(&queue->work, key, 0);
         cgm_park_finish(&queue->work);
     }
+}
+
+/* Where many queues are made, hardly one has its first work at once. */
+static void await_work(struct cgm_queue *queue, uint32_t head)
+{
+    if (head == 0 || !work_spinning(queue, head))
+        sleep_until_work(queue, head);
 }
 
 /* What computes gives way to the poller, which all sessions wait for, and to clients: where there
@@ -102,9 +108,18 @@ static void give_way(void)
         setpriority(PRIO_PROCESS, self, before + QUEUE_NICE);
 }
 
+/* From outside it would be a file in /proc. */
+static void take_name(const struct cgm_queue *queue)
+{
+    char name[16];
+    snprintf(name, sizeof(name), "cgm-queue-%u", queue->device);
+    prctl(PR_SET_NAME, name);
+}
+
 static void *queue_main(void *argument)
 {
     struct cgm_queue *queue = argument;
+    take_name(queue);
     give_way();
     for (uint32_t head = 0;; head++) {
         await_work(queue, head);
@@ -121,18 +136,13 @@ static void *queue_main(void *argument)
 static int thread_start(struct cgm_queue *queue)
 {
     sigset_t all, before;
-    char name[16];
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&queue->thread, NULL, queue_main, queue);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error == EAGAIN) /* the limit of threads */
         return CGM_NO_MEMORY;
-    if (error)
-        return cgm_status_of_errno(error);
-    snprintf(name, sizeof(name), "cgm-queue-%u", queue->device);
-    pthread_setname_np(queue->thread, name);
-    return CGM_OK;
+    return error ? cgm_status_of_errno(error) : CGM_OK;
 }
 
 int cgm_cpu_queue_new(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
