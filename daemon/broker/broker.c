@@ -20,6 +20,9 @@
 #include "proto/step.h"
 
 #define END_PATIENCE_MS 10000u /* for launched jobs, then the executor is killed */
+/* Clients come and go thousands of times a second; each word about it is work of process 1, which
+ * may keep us waiting until it has read what came before. */
+#define STATUS_AFTER_MS 1000u
 
 static uint64_t ns_of(clockid_t clock)
 {
@@ -38,10 +41,11 @@ uint64_t cgm_spent_ns(void)
     return ns_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
-void cgm_broker_tell_status(struct cgm_broker *broker)
+static void on_status_timer(uv_timer_t *timer)
 {
+    const struct cgm_broker *broker = timer->data;
     const struct cgm_executor *executor = &broker->executor;
-    if (!cgm_notify_is_active() || broker->ending)
+    if (broker->ending)
         return;
     if (cgm_executor_is_ready(executor))
         cgm_notify_status("%s%zu sessions, backend %s, executor %d",
@@ -49,6 +53,12 @@ void cgm_broker_tell_status(struct cgm_broker *broker)
                           executor->backend, executor->pid);
     else
         cgm_notify_status("%zu sessions, no executor: %s", broker->sessions.count, executor->why);
+}
+
+void cgm_broker_tell_status(struct cgm_broker *broker)
+{
+    if (cgm_notify_is_active() && !uv_is_active((uv_handle_t *)&broker->status_timer))
+        uv_timer_start(&broker->status_timer, on_status_timer, STATUS_AFTER_MS, 0);
 }
 
 void cgm_broker_on_settled(struct cgm_broker *broker)
@@ -148,8 +158,8 @@ static void raise_fd_limit(void)
 static void start_timers_and_signals(struct cgm_broker *broker)
 {
     static const int numbers[CGM_SIGNAL_COUNT] = {SIGTERM, SIGINT, SIGHUP};
-    uv_timer_t *timers[] = {&broker->join_timer, &broker->watchdog_timer, &broker->end_timer,
-                            &broker->hello_timer, &broker->save_timer};
+    uv_timer_t *timers[] = {&broker->join_timer,  &broker->watchdog_timer, &broker->end_timer,
+                            &broker->hello_timer, &broker->save_timer,     &broker->status_timer};
     uint64_t watchdog_ms = cgm_notify_watchdog_ms();
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++) {
         uv_timer_init(&broker->loop, timers[i]);

@@ -44,6 +44,7 @@ struct cgm_broker {
     uv_timer_t join_timer, watchdog_timer, end_timer;
     uv_timer_t hello_timer; /* admission.h */
     uv_timer_t save_timer;  /* of timings */
+    uv_timer_t status_timer;
     struct cgm_timings timings;
     uv_signal_t signals[CGM_SIGNAL_COUNT];
     uint64_t started_ns;
@@ -66,7 +67,7 @@ void cgm_broker_on_settled(struct cgm_broker *broker);
 /* Begins the orderly end. */
 void cgm_broker_end(struct cgm_broker *broker);
 
-/* STATUS= for systemd. */
+/* STATUS= for systemd, soon: what changes within a second is told together. */
 void cgm_broker_tell_status(struct cgm_broker *broker);
 
 uint64_t cgm_clock_ns(void); /* CLOCK_MONOTONIC */

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/send_signal.h"
@@ -92,6 +93,19 @@ static void await_word(const struct unit *unit, const char *begin)
     }
 }
 
+/* How many messages that begin so are there. */
+static unsigned pending_words(const struct unit *unit, const char *begin)
+{
+    char text[512];
+    unsigned count = 0;
+    ssize_t n;
+    while ((n = recv(unit->notify_fd, text, sizeof(text) - 1, MSG_DONTWAIT)) >= 0) {
+        text[n] = '\0';
+        count += strncmp(text, begin, strlen(begin)) == 0;
+    }
+    return count;
+}
+
 static void unit_stop(struct unit *unit)
 {
     close(unit->listen_fd);
@@ -129,6 +143,42 @@ static void test_a_life_under_systemd(void **state)
     unit_stop(&unit);
 }
 
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void connect_and_go(const struct unit *unit)
+{
+    int fd;
+    assert_int_equal(cgm_socket_connect(unit->daemon.socket, &fd), CGM_OK);
+    close(fd);
+}
+
+/* A status at most each second, however often clients come and go: process 1 has other work too,
+ * and while it does not read the daemon would wait. */
+static void test_a_flood_of_clients_is_no_flood_of_words(void **state)
+{
+    struct unit unit;
+    struct client client;
+    unsigned words = 0;
+    (void)state;
+    unit_start(&unit, SOCK_SEQPACKET);
+    await_word(&unit, "READY=1");
+    double begin_s = now_s();
+    for (int i = 0; i < 200; i++) {
+        connect_and_go(&unit);
+        words += pending_words(&unit, "STATUS=");
+    }
+    assert_in_range(words, 0, (uintmax_t)(now_s() - begin_s) + 2);
+    client_open(&client, &unit.daemon);
+    await_word(&unit, "STATUS=1 sessions, backend cpu"); /* the last one says what is */
+    client_close(&client);
+    unit_stop(&unit);
+}
+
 static void test_a_socket_of_another_type(void **state)
 {
     struct unit unit;
@@ -142,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_life_under_systemd),
+        cmocka_unit_test(test_a_flood_of_clients_is_no_flood_of_words),
         cmocka_unit_test(test_a_socket_of_another_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
