@@ -51,25 +51,30 @@ static json_int_t find_pid(commgemm_client *client, uint64_t session)
 }
 
 /* A handle taken while the session still shows whose process it is: its number may be another's
- * later. -1 when there is none. */
+ * later, and is already when the daemon says then that the process has ended. A negative errno when
+ * there is none. */
 static int open_process(commgemm_client *client, uint64_t session)
 {
     json_int_t pid = find_pid(client, session);
+    int process = pid > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)pid, 0) : -1;
 
-    return pid > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)pid, 0) : -1;
+    return process >= 0 ? process : pid > 0 ? -errno : -ESRCH;
 }
 
 static int send_signal(const struct cgm_ctl *ctl, const struct commgemm_killed *killed, int process)
 {
     char detail[160];
+    int error = process < 0 ? -process : 0;
 
-    if (process >= 0 && syscall(SYS_pidfd_send_signal, process, signals[ctl->signal], NULL, 0) == 0)
+    if (killed->pid == 0)
         return 0;
-    if (process >= 0 && errno == ESRCH)
+    if (process >= 0 && syscall(SYS_pidfd_send_signal, process, signals[ctl->signal], NULL, 0) != 0)
+        error = errno;
+    if (error == 0 || error == ESRCH)
         return 0;
     snprintf(detail, sizeof(detail), "the session has ended; process %" PRId64 ": %s", killed->pid,
-             strerror(errno));
-    return cgm_ctl_fail(ctl, cgm_status_of_errno(errno), detail, "send it as root, on this node");
+             strerror(error));
+    return cgm_ctl_fail(ctl, cgm_status_of_errno(error), detail, "send it as root, on this node");
 }
 
 static int print_killed(const struct cgm_ctl *ctl, uint64_t session,
@@ -78,14 +83,20 @@ static int print_killed(const struct cgm_ctl *ctl, uint64_t session,
     unsigned part = (unsigned)killed->mps < PART_COUNT ? (unsigned)killed->mps : 0;
 
     if (ctl->json) {
-        json_t *row = json_pack("{s:I,s:I,s:s,s:s}", "session", (json_int_t)session, "pid",
-                                (json_int_t)killed->pid, "mps", parts[part], "note", killed->note);
+        json_t *pid = killed->pid ? json_integer(killed->pid) : json_null();
+        json_t *row = json_pack("{s:I,s:o,s:s,s:s}", "session", (json_int_t)session, "pid", pid,
+                                "mps", parts[part], "note", killed->note);
         return cgm_rows_print("kill", json_pack("[o]", row)) == CGM_OK
                    ? 0
                    : cgm_ctl_fail(ctl, CGM_NO_MEMORY, NULL, NULL);
     }
-    printf("session %" PRIu64 " ended (%s); its process %" PRId64 " %s\n", session, parts[part],
-           killed->pid, ctl->signal < 0 ? "is left alone" : "gets the signal");
+    if (killed->pid == 0)
+        printf("session %" PRIu64
+               " ended (%s); its process has ended, or is of another container\n",
+               session, parts[part]);
+    else
+        printf("session %" PRIu64 " ended (%s); its process %" PRId64 " %s\n", session, parts[part],
+               killed->pid, ctl->signal < 0 ? "is left alone" : "gets the signal");
     return 0;
 }
 

@@ -220,7 +220,9 @@ static const struct cgm_verb verbs[] = {
      .description =
          "Its process finds the daemon gone. If the process is a client of MPS, MPS terminates it "
          "first: killed with a running kernel it would take all CUDA work on its GPU along. If "
-         "that fails, no signal is sent. Owner of the daemon or root only."},
+         "that fails, no signal is sent. A process that has ended, and left its session to another "
+         "one, is given neither: its number may be somebody else's. Owner of the daemon or root "
+         "only."},
     {.name = "help",
      .arguments = "[VERB]",
      .max_words = 2,

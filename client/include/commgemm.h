@@ -638,7 +638,9 @@ enum commgemm_mps_part {
     COMMGEMM_MPS_FAILED
 };
 struct commgemm_killed {
-    int64_t pid; /* of the process that held the session; it is not signalled */
+    /* Of the process that connected; it is not signalled. 0: it has ended, or is of another
+     * container. */
+    int64_t pid;
     int mps;
     char note[256];
 };

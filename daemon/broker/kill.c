@@ -1,6 +1,10 @@
 #include "daemon/broker/kill.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/log.h"
@@ -9,13 +13,30 @@
 #include "daemon/broker/query.h"
 #include "daemon/broker/session.h"
 
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* since Linux 6.5 */
+#endif
+
 /* Of one SessionKill. */
 struct killing {
     struct cgm_broker *broker;
     uint64_t operator_session, victim;
     uint32_t serial;
-    pid_t pid;
+    pid_t pid; /* 0: it has ended, or this process cannot see it */
 };
+
+/* A process can leave its end of the socket to another one and end. Its number is then free, and
+ * may be of somebody whom the session has nothing to do with. */
+static pid_t find_process(const struct cgm_session *session)
+{
+    struct pollfd process = {.events = POLLIN};
+    socklen_t length = sizeof(process.fd);
+    if (getsockopt(session->connection.fd, SOL_SOCKET, SO_PEERPIDFD, &process.fd, &length) < 0)
+        return errno == ENOPROTOOPT ? session->pid : 0;
+    bool has_ended = poll(&process, 1, 0) == 1;
+    close(process.fd);
+    return has_ended ? 0 : session->pid;
+}
 
 static void finish(struct killing *killing, enum cgm_mps_part part, const char *note)
 {
@@ -71,13 +92,13 @@ int cgm_kill_on_kill(struct cgm_request *request)
     killing->operator_session = request->session->id;
     killing->serial = request->serial;
     killing->victim = victim->id;
-    killing->pid = victim->pid;
+    killing->pid = find_process(victim);
     cgm_log_info("session %ju: session %ju ends it", (uintmax_t)victim->id,
                  (uintmax_t)request->session->id);
     cgm_mps_look(&mps);
-    if (mps.on)
+    if (mps.on && killing->pid != 0)
         cgm_mps_terminate(request->broker, killing->pid, on_terminated, killing);
     else
-        finish(killing, CGM_MPS_OFF, "");
+        finish(killing, mps.on ? CGM_MPS_NO_CLIENT : CGM_MPS_OFF, "");
     return CGM_OK;
 }

@@ -1,5 +1,6 @@
 #include "tests/fuzz/fake_link.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -78,7 +79,12 @@ int __wrap_cgm_packet_send_bytes(int fd, const uint8_t *bytes, size_t size, cons
 int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size)
 {
     (void)fd;
-    FUZZ_CHECK(level == SOL_SOCKET && name == SO_PEERCRED && *size == sizeof(fake_link.peer));
+    FUZZ_CHECK(level == SOL_SOCKET);
+    if (name != SO_PEERCRED) { /* SO_PEERPIDFD, which Linux knows since 6.5 */
+        errno = ENOPROTOOPT;
+        return -1;
+    }
+    FUZZ_CHECK(*size == sizeof(fake_link.peer));
     *(struct ucred *)value = fake_link.peer;
     return 0;
 }
