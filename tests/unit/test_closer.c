@@ -1,23 +1,38 @@
-/* How a socket is closed behind a client: what was sent to it stays readable, and for one that has
- * gone nothing is done. recv is this file's (--wrap), and counts. */
+/* What hanging up costs: a thread for who may have sent fds whose close() takes long, none for the
+ * others; for who has gone hardly anything is read. The peer still reads what was sent to it.
+ * pthread_create and recv are this file's (--wrap), and count. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <cmocka.h>
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/closer.h"
 #include "daemon/broker/quota.h"
 
-#define PACKETS 20u
 #define UID 4711u
+#define MANY 100u
 
+static struct cgm_broker broker;
+static unsigned threads;
 static _Atomic unsigned received;
+
+int __real_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
+                          void *(*run)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
+                          void *(*run)(void *), void *argument);
+
+int __wrap_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
+                          void *(*run)(void *), void *argument)
+{
+    threads++;
+    return __real_pthread_create(ret_thread, attributes, run, argument);
+}
 
 ssize_t __real_recv(int fd, void *bytes, size_t size, int flags);
 ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags);
@@ -28,80 +43,174 @@ ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags)
     return __real_recv(fd, bytes, size, flags);
 }
 
-struct scene {
-    struct cgm_broker broker;
-    int ours, theirs;
-};
-
-/* The client has sent packets that nobody has read, and was answered once. */
-static void scene_init(struct scene *scene)
+static int set_up(void **state)
 {
-    int pair[2];
-    memset(scene, 0, sizeof(*scene));
-    assert_int_equal(uv_loop_init(&scene->broker.loop), 0);
-    assert_int_equal(cgm_closer_init(&scene->broker), 0);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair),
-                     0);
-    scene->ours = pair[0];
-    scene->theirs = pair[1];
-    for (unsigned i = 0; i < PACKETS; i++)
-        assert_int_equal(send(scene->theirs, "packet", 6, MSG_NOSIGNAL), 6);
-    assert_int_equal(send(scene->ours, "answer", 6, MSG_NOSIGNAL), 6);
-    received = 0;
+    (void)state;
+    broker = (struct cgm_broker){0};
+    assert_int_equal(uv_loop_init(&broker.loop), 0);
+    assert_int_equal(cgm_closer_init(&broker), 0);
+    threads = received = 0;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    cgm_closer_fini(&broker);
+    uv_close((uv_handle_t *)&broker.closer.ended, NULL);
+    uv_run(&broker.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&broker.loop), 0);
+    cgm_quota_fini(&broker);
+    cgm_registry_fini(&broker.users);
+    return 0;
+}
+
+static int ours, theirs;
+
+static void connect_both(void)
+{
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+    ours = fds[0];
+    theirs = fds[1];
 }
 
 /* Until the socket is closed. */
-static void hang_up(struct scene *scene)
+static void expect_threads(unsigned count)
 {
-    cgm_closer_hang_up(&scene->broker, UID, scene->ours);
-    while (scene->broker.closer.newest)
-        uv_run(&scene->broker.loop, UV_RUN_ONCE);
+    cgm_closer_hang_up(&broker, UID, ours);
+    assert_int_equal(threads, count);
+    while (broker.closer.newest)
+        uv_run(&broker.loop, UV_RUN_ONCE);
 }
 
-static void scene_fini(struct scene *scene)
+static void send_bytes(int socket, size_t size)
 {
-    cgm_closer_fini(&scene->broker);
-    uv_close((uv_handle_t *)&scene->broker.closer.ended, NULL);
-    uv_run(&scene->broker.loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&scene->broker.loop), 0);
-    cgm_quota_fini(&scene->broker);
+    static const char bytes[100];
+    assert_int_equal(send(socket, bytes, size, 0), size);
 }
 
-static void test_who_is_there_can_read_his_answer(void **state)
+static void send_fd(int socket)
 {
-    struct scene scene;
-    char bytes[16];
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)),
+                            .cmsg_level = SOL_SOCKET,
+                            .cmsg_type = SCM_RIGHTS}};
+    char byte = 0;
+    int fd = dup(STDERR_FILENO);
+    struct iovec bytes = {&byte, sizeof(byte)};
+    struct msghdr message = {.msg_iov = &bytes,
+                             .msg_iovlen = 1,
+                             .msg_control = control.space,
+                             .msg_controllen = sizeof(control.space)};
+    memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+    assert_int_equal(sendmsg(socket, &message, 0), 1);
+    close(fd);
+}
+
+/* And no error, which would hide what was sent before. */
+static void expect_end(void)
+{
+    char byte;
+    assert_int_equal(recv(theirs, &byte, sizeof(byte), 0), 0);
+    close(theirs);
+}
+
+static void test_who_was_silent_costs_no_thread(void **state)
+{
     (void)state;
-    scene_init(&scene);
-    hang_up(&scene);
-    assert_true(received > PACKETS);
-    assert_int_equal(recv(scene.theirs, bytes, sizeof(bytes), 0), 6);
-    assert_memory_equal(bytes, "answer", 6);
-    assert_int_equal(recv(scene.theirs, bytes, sizeof(bytes), 0), 0);
-    close(scene.theirs);
-    scene_fini(&scene);
+    connect_both();
+    expect_threads(0);
+    expect_end();
+}
+
+static void test_unread_bytes_cost_no_thread(void **state)
+{
+    char byte;
+    (void)state;
+    connect_both();
+    send_bytes(theirs, 40);
+    send_bytes(theirs, 0);
+    send_bytes(theirs, 1);
+    send_bytes(ours, 1);
+    expect_threads(0);
+    assert_int_equal(recv(theirs, &byte, sizeof(byte), 0), 1);
+    expect_end();
+}
+
+static void test_unread_fds_cost_a_thread(void **state)
+{
+    (void)state;
+    connect_both();
+    send_bytes(theirs, 40);
+    send_fd(theirs);
+    expect_threads(1);
+    close(theirs);
+}
+
+/* A packet of no bytes reads like the end. */
+static void test_fds_behind_nothing_cost_a_thread(void **state)
+{
+    (void)state;
+    connect_both();
+    send_bytes(theirs, 0);
+    send_fd(theirs);
+    expect_threads(1);
+    close(theirs);
+}
+
+/* Who leaves without having read all resets the connection, which the next call tells instead of
+ * what lies there. */
+static void test_fds_behind_an_error_cost_a_thread(void **state)
+{
+    (void)state;
+    connect_both();
+    send_bytes(ours, 1);
+    send_fd(theirs);
+    close(theirs);
+    expect_threads(1);
+}
+
+static void send_many(void)
+{
+    for (unsigned i = 0; i < MANY; i++)
+        send_bytes(theirs, 1);
+}
+
+static void test_many_packets_cost_a_thread(void **state)
+{
+    char byte;
+    (void)state;
+    connect_both();
+    send_many();
+    send_bytes(ours, 1);
+    expect_threads(1);
+    assert_true(received >= MANY);
+    assert_int_equal(recv(theirs, &byte, sizeof(byte), 0), 1);
+    expect_end();
 }
 
 /* Who fills sockets and goes, again and again, would have them emptied by the daemon. */
-static void test_for_who_has_gone_nothing_is_emptied(void **state)
+static void test_for_who_has_gone_little_is_emptied(void **state)
 {
-    struct scene scene;
-    char bytes[16];
     (void)state;
-    scene_init(&scene);
-    assert_int_equal(recv(scene.theirs, bytes, sizeof(bytes), 0), 6);
-    close(scene.theirs); /* with nothing unread, which would reset our end */
-    received = 0;
-    hang_up(&scene);
-    assert_true(received <= 1); /* a look whether there is something */
-    scene_fini(&scene);
+    connect_both();
+    send_many();
+    close(theirs); /* with nothing unread, which would reset our end */
+    expect_threads(1);
+    assert_true(received < MANY / 4);
 }
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_who_is_there_can_read_his_answer),
-        cmocka_unit_test(test_for_who_has_gone_nothing_is_emptied),
+        CASE(test_who_was_silent_costs_no_thread),    CASE(test_unread_bytes_cost_no_thread),
+        CASE(test_unread_fds_cost_a_thread),          CASE(test_fds_behind_nothing_cost_a_thread),
+        CASE(test_fds_behind_an_error_cost_a_thread), CASE(test_many_packets_cost_a_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
