@@ -208,9 +208,10 @@ static void test_for_who_has_gone_little_is_emptied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_who_was_silent_costs_no_thread),    CASE(test_unread_bytes_cost_no_thread),
-        CASE(test_unread_fds_cost_a_thread),          CASE(test_fds_behind_nothing_cost_a_thread),
-        CASE(test_fds_behind_an_error_cost_a_thread), CASE(test_many_packets_cost_a_thread),
+        CASE(test_who_was_silent_costs_no_thread),     CASE(test_unread_bytes_cost_no_thread),
+        CASE(test_unread_fds_cost_a_thread),           CASE(test_fds_behind_nothing_cost_a_thread),
+        CASE(test_fds_behind_an_error_cost_a_thread),  CASE(test_many_packets_cost_a_thread),
+        CASE(test_for_who_has_gone_little_is_emptied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
