@@ -49,7 +49,8 @@ static int set_up(void **state)
     broker = (struct cgm_broker){0};
     assert_int_equal(uv_loop_init(&broker.loop), 0);
     assert_int_equal(cgm_closer_init(&broker), 0);
-    threads = received = 0;
+    received = 0;
+    threads = 0;
     return 0;
 }
 
