@@ -53,7 +53,7 @@ bool cgm_quiet_step(struct cgm_poller *poller)
     poller->quiet_begin_ns = cgm_now_ns();
     quiet->again = false;
     quiet->task.run = quiet_run;
-    cgm_worker_post(&poller->executor->mapper, &quiet->task);
+    cgm_worker_post_next(&poller->executor->mapper, &quiet->task);
     return true;
 }
 

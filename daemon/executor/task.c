@@ -31,6 +31,15 @@ static void list_append(struct cgm_task_list *list, struct cgm_task *task)
     atomic_store_explicit(&list->filled, true, memory_order_release);
 }
 
+static void list_prepend(struct cgm_task_list *list, struct cgm_task *task)
+{
+    task->next = list->first;
+    list->first = task;
+    if (!task->next)
+        list->end = &task->next;
+    atomic_store_explicit(&list->filled, true, memory_order_release);
+}
+
 static struct cgm_task *list_take_all(struct cgm_task_list *list)
 {
     struct cgm_task *first = list->first;
@@ -100,7 +109,8 @@ static void *worker_main(void *argument)
     cgm_slice_shorten();
     pthread_mutex_lock(&worker->list.lock);
     for (;;) {
-        struct cgm_task *first = list_take_all(&worker->list);
+        /* One at a time: another may be posted before the rest. */
+        struct cgm_task *first = list_take_some(&worker->list, 1);
         if (!first && worker->stop)
             break;
         if (!first) {
@@ -135,12 +145,23 @@ int cgm_worker_start(struct cgm_worker *worker, const char *name, uint64_t spin_
     return CGM_OK;
 }
 
-void cgm_worker_post(struct cgm_worker *worker, struct cgm_task *task)
+static void post(struct cgm_worker *worker, struct cgm_task *task,
+                 void (*put)(struct cgm_task_list *list, struct cgm_task *task))
 {
     pthread_mutex_lock(&worker->list.lock);
-    list_append(&worker->list, task);
+    put(&worker->list, task);
     pthread_cond_signal(&worker->wake);
     pthread_mutex_unlock(&worker->list.lock);
+}
+
+void cgm_worker_post(struct cgm_worker *worker, struct cgm_task *task)
+{
+    post(worker, task, list_append);
+}
+
+void cgm_worker_post_next(struct cgm_worker *worker, struct cgm_task *task)
+{
+    post(worker, task, list_prepend);
 }
 
 /* Unlocked, it may come too early or too late for a sleep that begins now: then the task wakes. */

@@ -45,6 +45,8 @@ struct cgm_worker {
 /* name: at most 15 bytes, for listings of threads. */
 int cgm_worker_start(struct cgm_worker *worker, const char *name, uint64_t spin_ns);
 void cgm_worker_post(struct cgm_worker *worker, struct cgm_task *task);
+/* The same, to be run before everything else that was posted and has not begun. */
+void cgm_worker_post_next(struct cgm_worker *worker, struct cgm_task *task);
 /* Something will be posted soon: a worker that polls does so from now on. */
 void cgm_worker_alert(struct cgm_worker *worker);
 /* Waits until the worker is through with everything posted before; not from its own thread. */
