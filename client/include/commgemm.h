@@ -396,15 +396,16 @@ struct commgemm_plan_options {
      * comm keep their order whatever their plans' priorities are. */
     int gemm_priority, comm_priority;
     /* How ranks push their data. use_ce 1: by copy engines, which leave the multiprocessors alone;
-     * 0: by a kernel on num_comm_sm of them. set_sm_margin 1: the plan's GEMMs leave num_comm_sm
-     * multiprocessors free; less than the device has. Default -1 for both. With ring_exchange and
-     * auto: copy engines, no margin, num_comm_sm 1 (16 with use_ce 0). With the others: no copy
-     * engines, num_comm_sm 16, and a margin with those that communicate beside a GEMM. Where one of
-     * them has no effect (use_ce without a collective, a margin without a GEMM, num_comm_sm without
-     * either kernel or margin) another value than the default is refused, but for a comm of one
-     * rank. fused_rs, fused_ar and fused_as copy nothing: they never use an engine. The CPU
-     * backend has neither engines nor multiprocessors: it accepts all three and copies by the
-     * thread of the queue. */
+     * 0: by a kernel on num_comm_sm of them. With no_overlap a library (NCCL) does the collective
+     * where there is one and use_ce is not given; auto tries both. set_sm_margin 1: the plan's
+     * GEMMs leave num_comm_sm multiprocessors free; less than the device has. Default -1 for both.
+     * With ring_exchange and auto: copy engines, no margin, num_comm_sm 1 (16 with use_ce 0). With
+     * the others: no copy engines, num_comm_sm 16, and a margin with those that communicate beside
+     * a GEMM. Where one of them has no effect (use_ce without a collective, a margin without a
+     * GEMM, num_comm_sm without either kernel or margin) another value than the default is refused,
+     * but for a comm of one rank. fused_rs, fused_ar and fused_as copy nothing: they never use an
+     * engine. The CPU backend has neither engines nor multiprocessors: it accepts all three and
+     * copies by the thread of the queue. */
     uint32_t num_comm_sm;
     int set_sm_margin, use_ce;
     int atomic_gemm, rs_overlap_first_gemm, aggregate_ag;

@@ -81,8 +81,7 @@ int cgm_algorithm_choose(const struct cgm_spec *spec, char *ret_reason, size_t r
 
 /* Those that auto may take when they were timed: the one without overlap first, the others from the
  * cheapest estimate on. Returns how many, at most max; 0: the spec says which one it is to be, or
- * there is no choice.
- */
+ * one rank has nothing to overlap. */
 uint32_t cgm_algorithm_candidates(const struct cgm_spec *spec, uint32_t max,
                                   const struct cgm_algorithm **ret_algorithms);
 

@@ -49,6 +49,10 @@ void cgm_collectives_choose(struct cgm_plan *plan, struct cgm_executor *executor
     if (!executor->ops->group_new || !(plan->algorithm->group_ops & 1u << plan->spec.op) ||
         plan->spec.world == 1 || !cgm_op_is_collective(plan->spec.op))
         return;
+    if (cgm_spec_wants_copies(&plan->spec)) {
+        add_reason(plan, "; collectives made of copies, as use_ce says");
+        return;
+    }
     if (comm->devices_shared) {
         add_reason(plan, "; ranks share a device: collectives made of copies");
         return;

@@ -217,10 +217,17 @@ static const struct cgm_entrant *fastest(const struct cgm_contest *contest, bool
     return plain && !beats(best, plain) ? plain : best;
 }
 
+/* The best serial one; of the first one's variants one that beats it. */
 static const struct cgm_entrant *serial_of(const struct cgm_contest *contest)
 {
-    const struct cgm_entrant *first = &contest->entrants[0];
-    return contest->n > 0 && is_serial(first) && cgm_entrant_ns(first) ? first : NULL;
+    const struct cgm_entrant *first = &contest->entrants[0], *best = first;
+    if (contest->n == 0 || !is_serial(first) || cgm_entrant_ns(first) == 0)
+        return NULL;
+    for (uint32_t i = 1; i < contest->n; i++)
+        if (is_serial(&contest->entrants[i]) && beats(&contest->entrants[i], first) &&
+            (best == first || cgm_entrant_ns(&contest->entrants[i]) < cgm_entrant_ns(best)))
+            best = &contest->entrants[i];
+    return best;
 }
 
 static const struct cgm_entrant *leader_of(const struct cgm_contest *contest)
@@ -238,9 +245,9 @@ const struct cgm_algorithm *cgm_contest_leader(const struct cgm_contest *contest
 
 void cgm_contest_begin_second(struct cgm_contest *contest, uint32_t first)
 {
-    const struct cgm_entrant *leader = leader_of(contest);
+    const struct cgm_entrant *leader = leader_of(contest), *serial = serial_of(contest);
     for (uint32_t i = 0; i < first; i++)
-        if (!is_serial(&contest->entrants[i]) && &contest->entrants[i] != leader)
+        if (&contest->entrants[i] != serial && &contest->entrants[i] != leader)
             contest->entrants[i].out = true;
     begin_heat(contest, ROUNDS);
 }

@@ -1,10 +1,10 @@
 /* Which of auto's candidates is launched next, and which one wins: numbers alone, no devices and no
  * clock.
  *
- * There are two heats. In the first one all algorithms take turns, launch by launch, so that
- * whatever else goes on meets all of them. The second one is serial, the best of those that
- * overlap, and that one's variants. A heat has a dozen rounds, the first of which warms up; whoever
- * is hopelessly slow is left out of the later ones.
+ * There are two heats. In the first one all algorithms, and the variants of serial, take turns,
+ * launch by launch, so that whatever else goes on meets all of them. The second one is serial, the
+ * best of those that overlap, and that one's variants. A heat has a dozen rounds, the first of
+ * which warms up; whoever is hopelessly slow is left out of the later ones.
  *
  * Two candidates are compared by the rounds that both were launched in. Serial has to be beaten by
  * more than noise, and so has an algorithm by its own variant, and one with products of the
@@ -28,7 +28,8 @@ struct cgm_entrant {
 };
 
 struct cgm_contest {
-    struct cgm_entrant entrants[CGM_TUNED_MAX]; /* serial first, where it is one */
+    struct cgm_entrant
+        entrants[CGM_TUNED_MAX]; /* serial first, where it is one, as it is by default */
     uint32_t n;
     uint32_t round, end; /* of this heat */
     uint32_t turn;       /* who is next, where `goes_on` */

@@ -12,18 +12,35 @@ static bool copies_by_sms(const struct cgm_plan *plan)
     return true;
 }
 
+static bool has_library(const struct cgm_plan *plan)
+{
+    return plan->comm->poller->executor->ops->group_new && !plan->comm->devices_shared;
+}
+
+/* Serial alone is a choice when it has variants. */
+static bool is_choice(const struct cgm_field *field, const struct cgm_spec *spec)
+{
+    cgm_variant unused[CGM_VARIANTS_MAX];
+    return field->n > 1 ||
+           (field->n == 1 && field->algorithms[0]->number == CGM_ALGO_NO_OVERLAP &&
+            cgm_algorithm_variants(field->algorithms[0], spec, &field->means, unused) > 0);
+}
+
 struct cgm_field cgm_field_of(const struct cgm_plan *plan,
                               const struct cgm_algorithm *ret_algorithms[CGM_TUNED_MAX])
 {
     uint32_t n = cgm_algorithm_candidates(&plan->spec, CGM_TUNED_MAX, ret_algorithms);
-    return (struct cgm_field){ret_algorithms, n, copies_by_sms(plan)};
+    struct cgm_field field = {ret_algorithms, n, {copies_by_sms(plan), has_library(plan)}};
+    if (!is_choice(&field, &plan->spec))
+        field.n = 0;
+    return field;
 }
 
 static bool has_variant(const struct cgm_field *field, const struct cgm_algorithm *algorithm,
                         const struct cgm_spec *spec, cgm_variant variant)
 {
     cgm_variant variants[CGM_VARIANTS_MAX];
-    uint32_t n = cgm_algorithm_variants(algorithm, spec, field->copies_by_sms, variants);
+    uint32_t n = cgm_algorithm_variants(algorithm, spec, &field->means, variants);
     while (n > 0)
         if (variants[--n] == variant)
             return true;

@@ -10,7 +10,7 @@ struct cgm_plan;
 struct cgm_field {
     const struct cgm_algorithm *const *algorithms; /* as of cgm_algorithm_candidates */
     uint32_t n;                                    /* 0: there is no choice */
-    bool copies_by_sms;                            /* as of cgm_algorithm_variants */
+    struct cgm_means means;
 };
 
 /* The algorithms are written to ret_algorithms, which the field refers to. */

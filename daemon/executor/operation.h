@@ -59,6 +59,10 @@ int cgm_spec_init(const Cgm__PlanCreate *request, uint32_t world, bool devices_s
 uint32_t cgm_spec_splits(const struct cgm_spec *spec, int method);
 #define CGM_COMM_SMS 16u
 
+/* Whether use_ce was given or chosen: whoever says how copies are made wants collectives made of
+ * copies, not a library's. */
+bool cgm_spec_wants_copies(const struct cgm_spec *spec);
+
 /* Whether the operation takes this operand, and its shape on `rank` for `rows` active rows. Ranks
  * differ in a2av alone: one that sends or receives no rows has no such operand. */
 enum cgm_presence cgm_operation_operand(const struct cgm_spec *spec, uint32_t rank, uint64_t rows,

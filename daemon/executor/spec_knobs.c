@@ -124,6 +124,11 @@ uint32_t cgm_spec_splits(const struct cgm_spec *spec, int method)
     return method == CGM_METHOD_RING_EXCHANGE || method == CGM_METHOD_AUTO ? spec->world : 4;
 }
 
+bool cgm_spec_wants_copies(const struct cgm_spec *spec)
+{
+    return (spec->given | spec->asked) >> CGM_PARAMETER_USE_CE & 1;
+}
+
 /* A named algorithm is cut as its method is. */
 static uint32_t default_splits(const struct cgm_spec *spec)
 {

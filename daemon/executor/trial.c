@@ -43,8 +43,8 @@ static struct widest widest_of(const struct cgm_plan *plan, const struct cgm_fie
     struct widest widest = {0, 0};
     for (uint32_t i = 0; i < field->n; i++) {
         cgm_variant variants[CGM_VARIANTS_MAX];
-        uint32_t n = cgm_algorithm_variants(field->algorithms[i], &plan->spec, field->copies_by_sms,
-                                            variants);
+        uint32_t n =
+            cgm_algorithm_variants(field->algorithms[i], &plan->spec, &field->means, variants);
         widen(&widest, plan, &(struct cgm_candidate){field->algorithms[i], 0});
         for (uint32_t j = 0; j < n; j++)
             widen(&widest, plan, &(struct cgm_candidate){field->algorithms[i], variants[j]});

@@ -52,6 +52,7 @@ struct cgm_tuning {
     const struct cgm_algorithm *algorithms[CGM_TUNED_MAX];
     struct cgm_field field; /* of them */
     struct cgm_contest contest;
+    uint32_t n_first; /* entrants of the first heat */
 };
 
 /* ---- time -------------------------------------------------------------------------------------
@@ -225,7 +226,7 @@ static void prepare_done(struct cgm_quiet *quiet)
     for (uint32_t i = tuning->prepared; i < contest->n; i++)
         contest->entrants[i].out = true;
     if (tuning->second)
-        cgm_contest_begin_second(contest, tuning->field.n);
+        cgm_contest_begin_second(contest, tuning->n_first);
     else if (contest->entrants[0].out || cgm_contest_left(contest) < 2) {
         end(tuning, "they could not be prepared in time");
         return;
@@ -274,24 +275,24 @@ static void note_launch(struct cgm_tuning *tuning, uint64_t now_ns)
     }
 }
 
-/* The best one's variants, for which there may be no time any more: then that is said. */
-static void enter_variants(struct cgm_tuning *tuning, const struct cgm_algorithm *leader)
+static void enter_variants(struct cgm_tuning *tuning, const struct cgm_algorithm *algorithm)
 {
     cgm_variant variants[CGM_VARIANTS_MAX];
     uint32_t n =
-        cgm_algorithm_variants(leader, &tuning->plan->spec, tuning->field.copies_by_sms, variants);
+        cgm_algorithm_variants(algorithm, &tuning->plan->spec, &tuning->field.means, variants);
     for (uint32_t i = 0; i < n; i++)
-        cgm_contest_enter(&tuning->contest, &(struct cgm_candidate){leader, variants[i]});
+        cgm_contest_enter(&tuning->contest, &(struct cgm_candidate){algorithm, variants[i]});
 }
 
-/* False: there is no second one. */
+/* The best one's variants, for which there may be no time any more: then that is said. False: there
+ * is no second heat. */
 static bool begin_second(struct cgm_tuning *tuning)
 {
     const struct cgm_algorithm *leader = cgm_contest_leader(&tuning->contest);
     if (tuning->second || !leader || !cgm_contest_is_decided(&tuning->contest))
         return false;
     enter_variants(tuning, leader);
-    if (tuning->contest.n == tuning->field.n || is_over(tuning))
+    if (tuning->contest.n == tuning->n_first || is_over(tuning))
         return false;
     tuning->second = true;
     prepare(tuning);
@@ -511,13 +512,24 @@ static uint32_t user_of(const struct cgm_comm *comm)
     return endpoint ? endpoint->uid : UINT32_MAX;
 }
 
+/* Who beats serial has to beat the best of its variants. */
+static void enter_first(struct cgm_tuning *tuning)
+{
+    for (uint32_t i = 0; i < tuning->field.n; i++) {
+        const struct cgm_algorithm *algorithm = tuning->algorithms[i];
+        cgm_contest_enter(&tuning->contest, &(struct cgm_candidate){algorithm, 0});
+        if (algorithm->number == CGM_ALGO_NO_OVERLAP)
+            enter_variants(tuning, algorithm);
+    }
+    tuning->n_first = tuning->contest.n;
+}
+
 static void ask(struct cgm_tuning *tuning)
 {
     struct cgm_tuning **end_of_list = &tuning->request->executor->poller.tunings;
     tuning->plan = tuning->request->object;
     tuning->field = cgm_field_of(tuning->plan, tuning->algorithms);
-    for (uint32_t i = 0; i < tuning->field.n; i++)
-        cgm_contest_enter(&tuning->contest, &(struct cgm_candidate){tuning->algorithms[i], 0});
+    enter_first(tuning);
     tuning->uid = user_of(tuning->plan->comm);
     tuning->asked_ns = cgm_now_ns();
     while (*end_of_list)

@@ -11,7 +11,7 @@ static const struct {
     {CGM_PARAMETER_NUM_SPLITS, 2},   {CGM_PARAMETER_NUM_SPLITS, 4},
     {CGM_PARAMETER_NUM_SPLITS, 8},   {CGM_PARAMETER_NUM_SPLITS, 16},
     {CGM_PARAMETER_AGGREGATE_AG, 1}, {CGM_PARAMETER_RS_OVERLAP_FIRST_GEMM, 1},
-    {CGM_PARAMETER_USE_CE, 0},
+    {CGM_PARAMETER_USE_CE, 1},       {CGM_PARAMETER_USE_CE, 0},
 };
 #define CHOICE_COUNT (sizeof(choices) / sizeof(choices[0]))
 _Static_assert(CHOICE_COUNT <= CGM_VARIANTS_MAX, "an algorithm may have all of them");
@@ -70,31 +70,38 @@ void cgm_spec_take(struct cgm_spec *spec, const struct cgm_candidate *candidate)
         set_value(spec, parameter, value);
 }
 
+static bool is_by_library(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec,
+                          const struct cgm_means *means)
+{
+    return means->library && algorithm->group_ops >> spec->op & 1;
+}
+
 static bool is_possible(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec,
-                        enum cgm_parameter parameter, uint32_t value)
+                        const struct cgm_means *means, enum cgm_parameter parameter, uint32_t value)
 {
     char unused[CGM_CQE_DETAIL];
     struct cgm_spec as_is = *spec, varied = *spec;
     struct cgm_candidate candidate = {.algorithm = algorithm};
+    bool copying = parameter == CGM_PARAMETER_USE_CE;
     if (is_given(spec, parameter) || !(algorithm->parameters >> parameter & 1) ||
-        (parameter == CGM_PARAMETER_USE_CE && algorithm->stores))
+        (copying && (algorithm->stores || !means->copies_by_sms)))
         return false;
     cgm_spec_take(&as_is, &candidate);
     candidate.variant = cgm_variant_of(parameter, value);
     cgm_spec_take(&varied, &candidate);
-    return value_of(&as_is, parameter) != value &&
+    bool differs =
+        value_of(&as_is, parameter) != value || (copying && is_by_library(algorithm, spec, means));
+    return differs &&
            (!algorithm->check || algorithm->check(&varied, unused, sizeof(unused)) == CGM_OK);
 }
 
 uint32_t cgm_algorithm_variants(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec,
-                                bool copies_by_sms, cgm_variant ret_variants[CGM_VARIANTS_MAX])
+                                const struct cgm_means *means,
+                                cgm_variant ret_variants[CGM_VARIANTS_MAX])
 {
     uint32_t n = 0;
-    for (size_t i = 0; i < CHOICE_COUNT; i++) {
-        if (choices[i].parameter == CGM_PARAMETER_USE_CE && !copies_by_sms)
-            continue;
-        if (is_possible(algorithm, spec, choices[i].parameter, choices[i].value))
+    for (size_t i = 0; i < CHOICE_COUNT; i++)
+        if (is_possible(algorithm, spec, means, choices[i].parameter, choices[i].value))
             ret_variants[n++] = cgm_variant_of(choices[i].parameter, choices[i].value);
-    }
     return n;
 }

@@ -11,6 +11,12 @@
 /* More than an algorithm has. */
 #define CGM_VARIANTS_MAX 8u
 
+/* What the devices and the comm leave open. */
+struct cgm_means {
+    bool copies_by_sms; /* devices copy by engines or by multiprocessors */
+    bool library;       /* there is a library for collectives */
+};
+
 struct cgm_candidate {
     const struct cgm_algorithm *algorithm;
     cgm_variant variant; /* 0: as if the algorithm were named and nothing else */
@@ -21,9 +27,10 @@ struct cgm_candidate {
 void cgm_spec_take(struct cgm_spec *spec, const struct cgm_candidate *candidate);
 
 /* The variants of an algorithm that make another plan of this spec: of parameters that have an
- * effect on it and were not given. copies_by_sms: the devices have copy engines and
- * multiprocessors, and which of them copies is a choice. Returns how many. */
+ * effect on it and were not given. Where a library does the collective it is without use_ce; with
+ * it, copies do. Returns how many. */
 uint32_t cgm_algorithm_variants(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec,
-                                bool copies_by_sms, cgm_variant ret_variants[CGM_VARIANTS_MAX]);
+                                const struct cgm_means *means,
+                                cgm_variant ret_variants[CGM_VARIANTS_MAX]);
 
 #endif

@@ -79,15 +79,16 @@ static bool play_heat(struct play *play, struct cgm_contest *contest)
     return true;
 }
 
-/* As tuning.c goes on, with launches that take what the scripts say: algorithms first, then the
- * variants of the one that leads. */
+/* As tuning.c goes on, with launches that take what the scripts say: algorithms and the variants of
+ * serial first, then the variants of the one that leads. */
 static void run_contest(struct play *play, struct cgm_contest *contest)
 {
     *contest = (struct cgm_contest){0};
     for (uint32_t i = 0; i < play->n; i++)
-        if (!play->scripts[i].variant)
-            cgm_contest_enter(contest, &(struct cgm_candidate){
-                                           cgm_algorithm_find(play->scripts[i].algorithm), 0});
+        if (!play->scripts[i].variant || play->scripts[i].algorithm == CGM_ALGO_NO_OVERLAP)
+            cgm_contest_enter(
+                contest, &(struct cgm_candidate){cgm_algorithm_find(play->scripts[i].algorithm),
+                                                 play->scripts[i].variant});
     uint32_t first = contest->n;
     cgm_contest_begin(contest);
     bool in_time = play_heat(play, contest);
@@ -205,6 +206,61 @@ static void test_variants(void **state)
     scripts[4].us = 740;
     PLAYS(scripts, LONG,
           "auto: no_overlap measured 750 us; split_pipelined_rs num_splits=2 740 and 3 more");
+}
+
+/* Serial by a library, by copy engines, by multiprocessors. */
+static void test_serial_variants(void **state)
+{
+    (void)state;
+    const cgm_variant by_ce = cgm_variant_of(CGM_PARAMETER_USE_CE, 1);
+    const cgm_variant by_sms = cgm_variant_of(CGM_PARAMETER_USE_CE, 0);
+    struct script scripts[] = {{.algorithm = CGM_ALGO_NO_OVERLAP, .us = 400},
+                               {.algorithm = CGM_ALGO_NO_OVERLAP, .variant = by_ce, .us = 300},
+                               {.algorithm = CGM_ALGO_NO_OVERLAP, .variant = by_sms, .us = 350},
+                               {.algorithm = CGM_ALGO_SPLIT_PIPELINED_AG_P2P, .us = 320},
+                               {.algorithm = CGM_ALGO_SPLIT_PIPELINED_AG_P2P,
+                                .variant = cgm_variant_of(CGM_PARAMETER_AGGREGATE_AG, 1),
+                                .us = 310}};
+    assert_plays(scripts, 3, LONG,
+                 "auto: no_overlap use_ce=1 measured 300 us; no_overlap 400, use_ce=0 350");
+    /* Whoever overlaps has to beat the best of them. */
+    PLAYS(scripts, LONG,
+          "auto: no_overlap use_ce=1 measured 300 us; no_overlap 400, use_ce=0 350 "
+          "and 2 more");
+    scripts[4].us = 280;
+    PLAYS(scripts, LONG,
+          "auto: split_pipelined_ag_p2p aggregate_ag=1 measured 280 us; no_overlap 400, "
+          "no_overlap use_ce=1 300 and 2 more");
+    /* And a variant the default. */
+    scripts[1].us = 395;
+    scripts[2].us = 396;
+    assert_plays(scripts, 3, LONG, "auto: no_overlap measured 400 us; use_ce=1 395, use_ce=0 396");
+}
+
+/* Where a library does collectives, copies are a choice also as they would be made by default. */
+static void test_means(void **state)
+{
+    (void)state;
+    const struct cgm_algorithm *serial = cgm_algorithm_find(CGM_ALGO_NO_OVERLAP);
+    const cgm_variant by_ce = cgm_variant_of(CGM_PARAMETER_USE_CE, 1);
+    const cgm_variant by_sms = cgm_variant_of(CGM_PARAMETER_USE_CE, 0);
+    struct cgm_spec spec = {.op = CGM_OP_AG, .world = 4, .use_ce = true};
+    struct cgm_means means = {false, true};
+    cgm_variant found[CGM_VARIANTS_MAX];
+    assert_int_equal(cgm_algorithm_variants(serial, &spec, &means, found), 0);
+    means = (struct cgm_means){true, false};
+    assert_int_equal(cgm_algorithm_variants(serial, &spec, &means, found), 1);
+    assert_int_equal(found[0], by_sms);
+    means.library = true;
+    assert_int_equal(cgm_algorithm_variants(serial, &spec, &means, found), 2);
+    assert_int_equal(found[0], by_ce);
+    assert_int_equal(found[1], by_sms);
+    spec.op = CGM_OP_GEMM_AS; /* none of a library's */
+    assert_int_equal(cgm_algorithm_variants(serial, &spec, &means, found), 1);
+    spec.op = CGM_OP_AG;
+    spec.given = 1u << CGM_PARAMETER_USE_CE;
+    assert_int_equal(cgm_algorithm_variants(serial, &spec, &means, found), 0);
+    assert_true(cgm_spec_wants_copies(&spec));
 }
 
 static void test_failures(void **state)
@@ -347,7 +403,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fastest),    cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_variants),   cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_variants),   cmocka_unit_test(test_serial_variants),
+        cmocka_unit_test(test_means),      cmocka_unit_test(test_failures),
         cmocka_unit_test(test_time_is_up), cmocka_unit_test(test_warming),
         cmocka_unit_test(test_noise),      cmocka_unit_test(test_kept),
         cmocka_unit_test(test_many),       cmocka_unit_test(test_flagged),

@@ -274,7 +274,7 @@ uint32_t cgm_algorithm_candidates(const struct cgm_spec *spec, uint32_t max,
         ret_algorithms[at] = cgm_algorithms[i];
         count++;
     }
-    return count > 1 ? count : 0;
+    return count;
 }
 
 int cgm_algorithm_choose(const struct cgm_spec *spec, char *ret_reason, size_t reason_bytes,

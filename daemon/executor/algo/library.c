@@ -41,7 +41,7 @@ bool cgm_library_takes(const struct cgm_launch *launch)
 {
     int op = launch->spec->op;
     bool gathering = op == CGM_OP_AG || op == CGM_OP_AG_GEMM || op == CGM_OP_BULK_AG;
-    if (launch->spec->world == 1)
+    if (launch->spec->world == 1 || cgm_spec_wants_copies(launch->spec))
         return false;
     for (uint32_t rank = 0; rank < launch->spec->world; rank++)
         if (!launch->ranks[rank].group || !(gathering ? gathers(launch, rank) : sums(launch, rank)))
