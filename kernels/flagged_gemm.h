@@ -37,7 +37,8 @@ struct cgm_kernel_flagged_gemm {
      * never be over. Then nothing more is stored, the other parts are awaited, and everything is
      * published. */
     const uint64_t *give_up;
-    uint32_t blocks; /* at most so many */
+    uint32_t blocks;    /* at most so many */
+    uint32_t tile_cols; /* 256 or, with few parts, 128; 0: as suits the shape */
 };
 
 /* Makes the current device ready for launches, if it can do them. */

@@ -10,10 +10,10 @@
 namespace
 {
 
-constexpr unsigned tile_rows = 128, tile_cols = 256, tile_depth = 64;
-constexpr unsigned stages = 4;
-constexpr unsigned a_bytes = tile_rows * tile_depth * 2, b_bytes = tile_cols * tile_depth * 2;
-constexpr unsigned stage_bytes = a_bytes + b_bytes;
+constexpr unsigned tile_rows = 128, tile_depth = 64;
+constexpr unsigned wide = 256, narrow = 128; // columns of a tile
+constexpr unsigned ring_bytes = 192 * 1024;  // of stages
+constexpr unsigned a_bytes = tile_rows * tile_depth * 2;
 constexpr unsigned swizzle_lines = 64; // numbers in a row of a swizzled box: 128 bytes
 constexpr unsigned box_unit = 8;       // a box begins at 16 bytes
 constexpr unsigned atom_bytes = 1024;  // eight such rows: what is swizzled
@@ -24,7 +24,16 @@ constexpr unsigned piece_rows = tile_rows / consumers, piece_cols = 64; // what 
 constexpr unsigned places = 2;                                          // for pieces
 constexpr unsigned piece_bytes = piece_rows * piece_cols * 2;
 constexpr unsigned shared_bytes =
-    stages * stage_bytes + consumers * places * piece_bytes + atom_bytes; // to begin at an atom
+    ring_bytes + consumers * places * piece_bytes + atom_bytes; // to begin at an atom
+
+// A tile of so many columns.
+template <unsigned cols> struct tile_of {
+    static constexpr unsigned b_bytes = cols * tile_depth * 2;
+    static constexpr unsigned stage_bytes = a_bytes + b_bytes;
+    static constexpr unsigned stages = ring_bytes / stage_bytes;
+    static constexpr unsigned pieces = cols / piece_cols;
+    static constexpr unsigned sums = cols / 2; // of each thread that multiplies
+};
 
 // Arguments of few parts are quicker to hand over.
 constexpr unsigned few = 8, many = CGM_KERNEL_PARTS_MAX;

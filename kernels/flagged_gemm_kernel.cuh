@@ -1,8 +1,8 @@
-// A persistent product of 128 x 256 tiles. One warp brings tiles of 64 steps of the depth into a
-// ring of stages in shared memory; two warpgroups multiply half a tile each and put it, piece by
-// piece, into shared memory again, from where a warp for each of them sends it off by bulk copies:
-// stores of single threads reach other devices slowly, and the warpgroups would wait for them.
-// Built for sm_90a alone; code for other devices is empty and never started.
+// A persistent product of tiles of 128 x 256, or 128 x 128. One warp brings tiles of 64 steps of
+// the depth into a ring of stages in shared memory; two warpgroups multiply half a tile each and
+// put it, piece by piece, into shared memory again, from where a warp for each of them sends it off
+// by bulk copies: stores of single threads reach other devices slowly, and the warpgroups would
+// wait for them. Built for sm_90a alone; code for other devices is empty and never started.
 #ifndef CGM_FLAGGED_GEMM_KERNEL_CUH
 #define CGM_FLAGGED_GEMM_KERNEL_CUH
 
@@ -20,7 +20,6 @@ namespace
 constexpr unsigned rows_of_tiles = 16;
 constexpr unsigned looks_per_give_up = 64;
 constexpr unsigned consumer_warps = consumers * group / 32;
-constexpr unsigned pieces = tile_cols / piece_cols;
 
 struct place {
     uint32_t part, row, col; // of the part, in elements
@@ -28,17 +27,17 @@ struct place {
 };
 
 // In a part, its tile `rest`.
-__device__ place place_in(const part &of, uint32_t part, uint32_t rest)
+template <unsigned cols> __device__ place place_in(const part &of, uint32_t part, uint32_t rest)
 {
     const uint32_t row_tiles = of.row_tiles, col_tiles = of.col_tiles;
     const uint32_t band = rest / (rows_of_tiles * col_tiles) * rows_of_tiles;
     const uint32_t height = min(rows_of_tiles, row_tiles - band);
     const uint32_t in_band = rest - band * col_tiles;
-    return {part, (band + in_band % height) * tile_rows, in_band / height * tile_cols, true};
+    return {part, (band + in_band % height) * tile_rows, in_band / height * cols, true};
 }
 
 // `part`: where to look from on.
-template <unsigned parts>
+template <unsigned parts, unsigned cols>
 __device__ place place_of(const arguments<parts> &gemm, uint32_t tile, uint32_t part)
 {
     if (gemm.woven) {
@@ -46,11 +45,11 @@ __device__ place place_of(const arguments<parts> &gemm, uint32_t tile, uint32_t 
         const uint32_t rest = tile / gemm.n_parts;
         if (rest >= gemm.part[part].row_tiles * gemm.part[part].col_tiles)
             return {0, 0, 0, false};
-        return place_in(gemm.part[part], part, rest);
+        return place_in<cols>(gemm.part[part], part, rest);
     }
     while (part + 1 < gemm.n_parts && tile >= gemm.part[part + 1].first_tile)
         part++;
-    return place_in(gemm.part[part], part, tile - gemm.part[part].first_tile);
+    return place_in<cols>(gemm.part[part], part, tile - gemm.part[part].first_tile);
 }
 
 // ---- counters ----------------------------------------------------------------------------------
@@ -121,15 +120,15 @@ template <unsigned length> struct ring_of {
     }
 };
 
-using ring = ring_of<stages>;
+template <unsigned cols> using ring = ring_of<tile_of<cols>::stages>;
 using outgoing = ring_of<places>; // of one warpgroup
 
-template <unsigned parts, bool transa, bool transb>
-__device__ void bring(const arguments<parts> &gemm, ring ring, volatile int *aborted)
+template <unsigned parts, unsigned cols, bool transa, bool transb>
+__device__ void bring(const arguments<parts> &gemm, ring<cols> ring, volatile int *aborted)
 {
     uint32_t awaited = 0, at_part = 0; // the parts before `awaited` are there
     for (uint32_t tile = blockIdx.x; tile < gemm.tiles; tile += gridDim.x) {
-        const place at = place_of(gemm, tile, at_part);
+        const place at = place_of<parts, cols>(gemm, tile, at_part);
         if (!at.exists)
             continue;
         const part &part = gemm.part[at.part];
@@ -142,14 +141,14 @@ __device__ void bring(const arguments<parts> &gemm, ring ring, volatile int *abo
         }
         for (uint32_t step = 0; step < gemm.steps; step++) {
             const uint32_t full = ring.full + ring.stage * 8;
-            const uint32_t data = ring.data + ring.stage * stage_bytes;
+            const uint32_t data = ring.data + ring.stage * tile_of<cols>::stage_bytes;
             const int32_t depth = static_cast<int32_t>(step * tile_depth);
             cgm::barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
-            cgm::barrier_expect(full, stage_bytes);
+            cgm::barrier_expect(full, tile_of<cols>::stage_bytes);
             load_operand<transa, tile_rows>(data, &gemm.a[part.a_map], static_cast<int32_t>(at.row),
                                             depth, full);
-            load_operand<!transb, tile_cols>(data + a_bytes, &gemm.b,
-                                             static_cast<int32_t>(part.col + at.col), depth, full);
+            load_operand<!transb, cols>(data + a_bytes, &gemm.b,
+                                        static_cast<int32_t>(part.col + at.col), depth, full);
             ring.advance();
         }
     }
@@ -172,28 +171,27 @@ template <bool lines_inside> __device__ constexpr uint64_t step_of()
     return lines_inside ? 16 * swizzle_lines * 2 >> 4 : 16 * 2 >> 4;
 }
 
-template <bool bf16, bool transa, bool transb>
-__device__ void multiply_stage(float (&sums)[128], uint32_t a, uint32_t b, bool first)
+template <bool bf16, bool transa, bool transb, unsigned count>
+__device__ void multiply_stage(float (&sums)[count], uint32_t a, uint32_t b, bool first)
 {
     const uint64_t a_matrix = describe<transa>(a), b_matrix = describe<!transb>(b);
     cgm::products_begin();
 #pragma unroll
     for (unsigned i = 0; i < tile_depth / 16; i++)
-        cgm::product_64x256<bf16, transa, !transb>(sums, a_matrix + i * step_of<transa>(),
-                                                   b_matrix + i * step_of<!transb>(),
-                                                   i > 0 || !first);
+        cgm::product<bf16, transa, !transb>(sums, a_matrix + i * step_of<transa>(),
+                                            b_matrix + i * step_of<!transb>(), i > 0 || !first);
     cgm::products_commit();
 }
 
-template <bool bf16, bool transa, bool transb>
-__device__ void multiply_tile(float (&sums)[128], ring &ring, uint32_t steps, unsigned consumer,
-                              bool arrives)
+template <unsigned cols, bool bf16, bool transa, bool transb>
+__device__ void multiply_tile(float (&sums)[tile_of<cols>::sums], ring<cols> &ring, uint32_t steps,
+                              unsigned consumer, bool arrives)
 {
     // Either way a warpgroup's 64 rows of a are 64 x 64 numbers in one piece.
     const uint32_t a_offset = consumer * 64 * tile_depth * 2;
     uint32_t before = 0;
     for (uint32_t step = 0; step < steps; step++) {
-        const uint32_t data = ring.data + ring.stage * stage_bytes;
+        const uint32_t data = ring.data + ring.stage * tile_of<cols>::stage_bytes;
         cgm::barrier_wait(ring.full + ring.stage * 8, ring.parity);
         multiply_stage<bf16, transa, transb>(sums, data + a_offset, data + a_bytes, step == 0);
         if (step > 0) {
@@ -211,8 +209,8 @@ __device__ void multiply_tile(float (&sums)[128], ring &ring, uint32_t steps, un
 
 // ---- storing -----------------------------------------------------------------------------------
 
-// Of wgmma's results a thread has two neighbours in each of 32 blocks of 8 columns, and the same 8
-// rows below. Four threads (a quad) have a row's 8.
+// Of wgmma's results a thread has two neighbours in each block of 8 columns, and the same 8 rows
+// below. Four threads (a quad) have a row's 8.
 
 template <typename T> __device__ uint32_t pack(float low, float high);
 template <> __device__ uint32_t pack<__half>(float low, float high)
@@ -252,8 +250,8 @@ struct target {
 };
 
 // 64 columns of the warpgroup's half of the tile, swizzled by 128 bytes.
-template <typename T, unsigned first_block>
-__device__ void put_piece(uint32_t to, const float (&sums)[128], uint32_t row, unsigned quad)
+template <typename T, unsigned first_block, unsigned count>
+__device__ void put_piece(uint32_t to, const float (&sums)[count], uint32_t row, unsigned quad)
 {
 #pragma unroll
     for (unsigned below = 0; below < 2; below++)
@@ -284,18 +282,19 @@ __device__ void hand_over_nothing(outgoing &to, bool arrives)
     hand_over(to, arrives);
 }
 
-template <typename T, unsigned piece>
-__device__ void put_pieces(outgoing &to, const float (&sums)[128], uint32_t row, unsigned lane)
+template <typename T, unsigned piece, unsigned count>
+__device__ void put_pieces(outgoing &to, const float (&sums)[count], uint32_t row, unsigned lane)
 {
     cgm::barrier_wait(to.empty + to.stage * 8, to.parity ^ 1);
     put_piece<T, piece * piece_cols / 8>(to.data + to.stage * piece_bytes, sums, row, lane % 4);
     cgm::copies_follow_shared();
     hand_over(to, lane == 0);
-    if constexpr (piece + 1 < pieces)
+    if constexpr ((piece + 1) * piece_cols / 2 < count)
         put_pieces<T, piece + 1>(to, sums, row, lane);
 }
 
-__device__ void store_floats(const target &to, const float (&sums)[128], uint32_t row,
+template <unsigned count>
+__device__ void store_floats(const target &to, const float (&sums)[count], uint32_t row,
                              unsigned quad)
 {
 #pragma unroll
@@ -304,7 +303,7 @@ __device__ void store_floats(const target &to, const float (&sums)[128], uint32_
             continue;
         float *line = static_cast<float *>(to.out) + (row + below * 8) * to.stride;
 #pragma unroll
-        for (unsigned block = 0; block < 32; block++) {
+        for (unsigned block = 0; block < count / 4; block++) {
             const uint32_t col = block * 8 + quad * 2;
             const float *at = &sums[block * 4 + below * 2];
             if (col + 2 <= to.cols)
@@ -316,11 +315,12 @@ __device__ void store_floats(const target &to, const float (&sums)[128], uint32_
 }
 
 // Adds what is in out, and the bias.
+template <unsigned count>
 __device__ void add(const target &to, const cgm_kernel_matrix &bias, uint64_t bias_col,
-                    bool accumulate, int format, float (&sums)[128], uint32_t row, unsigned quad)
+                    bool accumulate, int format, float (&sums)[count], uint32_t row, unsigned quad)
 {
 #pragma unroll
-    for (unsigned i = 0; i < 128; i++) {
+    for (unsigned i = 0; i < count; i++) {
         const uint32_t col = i / 4 * 8 + quad * 2 + i % 2, line = row + i / 2 % 2 * 8;
         if (line >= to.rows || col >= to.cols)
             continue;
@@ -331,8 +331,8 @@ __device__ void add(const target &to, const cgm_kernel_matrix &bias, uint64_t bi
     }
 }
 
-template <unsigned parts>
-__device__ void store_tile(const arguments<parts> &gemm, const place &at, float (&sums)[128],
+template <unsigned parts, unsigned count>
+__device__ void store_tile(const arguments<parts> &gemm, const place &at, float (&sums)[count],
                            outgoing &to, uint32_t row, unsigned lane)
 {
     const part &part = gemm.part[at.part];
@@ -352,20 +352,20 @@ __device__ void store_tile(const arguments<parts> &gemm, const place &at, float 
     }
 }
 
-template <unsigned parts, bool bf16, bool transa, bool transb>
-__device__ void consume(const arguments<parts> &gemm, ring ring, outgoing to, unsigned consumer,
-                        const volatile int *aborted)
+template <unsigned parts, unsigned cols, bool bf16, bool transa, bool transb>
+__device__ void consume(const arguments<parts> &gemm, ring<cols> ring, outgoing to,
+                        unsigned consumer, const volatile int *aborted)
 {
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x % group / 32;
     const uint32_t row = consumer * piece_rows + warp * 16 + lane / 4;
-    float sums[128];
+    float sums[tile_of<cols>::sums];
     uint32_t at_part = 0;
     for (uint32_t tile = blockIdx.x; tile < gemm.tiles; tile += gridDim.x) {
-        const place at = place_of(gemm, tile, at_part);
+        const place at = place_of<parts, cols>(gemm, tile, at_part);
         if (!at.exists)
             continue;
         at_part = at.part;
-        multiply_tile<bf16, transa, transb>(sums, ring, gemm.steps, consumer, lane == 0);
+        multiply_tile<cols, bf16, transa, transb>(sums, ring, gemm.steps, consumer, lane == 0);
         if (*aborted && gemm.format == CGM_FORMAT_FP32)
             hand_over_nothing(to, lane == 0);
         else
@@ -387,17 +387,17 @@ __device__ void send_piece(const arguments<parts> &gemm, const part &part, uint3
 }
 
 // One thread for each warpgroup: sends its pieces, and counts a tile when all of it is stored.
-template <unsigned parts>
+template <unsigned parts, unsigned cols>
 __device__ void send(const arguments<parts> &gemm, outgoing from, unsigned consumer,
                      const volatile int *aborted)
 {
     uint32_t at_part = 0;
     for (uint32_t tile = blockIdx.x; tile < gemm.tiles; tile += gridDim.x) {
-        const place at = place_of(gemm, tile, at_part);
+        const place at = place_of<parts, cols>(gemm, tile, at_part);
         if (!at.exists)
             continue;
         const part &part = gemm.part[at.part];
-        const uint32_t count_of_pieces = part.n_outs > 0 ? pieces : 1;
+        const uint32_t count_of_pieces = part.n_outs > 0 ? tile_of<cols>::pieces : 1;
         at_part = at.part;
         for (uint32_t i = 0; i < count_of_pieces; i++) {
             cgm::barrier_wait(from.full + from.stage * 8, from.parity);
@@ -415,13 +415,13 @@ __device__ void send(const arguments<parts> &gemm, outgoing from, unsigned consu
 
 // ---- the kernel --------------------------------------------------------------------------------
 
-struct barriers {
+template <unsigned stages> struct barriers {
     uint64_t full[stages], empty[stages];
     uint64_t put[consumers][places], sent[consumers][places];
     int aborted; // written by the thread that brings, before it brings
 };
 
-__device__ void barriers_init(barriers &shared)
+template <unsigned stages> __device__ void barriers_init(barriers<stages> &shared)
 {
     for (unsigned i = 0; i < stages; i++) {
         cgm::barrier_init(cgm::shared_address(&shared.full[i]), 1);
@@ -436,25 +436,26 @@ __device__ void barriers_init(barriers &shared)
     cgm::barriers_publish();
 }
 
-__device__ outgoing outgoing_of(const barriers &shared, uint32_t begin, unsigned consumer)
+template <unsigned stages>
+__device__ outgoing outgoing_of(const barriers<stages> &shared, uint32_t begin, unsigned consumer)
 {
-    return {begin + stages * stage_bytes + consumer * places * piece_bytes,
+    return {begin + ring_bytes + consumer * places * piece_bytes,
             cgm::shared_address(shared.put[consumer]), cgm::shared_address(shared.sent[consumer]),
             0, 0};
 }
 
 #endif
 
-template <unsigned parts, bool bf16, bool transa, bool transb>
+template <unsigned parts, unsigned cols, bool bf16, bool transa, bool transb>
 __global__ void __launch_bounds__(threads, 1)
     flagged_gemm(const __grid_constant__ arguments<parts> gemm)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ char memory[];
-    __shared__ alignas(8) barriers shared;
+    __shared__ alignas(8) barriers<tile_of<cols>::stages> shared;
     const uint32_t begin = (cgm::shared_address(memory) + atom_bytes - 1) / atom_bytes * atom_bytes;
-    const ring ring = {begin, cgm::shared_address(shared.full), cgm::shared_address(shared.empty),
-                       0, 0};
+    const ring<cols> ring = {begin, cgm::shared_address(shared.full),
+                             cgm::shared_address(shared.empty), 0, 0};
     const unsigned warp = threadIdx.x / 32;
     if (threadIdx.x == 0) {
         barriers_init(shared);
@@ -464,15 +465,15 @@ __global__ void __launch_bounds__(threads, 1)
     if (threadIdx.x >= group) {
         const unsigned consumer = threadIdx.x / group - 1;
         cgm::registers_take<232>();
-        consume<parts, bf16, transa, transb>(gemm, ring, outgoing_of(shared, begin, consumer),
-                                             consumer, &shared.aborted);
+        consume<parts, cols, bf16, transa, transb>(gemm, ring, outgoing_of(shared, begin, consumer),
+                                                   consumer, &shared.aborted);
         return;
     }
     cgm::registers_give<40>();
     if (threadIdx.x == 0)
-        bring<parts, transa, transb>(gemm, ring, &shared.aborted);
+        bring<parts, cols, transa, transb>(gemm, ring, &shared.aborted);
     else if (threadIdx.x % 32 == 0 && warp <= consumers)
-        send(gemm, outgoing_of(shared, begin, warp - 1), warp - 1, &shared.aborted);
+        send<parts, cols>(gemm, outgoing_of(shared, begin, warp - 1), warp - 1, &shared.aborted);
 #endif
 }
 

@@ -81,14 +81,14 @@ bool map_outs(arguments<parts> &gemm, const cgm_kernel_flagged_gemm *asked, uint
     return mapped;
 }
 
-template <unsigned parts>
+template <unsigned parts, unsigned cols>
 void add_part(arguments<parts> &gemm, const cgm_kernel_flagged_gemm *asked, uint32_t index)
 {
     const cgm_kernel_part *from = &asked->parts[index];
     part *to = &gemm.part[index];
     to->first_tile = gemm.tiles;
     to->row_tiles = tiles_of(from->out.rows, tile_rows);
-    to->col_tiles = tiles_of(from->out.cols, tile_cols);
+    to->col_tiles = tiles_of(from->out.cols, cols);
     to->rows = static_cast<uint32_t>(from->out.rows);
     to->cols = static_cast<uint32_t>(from->out.cols);
     to->col = static_cast<uint32_t>(from->col);
@@ -108,7 +108,7 @@ void add_part(arguments<parts> &gemm, const cgm_kernel_flagged_gemm *asked, uint
     to->counted = asked->expected[index];
 }
 
-template <unsigned parts, bool bf16, bool transa, bool transb>
+template <unsigned parts, unsigned cols, bool bf16, bool transa, bool transb>
 cudaError_t launch(const cgm_kernel_flagged_gemm *asked, cudaStream_t stream)
 {
     arguments<parts> gemm;
@@ -122,22 +122,23 @@ cudaError_t launch(const cgm_kernel_flagged_gemm *asked, cudaStream_t stream)
     gemm.format = asked->parts[0].out.format;
     gemm.accumulate = asked->accumulate;
     gemm.woven = asked->woven;
-    bool mapped = map_matrix(&gemm.b, &asked->b, transb ? tile_cols : tile_depth);
+    bool mapped = map_matrix(&gemm.b, &asked->b, transb ? cols : tile_depth);
     uint32_t outs = 0;
     for (uint32_t i = 0; i < asked->n_parts && mapped; i++)
         mapped = map_a(gemm, asked, i) && map_outs(gemm, asked, i, &outs);
     if (!mapped)
         return cudaErrorInvalidValue;
     for (uint32_t i = 0; i < asked->n_parts; i++)
-        add_part(gemm, asked, i);
+        add_part<parts, cols>(gemm, asked, i);
     const uint32_t blocks = gemm.tiles < asked->blocks ? gemm.tiles : asked->blocks;
-    flagged_gemm<parts, bf16, transa, transb><<<blocks, threads, shared_bytes, stream>>>(gemm);
+    flagged_gemm<parts, cols, bf16, transa, transb>
+        <<<blocks, threads, shared_bytes, stream>>>(gemm);
     return cudaGetLastError();
 }
 
-template <unsigned parts, bool bf16, bool transa, bool transb> cudaError_t load()
+template <unsigned parts, unsigned cols, bool bf16, bool transa, bool transb> cudaError_t load()
 {
-    return cudaFuncSetAttribute(flagged_gemm<parts, bf16, transa, transb>,
+    return cudaFuncSetAttribute(flagged_gemm<parts, cols, bf16, transa, transb>,
                                 cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
 }
 
@@ -146,21 +147,26 @@ struct variant {
     cudaError_t (*load)();
 };
 
-template <unsigned parts, bool bf16, bool transa, bool transb> constexpr variant variant_of()
+template <unsigned parts, unsigned cols, bool bf16, bool transa, bool transb>
+constexpr variant variant_of()
 {
-    return {launch<parts, bf16, transa, transb>, load<parts, bf16, transa, transb>};
+    return {launch<parts, cols, bf16, transa, transb>, load<parts, cols, bf16, transa, transb>};
 }
 
-template <unsigned parts, bool bf16> struct layouts {
-    static constexpr variant of[2][2] = {
-        {variant_of<parts, bf16, false, false>(), variant_of<parts, bf16, false, true>()},
-        {variant_of<parts, bf16, true, false>(), variant_of<parts, bf16, true, true>()}};
+template <unsigned parts, unsigned cols, bool bf16> struct layouts {
+    static constexpr variant of[2][2] = {{variant_of<parts, cols, bf16, false, false>(),
+                                          variant_of<parts, cols, bf16, false, true>()},
+                                         {variant_of<parts, cols, bf16, true, false>(),
+                                          variant_of<parts, cols, bf16, true, true>()}};
 };
 
-// [many parts][bf16]
-constexpr const variant (*const variants[2][2])[2] = {
-    {layouts<few, false>::of, layouts<few, true>::of},
-    {layouts<many, false>::of, layouts<many, true>::of}};
+enum kind { few_wide, many_wide, few_narrow, kinds };
+
+// [kind][bf16]
+constexpr const variant (*const variants[kinds][2])[2] = {
+    {layouts<few, wide, false>::of, layouts<few, wide, true>::of},
+    {layouts<many, wide, false>::of, layouts<many, wide, true>::of},
+    {layouts<few, narrow, false>::of, layouts<few, narrow, true>::of}};
 
 bool is_aligned(const cgm_kernel_matrix *matrix)
 {
@@ -188,7 +194,7 @@ extern "C" cudaError_t cgm_kernel_flagged_gemm_load(bool *ret_can)
     *ret_can = device_can();
     if (!*ret_can)
         return error;
-    for (unsigned i = 0; i < 16 && error == cudaSuccess; i++)
+    for (unsigned i = 0; i < kinds * 8 && error == cudaSuccess; i++)
         error = variants[i >> 3][i >> 2 & 1][i >> 1 & 1][i & 1].load();
     return error;
 }
@@ -202,6 +208,44 @@ uint32_t count_outs(const cgm_kernel_flagged_gemm *gemm)
     for (uint32_t i = 0; i < gemm->n_parts; i++)
         count += 1 + gemm->parts[i].n_also;
     return count;
+}
+
+uint64_t count_waves(const cgm_kernel_flagged_gemm *gemm, uint32_t cols)
+{
+    uint64_t tiles = 0;
+    for (uint32_t i = 0; i < gemm->n_parts; i++)
+        tiles += static_cast<uint64_t>(tiles_of(gemm->parts[i].out.rows, tile_rows)) *
+                 tiles_of(gemm->parts[i].out.cols, cols);
+    return (tiles + gemm->blocks - 1) / gemm->blocks;
+}
+
+// Others go on with what is stored.
+bool is_awaited(const cgm_kernel_flagged_gemm *gemm)
+{
+    bool awaited = false;
+    for (uint32_t i = 0; i < gemm->n_parts; i++)
+        awaited |= gemm->parts[i].publish || gemm->parts[i].n_also > 0;
+    return awaited;
+}
+
+// A narrow tile takes so many hundredths of the time of a wide one. Where tiles come in one or two
+// waves, and others go on with them, what is stored earlier is worth a little.
+constexpr uint64_t narrow_cost = 54, early_worth = 10, few_waves = 2;
+
+bool wants_narrow(const cgm_kernel_flagged_gemm *gemm)
+{
+    if (gemm->tile_cols)
+        return gemm->tile_cols == narrow;
+    const uint64_t waves = count_waves(gemm, wide);
+    const uint64_t worth = waves <= few_waves && is_awaited(gemm) ? early_worth : 0;
+    return count_waves(gemm, narrow) * narrow_cost < waves * (100 + worth);
+}
+
+kind kind_of(const cgm_kernel_flagged_gemm *gemm)
+{
+    if (gemm->n_parts > few || count_outs(gemm) > outs_of(few))
+        return many_wide;
+    return wants_narrow(gemm) ? few_narrow : few_wide;
 }
 
 bool can_also(const cgm_kernel_part *part)
@@ -233,8 +277,7 @@ extern "C" cudaError_t cgm_kernel_flagged_gemm_launch(const cgm_kernel_flagged_g
                                                       cudaStream_t stream)
 {
     const bool bf16 = gemm->b.format == CGM_FORMAT_BF16;
-    const bool is_many = gemm->n_parts > few || count_outs(gemm) > outs_of(few);
-    return variants[is_many][bf16][gemm->transa][gemm->transb].launch(gemm, stream);
+    return variants[kind_of(gemm)][bf16][gemm->transa][gemm->transb].launch(gemm, stream);
 }
 
-CGM_KERNEL_ANCHOR(flagged_gemm_sm90, flagged_gemm<few, true, false, false>)
+CGM_KERNEL_ANCHOR(flagged_gemm_sm90, flagged_gemm<few, wide, true, false, false>)

@@ -135,51 +135,66 @@ template <int left> __device__ inline void products_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
 }
 
-#define CGM_R4(base)                                                                               \
-    "%" #base "0, %" #base "1, %" #base "2, %" #base "3, %" #base "4, %" #base "5, %" #base        \
-    "6, %" #base "7, %" #base "8, %" #base "9"
 #define CGM_S8(d, i)                                                                               \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
 #define CGM_S64(d, i)                                                                              \
     CGM_S8(d, i), CGM_S8(d, i + 8), CGM_S8(d, i + 16), CGM_S8(d, i + 24), CGM_S8(d, i + 32),       \
         CGM_S8(d, i + 40), CGM_S8(d, i + 48), CGM_S8(d, i + 56)
-#define CGM_WGMMA(types)                                                                                                      \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"                                                            \
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32." types                                                         \
-                 " {%0, %1, %2, %3, %4, %5, %6, %7, "                                                                         \
-                 "%8, %9, " CGM_R4(1) ", " CGM_R4(2) ", " CGM_R4(3) ", " CGM_R4(4) ", " CGM_R4(5) ", " CGM_R4(6) ", " CGM_R4( \
-                     7) ", " CGM_R4(8) ", " CGM_R4(9) ", " CGM_R4(10) ", " CGM_R4(11) ", %120, "                              \
-                                                                                      "%121, "                                \
-                                                                                      "%122, "                                \
-                                                                                      "%123, "                                \
-                                                                                      "%124, "                                \
-                                                                                      "%125, "                                \
-                                                                                      "%126, "                                \
-                                                                                      "%127}, "                               \
-                                                                                      "%128, "                                \
-                                                                                      "%129, "                                \
-                                                                                      "add, 1, "                              \
-                                                                                      "1, %131, "                             \
-                                                                                      "%132;\n}\n"                            \
-                 : CGM_S64(sums, 0), CGM_S64(sums, 64)                                                                        \
-                 : "l"(a), "l"(b), "r"(add), "n"(a_lines), "n"(b_lines))
+#define CGM_64_NAMES                                                                               \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                       \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "             \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define CGM_128_NAMES                                                                              \
+    CGM_64_NAMES                                                                                   \
+    ", "                                                                                           \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "             \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "   \
+    "%127"
 
-// sums (64 x 256, as the instruction lays them out) = or += a * b, 16 steps of the depth.
-// *_lines: whether lines of the operand, not steps, lie next to each other.
+// names: of the sums; numbers: those of the other arguments, which follow.
+#define CGM_WGMMA(cols, types, names, a_at, b_at, add_at, a_lines_at, b_lines_at, ...)             \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #add_at ", 0;\n"                         \
+                 "wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." types " {" names "}, "       \
+                 "%" #a_at ", %" #b_at ", add, 1, 1, %" #a_lines_at ", %" #b_lines_at ";\n}\n"     \
+                 : __VA_ARGS__                                                                     \
+                 : "l"(a), "l"(b), "r"(add), "n"(a_lines), "n"(b_lines))
+#define CGM_WGMMA_256(types)                                                                       \
+    CGM_WGMMA(256, types, CGM_128_NAMES, 128, 129, 130, 131, 132, CGM_S64(sums, 0),                \
+              CGM_S64(sums, 64))
+#define CGM_WGMMA_128(types)                                                                       \
+    CGM_WGMMA(128, types, CGM_64_NAMES, 64, 65, 66, 67, 68, CGM_S64(sums, 0))
+
+// sums (64 x 256, or 64 x 128, as the instruction lays them out) = or += a * b, 16 steps of the
+// depth. *_lines: whether lines of the operand, not steps, lie next to each other.
 template <bool bf16, int a_lines, int b_lines>
-__device__ inline void product_64x256(float (&sums)[128], uint64_t a, uint64_t b, int add)
+__device__ inline void product(float (&sums)[128], uint64_t a, uint64_t b, int add)
 {
     if (bf16)
-        CGM_WGMMA("bf16.bf16");
+        CGM_WGMMA_256("bf16.bf16");
     else
-        CGM_WGMMA("f16.f16");
+        CGM_WGMMA_256("f16.f16");
 }
 
+template <bool bf16, int a_lines, int b_lines>
+__device__ inline void product(float (&sums)[64], uint64_t a, uint64_t b, int add)
+{
+    if (bf16)
+        CGM_WGMMA_128("bf16.bf16");
+    else
+        CGM_WGMMA_128("f16.f16");
+}
+
+#undef CGM_WGMMA_128
+#undef CGM_WGMMA_256
 #undef CGM_WGMMA
+#undef CGM_128_NAMES
+#undef CGM_64_NAMES
 #undef CGM_S64
 #undef CGM_S8
-#undef CGM_R4
 
 // Shares the registers of a block anew.
 template <int count> __device__ inline void registers_take()

@@ -62,6 +62,7 @@
     X(20, ONE_SHOT_AR, "one_shot_ar")                                                              \
     X(21, TWO_SHOT_AR, "two_shot_ar")                                                              \
     X(22, SPLIT_AS, "split_as")                                                                    \
+    X(23, ATOMIC_GEMM_AS, "atomic_gemm_as")                                                        \
     X(255, AUTO, "auto")
 
 /* What a phase of a job was spent on. X(number, SYMBOL, spelling) */

@@ -122,7 +122,8 @@ def add_jobs(ranks, shape, variants, out, **operands):
         variants[name] = ranks.jobs.variant(name, shape, shape.op, how, out, **operands)
 
 
-AUTO = {"commgemm": {"method": "auto"}, "commgemm_serial": {"method": "none"}}
+AUTO = {"commgemm": {"method": "auto"}, "commgemm_serial": {"method": "none"},
+        "commgemm_copies": {"algorithm": "no_overlap", "use_ce": 1}}
 
 
 def with_algorithms(**names):
@@ -137,7 +138,7 @@ WAYS = {
                                atomic="atomic_gemm_rs_p2p", atomic_split="atomic_gemm_rs",
                                fused="fused_rs"),
     "gemm_ar": with_algorithms(ring="two_shot_ar", split="one_shot_ar", fused="fused_ar"),
-    "gemm_as": with_algorithms(split="split_as", fused="fused_as"),
+    "gemm_as": with_algorithms(split="split_as", atomic="atomic_gemm_as", fused="fused_as"),
     "ag": AUTO,
     "ar": with_algorithms(ring="two_shot_ar", split="one_shot_ar"),
 }

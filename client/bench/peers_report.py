@@ -31,6 +31,7 @@ OTHERS = {
 OURS = {
     "commgemm": "auto",
     "commgemm_serial": "serial",
+    "commgemm_copies": "serial, copies",
     "commgemm_ring": "ring",
     "commgemm_split": "split",
     "commgemm_atomic": "atomic",
@@ -45,6 +46,7 @@ COLORS = {
     "two_shot": "#d69e2e",
     "commgemm": "#1a202c",
     "commgemm_serial": "#90cdf4",
+    "commgemm_copies": "#63b3ed",
     "commgemm_ring": "#3182ce",
     "commgemm_split": "#38a169",
     "commgemm_atomic": "#805ad5",

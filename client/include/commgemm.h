@@ -166,6 +166,7 @@ enum commgemm_algorithm {
     COMMGEMM_ALGO_ONE_SHOT_AR = 20,
     COMMGEMM_ALGO_TWO_SHOT_AR = 21,
     COMMGEMM_ALGO_SPLIT_AS = 22,
+    COMMGEMM_ALGO_ATOMIC_GEMM_AS = 23,
     COMMGEMM_ALGO_AUTO = 255 /* follow the method */
 };
 

@@ -138,6 +138,7 @@ struct cgm_flagged_gemm {
     /* All parts side by side, none of which awaits: links are busy from the first tile to the last
      * where some parts go to other devices. */
     bool woven;
+    uint32_t tile_cols; /* of a kernel's tiles, 256 or 128; 0: as suits the shape */
 };
 
 /* dst = src[0] + src[1] + ... in this order in fp32 [+ dst] [+ bias], rounded once. All sources

@@ -127,6 +127,7 @@ static void test_parameters(void **state)
         {CGM_ALGO_ONE_SHOT_AR, CGM_OP_GEMM_AR, 5, false, false, 5, 0},
         {CGM_ALGO_TWO_SHOT_AR, CGM_OP_GEMM_AR, 0, false, false, 4, 0},
         {CGM_ALGO_SPLIT_AS, CGM_OP_GEMM_AS, 6, false, false, 6, 0},
+        {CGM_ALGO_ATOMIC_GEMM_AS, CGM_OP_GEMM_AS, 6, false, false, 6, 0},
         {CGM_ALGO_SPLIT_PIPELINED_AG_P2P, CGM_OP_AG_GEMM, 0, false, true, 2, 0},
         {CGM_ALGO_ATOMIC_GEMM_RS, CGM_OP_GEMM_RS, 6, false, false, 6, 0},
         {CGM_ALGO_FUSED_AG, CGM_OP_AG_GEMM, 3, false, false, 10, 0},

@@ -59,6 +59,7 @@ struct product {
     uint64_t bytes;
     uint32_t n_parts;
     bool by_cols, woven;
+    uint32_t tile_cols;
 };
 
 #define PRODUCT_BYTES (8 * MIB)
@@ -106,6 +107,7 @@ static inline void product_open(struct product *product, int kind)
     product->n_parts = 1 + (uint32_t)pick(10);
     product->by_cols = pick(2);
     product->woven = pick(2);
+    product->tile_cols = (uint32_t)pick(3) * 128;
 }
 
 static inline void product_close(struct product *product)
@@ -148,6 +150,7 @@ static inline int product_multiply(struct lane *lane, const struct product *prod
         flagged.n_parts += count > 0;
     }
     flagged.woven = product->woven;
+    flagged.tile_cols = product->tile_cols;
     return ops->flagged_gemm(lane->queue, &flagged);
 }
 

@@ -1,5 +1,6 @@
 /* The rate of a flagged product beside that of the device's library, which takes the best of its
- * candidates; bf16, one GPU, no communication. Variants in turn, median of rounds. Nothing is
+ * candidates; bf16, one GPU, no communication: in one part with wide and with narrow tiles, and in
+ * four parts with flags. Variants in turn, median of rounds. Nothing is
  * checked here. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,14 +32,14 @@ struct shape {
     bool transa, transb;
 };
 
+enum variant { LIBRARY, WIDE, NARROW, FLAGGED, VARIANTS };
+
 struct product {
     struct cgm_mem *mem;
     struct cgm_gemm gemm;
     struct cgm_gemm_part parts[PARTS];
-    double us[3][ROUNDS];
+    double us[VARIANTS][ROUNDS];
 };
-
-enum variant { LIBRARY, WHOLE, FLAGGED, VARIANTS };
 
 static struct cgm_view lay(struct cgm_mem *mem, uint64_t *at, uint64_t rows, uint64_t cols)
 {
@@ -90,8 +91,11 @@ static void multiply(const struct product *product, enum variant variant)
 {
     struct cgm_gemm_part whole = {.a = product->gemm.a, .out = product->gemm.out};
     struct cgm_flagged_gemm flagged = {.gemm = product->gemm,
-                                       .parts = variant == WHOLE ? &whole : product->parts,
-                                       .n_parts = variant == WHOLE ? 1 : PARTS};
+                                       .parts = variant == FLAGGED ? product->parts : &whole,
+                                       .n_parts = variant == FLAGGED ? PARTS : 1,
+                                       .tile_cols = variant == WIDE     ? 256
+                                                    : variant == NARROW ? 128
+                                                                        : 0};
     must(variant == LIBRARY ? ops->gemm(queue, &product->gemm) : ops->flagged_gemm(queue, &flagged),
          "product");
 }
@@ -134,13 +138,12 @@ static void time_shape(const struct shape *shape)
         qsort(product.us[v], ROUNDS, sizeof(double), by_value);
         us[v] = product.us[v][ROUNDS / 2];
     }
-    printf(
-        "%5llu %5llu %5llu %c%c: library %7.1f us (%3.0f TFLOP/s), flagged %7.1f us: %.3f, in %u "
-        "parts with flags %7.1f us: %.3f\n",
-        (unsigned long long)shape->m, (unsigned long long)shape->n, (unsigned long long)shape->k,
-        shape->transa ? 'T' : 'N', shape->transb ? 'T' : 'N', us[LIBRARY],
-        flops / us[LIBRARY] / 1e6, us[WHOLE], us[LIBRARY] / us[WHOLE], PARTS, us[FLAGGED],
-        us[LIBRARY] / us[FLAGGED]);
+    printf("%5llu %5llu %5llu %c%c: library %7.1f us (%3.0f TFLOP/s), wide tiles %7.1f us: %.3f, "
+           "narrow %7.1f us: %.3f, in %u parts with flags %7.1f us: %.3f\n",
+           (unsigned long long)shape->m, (unsigned long long)shape->n, (unsigned long long)shape->k,
+           shape->transa ? 'T' : 'N', shape->transb ? 'T' : 'N', us[LIBRARY],
+           flops / us[LIBRARY] / 1e6, us[WIDE], us[LIBRARY] / us[WIDE], us[NARROW],
+           us[LIBRARY] / us[NARROW], PARTS, us[FLAGGED], us[LIBRARY] / us[FLAGGED]);
     ops->mem_free(product.mem);
 }
 
@@ -153,7 +156,8 @@ int main(void)
         {512, 14336, 8192, false, false},   {8192, 2560, 8192, false, false},
         {8192, 8192, 7168, false, false},   {8192, 8192, 2048, false, false},
         {2048, 8192, 7168, false, false},   {512, 8192, 7168, false, false},
-        {4096, 12288, 12288, false, false},
+        {4096, 12288, 12288, false, false}, {4864, 1024, 8256, false, false},
+        {4864, 4096, 2064, false, false},   {8192, 10240, 2048, false, false},
     };
     const struct cgm_backend_options options = {.devices = 1};
     char detail[256] = "";

@@ -9,6 +9,7 @@ const struct cgm_algorithm *const cgm_algorithms[] = {
     &cgm_two_shot_ar,        &cgm_split_as,
     &cgm_fused_ag,           &cgm_fused_rs,
     &cgm_fused_ar,           &cgm_fused_as,
+    &cgm_atomic_gemm_as,
 };
 const size_t cgm_algorithm_count = sizeof(cgm_algorithms) / sizeof(cgm_algorithms[0]);
 

@@ -20,5 +20,6 @@ extern const struct cgm_algorithm cgm_fused_as;
 extern const struct cgm_algorithm cgm_one_shot_ar;
 extern const struct cgm_algorithm cgm_two_shot_ar;
 extern const struct cgm_algorithm cgm_split_as;
+extern const struct cgm_algorithm cgm_atomic_gemm_as;
 
 #endif

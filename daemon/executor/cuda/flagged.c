@@ -135,6 +135,7 @@ static int resolve(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagg
                                                        .transb = whole->transb,
                                                        .accumulate = whole->accumulate,
                                                        .woven = flagged->woven,
+                                                       .tile_cols = flagged->tile_cols,
                                                        .parts = ret_fused->parts,
                                                        .n_parts = flagged->n_parts,
                                                        .blocks = sms - whole->spared_sms};
