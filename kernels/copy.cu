@@ -25,78 +25,98 @@ struct cursor {
     }
 };
 
-template <typename Word>
-__global__ void __launch_bounds__(threads)
-    copy(Word *__restrict__ dst, const Word *__restrict__ src, uint64_t rows, uint64_t cols,
-         uint64_t dst_stride, uint64_t src_stride)
+// In words.
+struct area {
+    void *dst;
+    const void *src;
+    uint64_t rows, cols, dst_stride, src_stride;
+};
+
+struct areas {
+    area of[CGM_KERNEL_COPIES_MAX]; // one for each row of blocks
+};
+
+template <typename Word> __global__ void __launch_bounds__(threads) copy(const areas areas)
 {
+    const area &area = areas.of[blockIdx.y];
+    Word *__restrict__ dst = static_cast<Word *>(area.dst);
+    const Word *__restrict__ src = static_cast<const Word *>(area.src);
     const uint64_t first = static_cast<uint64_t>(blockIdx.x) * threads + threadIdx.x;
     const uint64_t step = static_cast<uint64_t>(gridDim.x) * threads;
-    const uint64_t step_rows = step / cols, step_cols = step % cols;
-    cursor from = {first / cols, first % cols};
+    const uint64_t step_rows = step / area.cols, step_cols = step % area.cols;
+    cursor from = {first / area.cols, first % area.cols};
     cursor to = from;
-    while (to.row < rows) {
+    while (to.row < area.rows) {
         Word held[depth];
 #pragma unroll
         for (unsigned i = 0; i < depth; i++) {
-            if (from.row < rows)
-                held[i] = src[from.row * src_stride + from.col];
-            from.advance(step_rows, step_cols, cols);
+            if (from.row < area.rows)
+                held[i] = src[from.row * area.src_stride + from.col];
+            from.advance(step_rows, step_cols, area.cols);
         }
 #pragma unroll
         for (unsigned i = 0; i < depth; i++) {
-            if (to.row < rows)
-                dst[to.row * dst_stride + to.col] = held[i];
-            to.advance(step_rows, step_cols, cols);
+            if (to.row < area.rows)
+                dst[to.row * area.dst_stride + to.col] = held[i];
+            to.advance(step_rows, step_cols, area.cols);
         }
     }
 }
 
-// Sizes in bytes.
-struct area {
-    uint64_t rows, row_bytes, dst_stride, src_stride;
-};
-
-area area_of(const cgm_kernel_matrix *dst, const cgm_kernel_matrix *src)
+// In bytes.
+area area_of(const cgm_kernel_copy *copy)
 {
-    const uint64_t element = cgm_format_info(dst->format)->bytes;
-    const uint64_t row_bytes = dst->cols * element;
-    if (dst->rows == 1 || (dst->stride == dst->cols && src->stride == src->cols))
-        return {1, row_bytes * dst->rows, 0, 0};
-    return {dst->rows, row_bytes, dst->stride * element, src->stride * element};
+    const cgm_kernel_matrix &dst = copy->dst, &src = copy->src;
+    const uint64_t element = cgm_format_info(dst.format)->bytes, row_bytes = dst.cols * element;
+    if (dst.rows == 1 || (dst.stride == dst.cols && src.stride == src.cols))
+        return {dst.data, src.data, 1, row_bytes * dst.rows, 0, 0};
+    return {dst.data, src.data, dst.rows, row_bytes, dst.stride * element, src.stride * element};
+}
+
+uint64_t alignment_bits(const area &area)
+{
+    return reinterpret_cast<uintptr_t>(area.dst) | reinterpret_cast<uintptr_t>(area.src) |
+           area.cols | area.dst_stride | area.src_stride;
 }
 
 template <typename Word>
-void launch(const cgm_kernel_matrix *dst, const cgm_kernel_matrix *src, const area &area,
-            uint32_t blocks, cudaStream_t stream)
+void launch(areas &bytes, uint32_t count, uint32_t blocks, cudaStream_t stream)
 {
-    const uint64_t size = sizeof(Word), words = area.rows * (area.row_bytes / size);
-    const uint64_t useful = (words + threads - 1) / threads;
-    copy<<<static_cast<unsigned>(useful < blocks ? useful : blocks), threads, 0, stream>>>(
-        static_cast<Word *>(dst->data), static_cast<const Word *>(src->data), area.rows,
-        area.row_bytes / size, area.dst_stride / size, area.src_stride / size);
+    uint64_t useful = 1;
+    for (uint32_t i = 0; i < count; i++) {
+        area &area = bytes.of[i];
+        area.cols /= sizeof(Word);
+        area.dst_stride /= sizeof(Word);
+        area.src_stride /= sizeof(Word);
+        const uint64_t wanted = (area.rows * area.cols + threads - 1) / threads;
+        useful = wanted > useful ? wanted : useful;
+    }
+    blocks = blocks > count ? blocks / count : 1;
+    const dim3 grid(static_cast<unsigned>(useful < blocks ? useful : blocks), count);
+    copy<Word><<<grid, threads, 0, stream>>>(bytes);
 }
 
 } // namespace
 
-extern "C" cudaError_t cgm_kernel_copy_launch(const cgm_kernel_matrix *dst,
-                                              const cgm_kernel_matrix *src, uint32_t blocks,
-                                              cudaStream_t stream)
+extern "C" cudaError_t cgm_kernel_copies_launch(const cgm_kernel_copy *copies, uint32_t count,
+                                                uint32_t blocks, cudaStream_t stream)
 {
-    const area area = area_of(dst, src);
-    const uint64_t bits = reinterpret_cast<uintptr_t>(dst->data) |
-                          reinterpret_cast<uintptr_t>(src->data) | area.row_bytes |
-                          area.dst_stride | area.src_stride;
+    areas areas;
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        areas.of[i] = area_of(&copies[i]);
+        bits |= alignment_bits(areas.of[i]);
+    }
     if (bits % 16 == 0)
-        launch<uint4>(dst, src, area, blocks, stream);
+        launch<uint4>(areas, count, blocks, stream);
     else if (bits % 8 == 0)
-        launch<uint2>(dst, src, area, blocks, stream);
+        launch<uint2>(areas, count, blocks, stream);
     else if (bits % 4 == 0)
-        launch<uint32_t>(dst, src, area, blocks, stream);
+        launch<uint32_t>(areas, count, blocks, stream);
     else if (bits % 2 == 0)
-        launch<uint16_t>(dst, src, area, blocks, stream);
+        launch<uint16_t>(areas, count, blocks, stream);
     else
-        launch<uint8_t>(dst, src, area, blocks, stream);
+        launch<uint8_t>(areas, count, blocks, stream);
     return cudaGetLastError();
 }
 

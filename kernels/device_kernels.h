@@ -14,6 +14,7 @@ extern "C" {
 
 #define CGM_KERNEL_SOURCES_MAX 64
 #define CGM_KERNEL_RAISES_MAX 64
+#define CGM_KERNEL_COPIES_MAX 8
 #define CGM_KERNEL_ALSO_MAX 7
 
 struct cgm_kernel_matrix {
@@ -53,6 +54,10 @@ struct cgm_kernel_sum {
     bool across;
 };
 
+struct cgm_kernel_copy {
+    struct cgm_kernel_matrix dst, src;
+};
+
 /* Each counter becomes its value unless it is above that already. */
 struct cgm_kernel_raises {
     uint64_t *counter[CGM_KERNEL_RAISES_MAX];
@@ -60,11 +65,11 @@ struct cgm_kernel_raises {
     uint32_t count;
 };
 
-/* dst = src, of one shape and format, by `blocks` blocks of 512 threads. Accesses are as wide as
- * addresses, rows and row distances allow, up to 16 bytes. */
-cudaError_t cgm_kernel_copy_launch(const struct cgm_kernel_matrix *dst,
-                                   const struct cgm_kernel_matrix *src, uint32_t blocks,
-                                   cudaStream_t stream);
+/* dst = src of each copy, of one shape and format, by `blocks` blocks of 512 threads in all, at
+ * least one each. Accesses are as wide as all addresses, rows and row distances allow, up to 16
+ * bytes. count: 1 to CGM_KERNEL_COPIES_MAX. */
+cudaError_t cgm_kernel_copies_launch(const struct cgm_kernel_copy *copies, uint32_t count,
+                                     uint32_t blocks, cudaStream_t stream);
 cudaError_t cgm_kernel_reduce_launch(const struct cgm_kernel_reduce *reduce, cudaStream_t stream);
 cudaError_t cgm_kernel_gemm_launch(const struct cgm_kernel_gemm *gemm, cudaStream_t stream);
 /* Of int8: what the former calls. */

@@ -27,6 +27,7 @@
 #define CGM_REDUCE_SOURCES_MAX 64
 #define CGM_GEMM_PARTS_MAX 64 /* of a flagged product; the bits of a word */
 #define CGM_ALSO_MAX 7        /* more places of one result */
+#define CGM_COPIES_AT_ONCE 8
 #define CGM_FLAGS_AT_ONCE 16
 /* So many operations can be enqueued on a queue before any of them runs; a reduction counts one for
  * every four of its sources. A launch has no more of them on one queue of a rank: it would wait for
@@ -288,6 +289,10 @@ struct cgm_backend_ops {
                 const struct cgm_label *label);
     /* Holds the queue until all of them are there; likewise, and they may be one phase then. */
     int (*wait_all)(struct cgm_queue *queue, const struct cgm_wait *waits, uint32_t count);
+
+    /* Several copies at once, in any order: 1 to CGM_COPIES_AT_ONCE, by the first one's sms in
+     * all, not 0. NULL: copies come one after the other. */
+    int (*copy_all)(struct cgm_queue *queue, const struct cgm_copy *copies, uint32_t count);
 
     /* Counted operations since open, for tests and the benchmark: what allocated on the way. */
     uint64_t (*allocations)(struct cgm_backend *backend);

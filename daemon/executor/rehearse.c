@@ -79,6 +79,7 @@ static int skip_collective(struct cgm_queue *queue, struct cgm_group *group, uin
 void cgm_rehearse_skip(struct cgm_backend_ops *ops)
 {
     ops->copy = skip_copy;
+    ops->copy_all = NULL;
     ops->reduce = skip_reduce;
     ops->activate = skip_activate;
     ops->sum = skip_sum;

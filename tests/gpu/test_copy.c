@@ -91,6 +91,55 @@ static void test_every_byte_arrives_and_no_other(void **state)
     free(expected);
 }
 
+/* Each in its own slice of both memories, so that none writes what another one does. */
+static void check_copies(struct lane *lane, struct memory *from, struct memory *to,
+                         unsigned char *expected)
+{
+    struct cgm_copy copies[CGM_COPIES_AT_ONCE];
+    uint32_t count = 1 + (uint32_t)cgm_random_below(&rng, CGM_COPIES_AT_ONCE);
+    fill(to);
+    memcpy(expected, to->view.base, AREA);
+    for (uint32_t i = 0; i < count; i++) {
+        bool aligned = cgm_random_below(&rng, 4) > 0;
+        uint64_t unit = aligned ? 8 : 1, rows = 1 + cgm_random_below(&rng, 100);
+        uint64_t cols = (1 + cgm_random_below(&rng, 2000) / unit) * unit;
+        copies[i] = (struct cgm_copy){
+            .label = label,
+            .dst = random_view(to->mem, rows, cols, CGM_DTYPE_BF16, aligned),
+            .src = random_view(from->mem, rows, cols, CGM_DTYPE_BF16, aligned),
+            .sms = 1 + (uint32_t)cgm_random_below(&rng, 20),
+        };
+        copies[i].dst.offset_bytes += i * (AREA / CGM_COPIES_AT_ONCE);
+        copies[i].src.offset_bytes += i * (AREA / CGM_COPIES_AT_ONCE);
+        expect(expected, from, &copies[i]);
+    }
+    assert_int_equal(ops->copy_all(lane->queue, copies, count), CGM_OK);
+    lane_finish(lane);
+    host_view_pull(&to->view, 0, AREA);
+    if (memcmp(expected, to->view.base, AREA) != 0)
+        fail_msg("%u copies at once: wrong", count);
+}
+
+static void test_copies_at_once(void **state)
+{
+    (void)state;
+    unsigned char *expected = malloc(AREA);
+    struct memory from, to;
+    struct lane lane;
+    lane_open(&lane, 0);
+    memory_open(&from, 0, AREA);
+    memory_open(&to, ops->device_count(backend) - 1, AREA);
+    fill(&from);
+    for (int i = 0; i < 60; i++)
+        check_copies(&lane, &from, &to, expected);
+    assert_int_equal(ops->copy_all(lane.queue, NULL, 0), CGM_INVALID_ARGUMENT);
+    assert_int_equal(ops->copy_all(lane.queue, NULL, CGM_COPIES_AT_ONCE + 1), CGM_INVALID_ARGUMENT);
+    memory_close(&from);
+    memory_close(&to);
+    lane_close(&lane);
+    free(expected);
+}
+
 static void test_failed_runs_copy_nothing(void **state)
 {
     (void)state;
@@ -175,6 +224,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_byte_arrives_and_no_other),
+        cmocka_unit_test(test_copies_at_once),
         cmocka_unit_test(test_failed_runs_copy_nothing),
         cmocka_unit_test(test_rates),
     };

@@ -49,9 +49,38 @@ static void enqueue_waits(struct cgm_emit *emit, enum cgm_emit_queue queue)
                               : ops->wait_all(queue_of(emit, queue), waits->wait, count);
 }
 
+static void enqueue_copies(struct cgm_emit *emit)
+{
+    const struct cgm_backend_ops *ops = emit->launch->ops;
+    const struct cgm_emit_pushes *pushes = &emit->pushes;
+    if (pushes->count > 1 && pushes->copy[0].sms && ops->copy_all) {
+        emit->status = ops->copy_all(emit->self->compute, pushes->copy, pushes->count);
+        return;
+    }
+    for (uint32_t i = 0; i < pushes->count && emit->status == CGM_OK; i++)
+        emit->status = ops->copy(emit->self->compute, &pushes->copy[i]);
+}
+
+/* Left out after a failure, as everything else. */
+static void enqueue_pushes(struct cgm_emit *emit)
+{
+    struct cgm_emit_pushes *pushes = &emit->pushes;
+    if (pushes->n_arrivals == 0)
+        return;
+    enqueue_waits(emit, CGM_EMIT_COMPUTE);
+    if (emit->status == CGM_OK)
+        enqueue_copies(emit);
+    if (emit->status == CGM_OK)
+        emit->status =
+            emit->launch->ops->signal_all(emit->self->compute, pushes->arrival, pushes->n_arrivals);
+    pushes->count = pushes->n_arrivals = 0;
+}
+
 /* Before every operation on a queue: what that waits for is before it. False after a failure. */
 static bool may_enqueue(struct cgm_emit *emit, enum cgm_emit_queue queue)
 {
+    if (queue == CGM_EMIT_COMPUTE)
+        enqueue_pushes(emit);
     enqueue_waits(emit, queue);
     return emit->status == CGM_OK;
 }
@@ -65,10 +94,13 @@ static void signal_flag(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32
             queue_of(emit, queue), emit->launch->ranks[owner].flags[flag], value_of(emit, step));
 }
 
+/* Of waits and pushes that are not enqueued yet, those come first that a push waits for. */
 static void await_flag(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32_t owner,
                        uint32_t flag, uint32_t step, uint32_t chunk, uint32_t peer)
 {
     struct cgm_emit_waits *waits = &emit->waits[queue];
+    if (flag != CGM_EMIT_BEGUN && queue == CGM_EMIT_COMPUTE)
+        enqueue_pushes(emit);
     emit->uses_comm |= queue == CGM_EMIT_COMM;
     if (waits->count == CGM_FLAGS_AT_ONCE)
         enqueue_waits(emit, queue);
@@ -78,15 +110,19 @@ static void await_flag(struct cgm_emit *emit, enum cgm_emit_queue queue, uint32_
     };
 }
 
+static uint32_t sms_of(const struct cgm_emit *emit)
+{
+    return emit->launch->spec->use_ce ? 0 : emit->launch->spec->num_comm_sm;
+}
+
 static void copy_on(struct cgm_emit *emit, enum cgm_emit_queue queue, const struct cgm_view *src,
                     const struct cgm_view *dst, uint32_t chunk, uint32_t peer)
 {
-    const struct cgm_spec *spec = emit->launch->spec;
     struct cgm_copy copy = {
         .label = label_of(emit, queue, chunk, peer),
         .dst = *dst,
         .src = *src,
-        .sms = spec->use_ce || queue != CGM_EMIT_COMM ? 0 : spec->num_comm_sm,
+        .sms = queue == CGM_EMIT_COMM ? sms_of(emit) : 0,
     };
     emit->uses_comm |= queue == CGM_EMIT_COMM;
     if (src->rows > 0 && may_enqueue(emit, queue))
@@ -102,8 +138,16 @@ struct cgm_emit cgm_emit_begin(const struct cgm_launch *launch, uint32_t rank)
     return emit;
 }
 
+struct cgm_emit cgm_emit_begin_serial(const struct cgm_launch *launch, uint32_t rank)
+{
+    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    emit.serial = true;
+    return emit;
+}
+
 int cgm_emit_end(struct cgm_emit *emit)
 {
+    enqueue_pushes(emit);
     enqueue_waits(emit, emit->uses_comm ? CGM_EMIT_COMM : CGM_EMIT_COMPUTE);
     if (!emit->uses_comm)
         return emit->status;
@@ -130,27 +174,51 @@ uint32_t cgm_emit_source(const struct cgm_emit *emit, uint32_t distance)
 
 void cgm_emit_publish(struct cgm_emit *emit, uint32_t step)
 {
-    signal_flag(emit, CGM_EMIT_COMPUTE, emit->rank, CGM_EMIT_SOURCE, step);
+    if (!emit->serial)
+        signal_flag(emit, CGM_EMIT_COMPUTE, emit->rank, CGM_EMIT_SOURCE, step);
     emit->published = step;
 }
 
 void cgm_emit_await_source(struct cgm_emit *emit, uint32_t step)
 {
-    await_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_SOURCE, step, 0, emit->rank);
+    if (!emit->serial)
+        await_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_SOURCE, step, 0, emit->rank);
 }
 
 void cgm_emit_await_start(struct cgm_emit *emit)
 {
-    if (!emit->launch->quiet)
+    if (!emit->launch->quiet && !emit->serial)
         await_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_BEGUN, 1, 0, emit->rank);
+}
+
+static void hold_push(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
+                      uint32_t peer, uint32_t chunk, uint32_t step)
+{
+    struct cgm_emit_pushes *pushes = &emit->pushes;
+    struct cgm_flag *arrived = emit->launch->ranks[peer].flags[CGM_EMIT_ARRIVED + emit->rank];
+    if (src->rows > 0)
+        pushes->copy[pushes->count++] = (struct cgm_copy){
+            .label = label_of(emit, CGM_EMIT_COMPUTE, chunk, peer),
+            .dst = *dst,
+            .src = *src,
+            .sms = sms_of(emit),
+        };
+    pushes->arrival[pushes->n_arrivals++] = (struct cgm_flag_value){arrived, value_of(emit, step)};
+    if (pushes->n_arrivals == CGM_COPIES_AT_ONCE)
+        enqueue_pushes(emit);
 }
 
 void cgm_emit_push(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
                    uint32_t peer, uint32_t chunk, uint32_t step)
 {
+    enum cgm_emit_queue queue = emit->serial ? CGM_EMIT_COMPUTE : CGM_EMIT_COMM;
     if (!(emit->met >> peer & 1) && !emit->launch->quiet)
-        await_flag(emit, CGM_EMIT_COMM, peer, CGM_EMIT_BEGUN, 1, chunk, peer);
+        await_flag(emit, queue, peer, CGM_EMIT_BEGUN, 1, chunk, peer);
     emit->met |= 1ull << peer;
+    if (emit->serial) {
+        hold_push(emit, src, dst, peer, chunk, step);
+        return;
+    }
     copy_on(emit, CGM_EMIT_COMM, src, dst, chunk, peer);
     signal_flag(emit, CGM_EMIT_COMM, peer, CGM_EMIT_ARRIVED + emit->rank, step);
 }

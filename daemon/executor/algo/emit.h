@@ -42,21 +42,32 @@ struct cgm_emit_waits {
     uint32_t count;
 };
 
+/* Pushes that go off together, and the flags that tell their arrival. */
+struct cgm_emit_pushes {
+    struct cgm_copy copy[CGM_COPIES_AT_ONCE];
+    struct cgm_flag_value arrival[CGM_COPIES_AT_ONCE];
+    uint32_t count, n_arrivals; /* without rows nothing is copied */
+};
+
 struct cgm_emit {
     const struct cgm_launch *launch;
     const struct cgm_plan_rank *self;
     uint32_t rank, world;
+    bool serial;        /* nothing overlaps: pushes go off together, on the compute queue */
     int status;         /* the first failure; what comes after it is left out */
     bool uses_comm;     /* something is on the communication queue */
     uint32_t published; /* the last step of the source */
-    uint64_t met;       /* by peer: that it has begun was awaited on the communication queue */
+    uint64_t met;       /* by peer: that it has begun was awaited by the queue that pushes */
     struct cgm_emit_waits waits[CGM_EMIT_COMM + 1];
+    struct cgm_emit_pushes pushes;
 };
 
 /* cgm_algorithm.flags of every algorithm that pushes. */
 uint32_t cgm_emit_flags(const struct cgm_spec *spec);
 
 struct cgm_emit cgm_emit_begin(const struct cgm_launch *launch, uint32_t rank);
+/* Where nothing overlaps. */
+struct cgm_emit cgm_emit_begin_serial(const struct cgm_launch *launch, uint32_t rank);
 /* Enqueues what is still awaited and joins the communication queue where it was used; returns the
  * status. */
 int cgm_emit_end(struct cgm_emit *emit);
@@ -72,7 +83,8 @@ void cgm_emit_await_source(struct cgm_emit *emit, uint32_t step);
 /* On the communication queue, instead of both: the source was there before the launch. */
 void cgm_emit_await_start(struct cgm_emit *emit);
 
-/* On the communication queue, to a peer; the peer sees `step` when it has arrived. */
+/* On the communication queue, to a peer; the peer sees `step` when it has arrived. Where nothing
+ * overlaps it is one queue, and sources need not be published to it. */
 void cgm_emit_push(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
                    uint32_t peer, uint32_t chunk, uint32_t step);
 /* On the compute queue. */

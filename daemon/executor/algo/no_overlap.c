@@ -26,14 +26,14 @@ static void gather(struct cgm_emit *emit)
         return;
     }
     cgm_gather_push_first(emit, emit->rank);
-    cgm_gather_own(emit, CGM_EMIT_COMPUTE);
     cgm_gather_push_rest(emit, emit->rank);
+    cgm_gather_own(emit, CGM_EMIT_COMPUTE);
     cgm_gather_await(emit);
 }
 
 static int ag(const struct cgm_launch *launch, uint32_t rank)
 {
-    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    struct cgm_emit emit = cgm_emit_begin_serial(launch, rank);
     gather(&emit);
     return cgm_emit_end(&emit);
 }
@@ -42,7 +42,7 @@ static int ag_gemm(const struct cgm_launch *launch, uint32_t rank)
 {
     if (launch->spec->world == 1)
         return gemm(launch, rank);
-    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    struct cgm_emit emit = cgm_emit_begin_serial(launch, rank);
     gather(&emit);
     cgm_product_gathered(&emit, 0, emit.world);
     return cgm_emit_end(&emit);
@@ -62,7 +62,7 @@ static void scatter(struct cgm_emit *emit, const struct cgm_view *dst)
 
 static int rs(const struct cgm_launch *launch, uint32_t rank)
 {
-    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    struct cgm_emit emit = cgm_emit_begin_serial(launch, rank);
     scatter(&emit, cgm_launch_operand(launch, rank, CGM_OPERAND_OUT));
     return cgm_emit_end(&emit);
 }
@@ -81,7 +81,7 @@ static void reduce_all(struct cgm_emit *emit)
 
 static int ar(const struct cgm_launch *launch, uint32_t rank)
 {
-    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    struct cgm_emit emit = cgm_emit_begin_serial(launch, rank);
     reduce_all(&emit);
     return cgm_emit_end(&emit);
 }
@@ -90,7 +90,7 @@ static int gemm_rs(const struct cgm_launch *launch, uint32_t rank)
 {
     if (launch->spec->world == 1)
         return gemm(launch, rank);
-    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    struct cgm_emit emit = cgm_emit_begin_serial(launch, rank);
     cgm_product_partial(&emit, 0, launch->rows, 0);
     scatter(&emit, cgm_launch_operand(launch, rank, CGM_OPERAND_OUT));
     return cgm_emit_end(&emit);
@@ -100,7 +100,7 @@ static int gemm_ar(const struct cgm_launch *launch, uint32_t rank)
 {
     if (launch->spec->world == 1)
         return gemm(launch, rank);
-    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    struct cgm_emit emit = cgm_emit_begin_serial(launch, rank);
     cgm_product_partial(&emit, 0, launch->rows, 0);
     reduce_all(&emit);
     return cgm_emit_end(&emit);
@@ -110,7 +110,7 @@ static int gemm_as(const struct cgm_launch *launch, uint32_t rank)
 {
     if (launch->spec->world == 1)
         return gemm(launch, rank);
-    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    struct cgm_emit emit = cgm_emit_begin_serial(launch, rank);
     cgm_product_band(&emit, cgm_launch_operand(launch, rank, CGM_OPERAND_LHS), 0, 0);
     cgm_emit_publish(&emit, 1);
     cgm_emit_await_source(&emit, 1);
@@ -121,7 +121,7 @@ static int gemm_as(const struct cgm_launch *launch, uint32_t rank)
 
 static int bulk_ag(const struct cgm_launch *launch, uint32_t rank)
 {
-    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    struct cgm_emit emit = cgm_emit_begin_serial(launch, rank);
     gather(&emit);
     cgm_product_band(&emit, cgm_launch_operand(launch, rank, CGM_OPERAND_LHS), 0, 0);
     return cgm_emit_end(&emit);
@@ -129,7 +129,7 @@ static int bulk_ag(const struct cgm_launch *launch, uint32_t rank)
 
 static int bulk_rs(const struct cgm_launch *launch, uint32_t rank)
 {
-    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    struct cgm_emit emit = cgm_emit_begin_serial(launch, rank);
     struct cgm_view target = cgm_scatter_target(launch, rank);
     scatter(&emit, &target);
     cgm_product_band(&emit, cgm_launch_operand(launch, rank, CGM_OPERAND_LHS), 0, 0);
@@ -138,7 +138,7 @@ static int bulk_rs(const struct cgm_launch *launch, uint32_t rank)
 
 static int a2av(const struct cgm_launch *launch, uint32_t rank)
 {
-    struct cgm_emit emit = cgm_emit_begin(launch, rank);
+    struct cgm_emit emit = cgm_emit_begin_serial(launch, rank);
     cgm_exchange(&emit);
     return cgm_emit_end(&emit);
 }
@@ -198,7 +198,7 @@ const struct cgm_algorithm cgm_no_overlap = {
     .method = CGM_METHOD_NONE,
     .summary = "the collective, then the GEMM, or the reverse",
     .group_ops = GROUP_OPS,
-    .parameters = CGM_PARAMETERS_OF_DEVICES,
+    .parameters = CGM_PARAMETERS_OF_DEVICES & ~(1u << CGM_PARAMETER_COMM_PRIORITY),
     .estimate = estimate,
     .scratch_bytes = scratch_bytes,
     .flags = cgm_emit_flags,

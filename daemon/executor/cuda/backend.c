@@ -179,6 +179,7 @@ const struct cgm_backend_ops cgm_backend_cuda = {
     .wait = cgm_cuda_wait,
     .wait_all = cgm_cuda_wait_all,
     .signal_all = cgm_cuda_signal_all,
+    .copy_all = cgm_cuda_copy_all,
     .allocations = backend_allocations,
     .host_flags_need_polling = true,
     .spin_min_ns = 100000000,

@@ -146,6 +146,7 @@ void cgm_cuda_queue_free(struct cgm_queue *queue);
 void cgm_cuda_set_run(struct cgm_queue *queue, struct cgm_run *run);
 
 int cgm_cuda_copy(struct cgm_queue *queue, const struct cgm_copy *copy);
+int cgm_cuda_copy_all(struct cgm_queue *queue, const struct cgm_copy *copies, uint32_t count);
 int cgm_cuda_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm);
 int cgm_cuda_prepare_gemm(struct cgm_queue *queue, const struct cgm_gemm *gemm,
                           enum cgm_prepare how);

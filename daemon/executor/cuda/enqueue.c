@@ -5,6 +5,7 @@
 #include "proto/status.h"
 #include "proto/types.h"
 
+_Static_assert(CGM_COPIES_AT_ONCE == CGM_KERNEL_COPIES_MAX, "one limit of copies");
 _Static_assert(CGM_REDUCE_SOURCES_MAX == CGM_KERNEL_SOURCES_MAX, "a source for each");
 
 static bool same_shape(const struct cgm_kernel_matrix *a, const struct cgm_kernel_matrix *b)
@@ -25,36 +26,58 @@ static bool is_odd(const struct cgm_kernel_matrix *dst, const struct cgm_kernel_
            1;
 }
 
-static cudaError_t copy_matrix(const struct cgm_kernel_matrix *dst,
-                               const struct cgm_kernel_matrix *src, cudaStream_t stream)
+static cudaError_t copy_by_engine(const struct cgm_kernel_copy *copy, cudaStream_t stream)
 {
+    const struct cgm_kernel_matrix *dst = &copy->dst, *src = &copy->src;
     size_t element = cgm_dtype_bytes(dst->format), width = dst->cols * element;
     if (dst->rows == 1 || (dst->stride == dst->cols && src->stride == src->cols))
         return cudaMemcpyAsync(dst->data, src->data, width * dst->rows, cudaMemcpyDefault, stream);
     if (is_odd(dst, src, width))
-        return cgm_kernel_copy_launch(dst, src, ODD_COPY_SMS, stream);
+        return cgm_kernel_copies_launch(copy, 1, ODD_COPY_SMS, stream);
     return cudaMemcpy2DAsync(dst->data, dst->stride * element, src->data, src->stride * element,
                              width, dst->rows, cudaMemcpyDefault, stream);
 }
 
+static int copy_resolve(const struct cgm_copy *copy, uint32_t device,
+                        struct cgm_kernel_copy *ret_copy)
+{
+    int status = cgm_view_resolve(&copy->dst, device, true, &ret_copy->dst);
+    if (status == CGM_OK)
+        status = cgm_view_resolve(&copy->src, device, false, &ret_copy->src);
+    if (status == CGM_OK && (!same_shape(&ret_copy->dst, &ret_copy->src) ||
+                             ret_copy->dst.format != ret_copy->src.format))
+        status = CGM_INVALID_ARGUMENT;
+    return status;
+}
+
 int cgm_cuda_copy(struct cgm_queue *queue, const struct cgm_copy *copy)
 {
-    struct cgm_kernel_matrix dst, src;
-    uint32_t device = queue->device->index;
-    int status = cgm_view_resolve(&copy->dst, device, true, &dst);
-    if (status == CGM_OK)
-        status = cgm_view_resolve(&copy->src, device, false, &src);
-    if (status != CGM_OK)
+    struct cgm_kernel_copy resolved;
+    if (copy->sms)
+        return cgm_cuda_copy_all(queue, copy, 1);
+    int status = copy_resolve(copy, queue->device->index, &resolved);
+    if (status != CGM_OK || !cgm_queue_begin(queue, "a copy"))
         return status;
-    if (!same_shape(&dst, &src) || dst.format != src.format)
-        return CGM_INVALID_ARGUMENT;
-    if (!cgm_queue_begin(queue, "a copy"))
-        return CGM_OK;
     struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_COPY, &copy->label);
-    cudaStream_t stream = queue->stream->handle;
-    status = cgm_cuda_check(copy->sms ? cgm_kernel_copy_launch(&dst, &src, copy->sms, stream)
-                                      : copy_matrix(&dst, &src, stream),
-                            "copy", device);
+    status = cgm_cuda_check(copy_by_engine(&resolved, queue->stream->handle), "copy",
+                            queue->device->index);
+    cgm_span_end(span);
+    return status;
+}
+
+int cgm_cuda_copy_all(struct cgm_queue *queue, const struct cgm_copy *copies, uint32_t count)
+{
+    struct cgm_kernel_copy resolved[CGM_KERNEL_COPIES_MAX];
+    uint32_t device = queue->device->index;
+    int status = count >= 1 && count <= CGM_KERNEL_COPIES_MAX ? CGM_OK : CGM_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < count && status == CGM_OK; i++)
+        status = copy_resolve(&copies[i], device, &resolved[i]);
+    if (status != CGM_OK || !cgm_queue_begin(queue, "copies"))
+        return status;
+    struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_COPY, &copies->label);
+    status = cgm_cuda_check(
+        cgm_kernel_copies_launch(resolved, count, copies->sms, queue->stream->handle), "copies",
+        device);
     cgm_span_end(span);
     return status;
 }
