@@ -202,7 +202,9 @@ static inline void set_knobs(const struct config *c, int algorithm, Cgm__PlanCre
         request->rs_overlap_first_gemm = c->first_gemm;
         request->num_splits = c->num_splits < most ? c->num_splits : (uint32_t)most;
     }
-    request->has_use_ce = cgm_op_is_collective(c->op);
+    /* Without it a library does what no_overlap moves, where there is one. */
+    request->has_use_ce =
+        cgm_op_is_collective(c->op) && (algorithm != CGM_ALGO_NO_OVERLAP || pick(2));
     request->use_ce =
         pick(2) == 0 || algorithm == CGM_ALGO_ATOMIC_GEMM_AG_P2P || algorithm == CGM_ALGO_FUSED_AG;
     if (request->has_use_ce && !request->use_ce && !cgm_algorithm_find(algorithm)->stores)
