@@ -35,13 +35,8 @@ template <unsigned cols> struct tile_of {
     static constexpr unsigned sums = cols / 2; // of each thread that multiplies
 };
 
-// Arguments of few parts are quicker to hand over.
+// Arguments of few parts are quicker to hand over: less than 4 KiB.
 constexpr unsigned few = 8, many = CGM_KERNEL_PARTS_MAX;
-
-constexpr unsigned outs_of(unsigned parts)
-{
-    return parts == few ? 2 * few : CGM_KERNEL_PARTS_MAX;
-}
 
 struct part {
     uint32_t first_tile, row_tiles, col_tiles, a_map;
@@ -57,7 +52,7 @@ struct part {
 template <unsigned parts> struct arguments {
     CUtensorMap b;
     CUtensorMap a[parts];
-    CUtensorMap out[outs_of(parts)];
+    CUtensorMap out[parts];
     part part[parts];
     uint32_t n_parts, tiles, steps; // steps: of tile_depth
     uint64_t *counters;
@@ -66,6 +61,8 @@ template <unsigned parts> struct arguments {
     int format;
     bool accumulate, woven; // woven: tile i is of part i % n_parts, where that has so many
 };
+
+static_assert(sizeof(arguments<few>) <= 4096, "a launch copies more more slowly");
 
 } // namespace
 

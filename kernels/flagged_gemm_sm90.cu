@@ -243,7 +243,7 @@ bool wants_narrow(const cgm_kernel_flagged_gemm *gemm)
 
 kind kind_of(const cgm_kernel_flagged_gemm *gemm)
 {
-    if (gemm->n_parts > few || count_outs(gemm) > outs_of(few))
+    if (gemm->n_parts > few || count_outs(gemm) > few)
         return many_wide;
     return wants_narrow(gemm) ? few_narrow : few_wide;
 }
@@ -263,7 +263,7 @@ extern "C" bool cgm_kernel_flagged_gemm_can(const cgm_kernel_flagged_gemm *gemm)
     const int format = gemm->b.format, out = gemm->parts[0].out.format;
     bool can = (format == CGM_FORMAT_FP16 || format == CGM_FORMAT_BF16) &&
                (out == format || out == CGM_FORMAT_FP32) && is_aligned(&gemm->b) &&
-               count_outs(gemm) <= outs_of(many);
+               count_outs(gemm) <= many;
     for (uint32_t i = 0; i < gemm->n_parts && can; i++) {
         const cgm_kernel_part *part = &gemm->parts[i];
         can = part->a.format == format && part->out.format == out && is_aligned(&part->a) &&

@@ -27,6 +27,9 @@ struct cgm_launch {
     uint64_t rows;                     /* active rows of the whole product */
     bool accumulate;                   /* out +=, for this launch; the plan's epilogue counts too */
     bool quiet; /* no earlier launch of the comm is under way: its memory may be used at once */
+    /* Whoever launches awaits the communication queues, too, and joins them before the next launch
+     * (cgm_queue_set_join): what they still read need not be ordered before what follows. */
+    bool apart;
     /* [world][CGM_OPERAND_COUNT]; absent operands have mem NULL. Sized for `rows`. */
     const struct cgm_view (*operands)[CGM_OPERAND_COUNT];
     struct cgm_run *run;
@@ -55,7 +58,8 @@ struct cgm_algorithm {
     /* Enqueues rank's part of the linear operation: everything but GELU and gradients, which
      * cgm_launch_enqueue puts behind it. Called once for every rank on the thread of the rank's
      * device. When it returns, everything that writes rank's outputs or reads rank's operands, on
-     * any queue of any rank, is ordered before what is enqueued next on ranks[rank].compute. */
+     * any queue of any rank, is ordered before what is enqueued next on ranks[rank].compute; but
+     * for launch->apart. */
     int (*enqueue)(const struct cgm_launch *launch, uint32_t rank);
 };
 

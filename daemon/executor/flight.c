@@ -111,6 +111,9 @@ static void flight_rank_run(struct cgm_task *task)
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_ENQUEUE);
     if (part->leaves)
         status = cgm_queue_set_follow(ops, part->leaves, plan->queues, rank);
+    else if (!flight->launch.quiet)
+        status = cgm_queue_set_join(ops, plan->queues, rank);
+    plan->queues->apart[rank] = uses_both_queues(flight);
     ops->set_run(plan->ranks[rank].compute, &flight->run);
     ops->set_run(plan->ranks[rank].comm, &flight->run);
     if (status == CGM_OK)
@@ -154,6 +157,7 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
     flight->launch.epoch = flight->epoch;
     flight->launch.operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])flight->views;
     flight->launch.run = &flight->run;
+    flight->launch.apart = true;
     atomic_fetch_add(&plan->comm->poller->enqueuing,
                      (uint32_t)__builtin_popcountll(flight->ranks_mask));
     for (uint32_t rank = 0; rank < plan->spec.world; rank++) {

@@ -107,6 +107,7 @@ int cgm_queue_set_follow(const struct cgm_backend_ops *ops, struct cgm_queue_set
     struct cgm_queue *const after[] = {to->compute[rank], to->comm[rank]};
     uint64_t turn = ++from->turn[rank];
     int status = CGM_OK;
+    from->apart[rank] = false;
     /* Of no run: these waits hold whatever becomes of the jobs before and after. */
     for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK && status == CGM_OK; i++) {
         ops->set_run(before[i], NULL);
@@ -116,4 +117,18 @@ int cgm_queue_set_follow(const struct cgm_backend_ops *ops, struct cgm_queue_set
     for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK * CGM_QUEUES_PER_RANK && status == CGM_OK; i++)
         status = ops->wait(after[i / 2], from->left[rank][i % 2], turn, &nobody);
     return status;
+}
+
+int cgm_queue_set_join(const struct cgm_backend_ops *ops, struct cgm_queue_set *set, uint32_t rank)
+{
+    static const struct cgm_label nobody;
+    struct cgm_flag *left = set->left[rank][CGM_QUEUES_PER_RANK - 1];
+    if (!set->apart[rank])
+        return CGM_OK;
+    set->apart[rank] = false;
+    ops->set_run(set->comm[rank], NULL);
+    ops->set_run(set->compute[rank], NULL);
+    int status = ops->signal(set->comm[rank], left, ++set->turn[rank]);
+    return status == CGM_OK ? ops->wait(set->compute[rank], left, set->turn[rank], &nobody)
+                            : status;
 }

@@ -4,6 +4,7 @@
 #ifndef CGM_QUEUE_SET_H
 #define CGM_QUEUE_SET_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/executor/backend.h"
@@ -22,7 +23,9 @@ struct cgm_queue_set {
     struct cgm_queue *compute[CGM_COMM_SIZE_MAX], *comm[CGM_COMM_SIZE_MAX];
     /* Reached when a rank's queues are through with what was before a change to another set. */
     struct cgm_flag *left[CGM_COMM_SIZE_MAX][CGM_QUEUES_PER_RANK];
-    uint64_t turn[CGM_COMM_SIZE_MAX]; /* the thread of the rank's device */
+    /* The thread of the rank's device: */
+    uint64_t turn[CGM_COMM_SIZE_MAX];
+    bool apart[CGM_COMM_SIZE_MAX]; /* the communication queue may have work that none waits for */
 };
 
 /* The set of these priorities in a comm's list: found there, or made and added. Priorities that a
@@ -38,5 +41,9 @@ void cgm_queue_sets_free(struct cgm_executor *executor, struct cgm_queue_set **l
  * everything that is in those of `from`. On the thread of the rank's device. */
 int cgm_queue_set_follow(const struct cgm_backend_ops *ops, struct cgm_queue_set *from,
                          const struct cgm_queue_set *to, uint32_t rank);
+
+/* Makes the rank's queue for products wait for the other one where that may be behind: see
+ * cgm_launch.apart. Likewise. */
+int cgm_queue_set_join(const struct cgm_backend_ops *ops, struct cgm_queue_set *set, uint32_t rank);
 
 #endif

@@ -267,6 +267,7 @@ static bool begin(struct cgm_gang *gang)
         .rows = gang->rows,
         .accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE,
         .quiet = slot->key->quiet,
+        .apart = true,
         .operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])making->views,
     };
     hold_operands(making, gang);

@@ -255,12 +255,10 @@ static void test_a_comm_has_few_pairs(void **state)
     options.comm = scene->comm;
     options.op = COMMGEMM_OP_GEMM;
     options.m = options.n = options.k = SIDE;
-    options.gemm_priority = -1;
-    options.comm_priority = -1;
+    options.gemm_priority = -5;
     assert_int_equal(commgemm_plan_create(scene->client, &options, &plan), COMMGEMM_QUOTA);
     assert_non_null(strstr(commgemm_last_error(), "at most 4 pairs"));
     options.gemm_priority = -3; /* one that is there */
-    options.comm_priority = 0;
     assert_int_equal(commgemm_plan_create(scene->client, &options, &plan), COMMGEMM_OK);
 }
 

@@ -9,8 +9,9 @@
 static void multiply(struct cgm_emit *emit)
 {
     const struct cgm_launch *launch = emit->launch;
-    struct cgm_parts parts = {.count = 0};
+    struct cgm_parts parts;
     uint64_t rows = launch->rows / emit->world;
+    cgm_parts_begin(&parts);
     cgm_parts_add_band(&parts, emit, cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS),
                        emit->rank * rows, emit->rank);
     for (uint32_t distance = 1; distance < emit->world; distance++) {

@@ -27,7 +27,8 @@ static void multiply(struct cgm_emit *emit)
 {
     const struct cgm_launch *launch = emit->launch;
     const struct cgm_view *lhs = cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS);
-    struct cgm_parts parts = {.count = 0};
+    struct cgm_parts parts;
+    cgm_parts_begin(&parts);
     for (uint32_t i = 0; i < band_count(launch); i++) {
         uint64_t first = band_begin(launch, i), count = band_begin(launch, i + 1) - first;
         struct cgm_view band = cgm_view_band(lhs, launch->spec->transa, first, count);

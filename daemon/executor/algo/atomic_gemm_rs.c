@@ -33,7 +33,8 @@ static void multiply_splits(struct cgm_emit *emit)
     const struct cgm_launch *launch = emit->launch;
     const struct cgm_view *lhs = cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS);
     struct cgm_view product = cgm_scatter_source(launch, emit->rank);
-    struct cgm_parts parts = {.count = 0};
+    struct cgm_parts parts;
+    cgm_parts_begin(&parts);
     for (uint32_t split = 0; split < split_count(launch->spec); split++) {
         uint64_t begin = split_begin(launch->spec, split);
         struct cgm_view out =

@@ -14,9 +14,10 @@ static uint32_t flags(const struct cgm_spec *spec)
 static int enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     struct cgm_emit emit = cgm_emit_begin(launch, rank);
-    struct cgm_parts parts = {.count = 0};
+    struct cgm_parts parts;
     struct cgm_view product = cgm_scatter_source(launch, rank);
     uint64_t rows = launch->rows / emit.world;
+    cgm_parts_begin(&parts);
     for (uint32_t distance = 1; distance <= emit.world; distance++) {
         uint32_t owner = cgm_emit_target(&emit, distance);
         struct cgm_view block = cgm_scatter_block(launch, &product, owner);

@@ -65,7 +65,8 @@ static void add_block(struct cgm_emit *emit, struct cgm_parts *parts, uint32_t o
 
 void cgm_direct_multiply(struct cgm_emit *emit)
 {
-    struct cgm_parts parts = {.count = 0};
+    struct cgm_parts parts;
+    cgm_parts_begin(&parts);
     for (uint32_t distance = 1; distance <= emit->world; distance++)
         add_block(emit, &parts, cgm_emit_target(emit, distance));
     for (uint32_t distance = 1; distance < emit->world; distance++)

@@ -65,12 +65,12 @@ static void enqueue_copies(struct cgm_emit *emit)
 static void enqueue_pushes(struct cgm_emit *emit)
 {
     struct cgm_emit_pushes *pushes = &emit->pushes;
-    if (pushes->n_arrivals == 0)
+    if (pushes->count + pushes->n_arrivals == 0)
         return;
     enqueue_waits(emit, CGM_EMIT_COMPUTE);
     if (emit->status == CGM_OK)
         enqueue_copies(emit);
-    if (emit->status == CGM_OK)
+    if (emit->status == CGM_OK && pushes->n_arrivals > 0)
         emit->status =
             emit->launch->ops->signal_all(emit->self->compute, pushes->arrival, pushes->n_arrivals);
     pushes->count = pushes->n_arrivals = 0;
@@ -145,12 +145,22 @@ struct cgm_emit cgm_emit_begin_serial(const struct cgm_launch *launch, uint32_t 
     return emit;
 }
 
+/* A GELU changes what may still be on its way to others. */
+static bool must_join(const struct cgm_emit *emit)
+{
+    return emit->uses_comm &&
+           (!emit->launch->apart || emit->launch->spec->epilogue & CGM_EPILOGUE_GELU);
+}
+
 int cgm_emit_end(struct cgm_emit *emit)
 {
     enqueue_pushes(emit);
-    enqueue_waits(emit, emit->uses_comm ? CGM_EMIT_COMM : CGM_EMIT_COMPUTE);
-    if (!emit->uses_comm)
+    if (emit->uses_comm)
+        enqueue_waits(emit, CGM_EMIT_COMM);
+    if (!must_join(emit)) {
+        enqueue_waits(emit, CGM_EMIT_COMPUTE);
         return emit->status;
+    }
     /* Whatever failed: what was pushed before is joined, so that no push outlives the job. */
     int failure = emit->status;
     if (failure != CGM_OK)
@@ -191,21 +201,31 @@ void cgm_emit_await_start(struct cgm_emit *emit)
         await_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_BEGUN, 1, 0, emit->rank);
 }
 
+static void hold_copy(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
+                      uint32_t chunk, uint32_t peer)
+{
+    struct cgm_emit_pushes *pushes = &emit->pushes;
+    if (src->rows == 0)
+        return;
+    if (pushes->count == CGM_COPIES_AT_ONCE)
+        enqueue_pushes(emit);
+    pushes->copy[pushes->count++] = (struct cgm_copy){
+        .label = label_of(emit, CGM_EMIT_COMPUTE, chunk, peer),
+        .dst = *dst,
+        .src = *src,
+        .sms = sms_of(emit),
+    };
+}
+
 static void hold_push(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
                       uint32_t peer, uint32_t chunk, uint32_t step)
 {
     struct cgm_emit_pushes *pushes = &emit->pushes;
     struct cgm_flag *arrived = emit->launch->ranks[peer].flags[CGM_EMIT_ARRIVED + emit->rank];
-    if (src->rows > 0)
-        pushes->copy[pushes->count++] = (struct cgm_copy){
-            .label = label_of(emit, CGM_EMIT_COMPUTE, chunk, peer),
-            .dst = *dst,
-            .src = *src,
-            .sms = sms_of(emit),
-        };
-    pushes->arrival[pushes->n_arrivals++] = (struct cgm_flag_value){arrived, value_of(emit, step)};
     if (pushes->n_arrivals == CGM_COPIES_AT_ONCE)
         enqueue_pushes(emit);
+    hold_copy(emit, src, dst, chunk, peer);
+    pushes->arrival[pushes->n_arrivals++] = (struct cgm_flag_value){arrived, value_of(emit, step)};
 }
 
 void cgm_emit_push(struct cgm_emit *emit, const struct cgm_view *src, const struct cgm_view *dst,
@@ -276,8 +296,16 @@ static bool same_place(const struct cgm_view *a, const struct cgm_view *b)
 void cgm_emit_copy(struct cgm_emit *emit, enum cgm_emit_queue queue, const struct cgm_view *src,
                    const struct cgm_view *dst, uint32_t chunk)
 {
-    if (!same_place(src, dst))
-        copy_on(emit, queue, src, dst, chunk, emit->rank);
+    bool joins_pushes = emit->serial && queue == CGM_EMIT_COMPUTE && sms_of(emit) > 0;
+    if (same_place(src, dst))
+        return;
+    if (joins_pushes) {
+        hold_copy(emit, src, dst, chunk, emit->rank);
+        return;
+    }
+    if (emit->serial && queue == CGM_EMIT_COMM && !emit->launch->quiet)
+        await_flag(emit, CGM_EMIT_COMM, emit->rank, CGM_EMIT_BEGUN, 1, chunk, emit->rank);
+    copy_on(emit, queue, src, dst, chunk, emit->rank);
 }
 
 void cgm_emit_gemm(struct cgm_emit *emit, const struct cgm_gemm *gemm, uint32_t chunk)

@@ -63,7 +63,8 @@ static void add_band(struct cgm_emit *emit, struct cgm_parts *parts, uint32_t so
 static void multiply(struct cgm_emit *emit)
 {
     const struct cgm_launch *launch = emit->launch;
-    struct cgm_parts parts = {.count = 0};
+    struct cgm_parts parts;
+    cgm_parts_begin(&parts);
     cgm_parts_add_band(&parts, emit, cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS),
                        launch->rows / emit->world * emit->rank, emit->rank);
     for (uint32_t band = 0; band < band_count(launch->spec, launch->rows); band++)

@@ -9,7 +9,8 @@
 static void multiply(struct cgm_emit *emit)
 {
     const struct cgm_launch *launch = emit->launch;
-    struct cgm_parts parts = {.count = 0};
+    struct cgm_parts parts;
+    cgm_parts_begin(&parts);
     struct cgm_gemm_part *part = cgm_parts_add_band(
         &parts, emit, cgm_launch_operand(launch, emit->rank, CGM_OPERAND_LHS), 0, 0);
     for (uint32_t distance = 1; distance < emit->world; distance++) {

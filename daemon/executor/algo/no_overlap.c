@@ -17,6 +17,12 @@ static int gemm(const struct cgm_launch *launch, uint32_t rank)
     return emit.status;
 }
 
+/* Where no product reads the own chunk it may go another way, beside the pushes. */
+static bool has_own_way(const struct cgm_emit *emit)
+{
+    return emit->launch->spec->op != CGM_OP_AG_GEMM && emit->launch->spec->use_ce;
+}
+
 /* By the device's library where the launch allows it: one call instead of flags and copies, and
  * everything on the compute queue. */
 static void gather(struct cgm_emit *emit)
@@ -27,7 +33,7 @@ static void gather(struct cgm_emit *emit)
     }
     cgm_gather_push_first(emit, emit->rank);
     cgm_gather_push_rest(emit, emit->rank);
-    cgm_gather_own(emit, CGM_EMIT_COMPUTE);
+    cgm_gather_own(emit, has_own_way(emit) ? CGM_EMIT_COMM : CGM_EMIT_COMPUTE);
     cgm_gather_await(emit);
 }
 

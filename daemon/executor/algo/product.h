@@ -31,6 +31,12 @@ struct cgm_parts {
     uint32_t count;
 };
 
+/* No parts yet. They are large: those that are never added are left as they are. */
+static inline void cgm_parts_begin(struct cgm_parts *parts)
+{
+    parts->count = 0;
+}
+
 /* Adds a part: columns of op(b) from `col` on by the rows in `a`, into `out`. For the caller to set
  * its flags; a part without rows is not added: NULL. */
 struct cgm_gemm_part *cgm_parts_add(struct cgm_parts *parts, const struct cgm_view *a,

@@ -79,10 +79,11 @@ static bool awaits(const struct cgm_flagged_gemm *flagged)
 /* As far as types and alignment tell; what only looks at shapes has no memory behind its views. */
 static bool kernel_can(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged)
 {
-    struct fused outline = {.gemm = {.b = cgm_view_outline(&flagged->gemm.b),
-                                     .transb = flagged->gemm.transb,
-                                     .parts = outline.parts,
-                                     .n_parts = flagged->n_parts}};
+    struct fused outline;
+    outline.gemm = (struct cgm_kernel_flagged_gemm){.b = cgm_view_outline(&flagged->gemm.b),
+                                                    .transb = flagged->gemm.transb,
+                                                    .parts = outline.parts,
+                                                    .n_parts = flagged->n_parts};
     for (uint32_t i = 0; i < flagged->n_parts; i++) {
         outline.parts[i].a = cgm_view_outline(&flagged->parts[i].a);
         outline.parts[i].out = cgm_view_outline(&flagged->parts[i].out);
