@@ -19,10 +19,25 @@
 #include "proto/packet.h"
 #include "proto/status.h"
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* since Linux 6.16 */
+#endif
+
 #define BACKLOG 512
 /* Who waits to get in waits behind all of a flood, so that it must go quickly; those who are in
  * already must not wait for all of it. */
 #define CLIENTS_PER_TURN 32
+
+/* Of those that connect, which have it from the listening socket, and of one. */
+static void pass_fds(int fd, int pass)
+{
+    setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &pass, sizeof(pass));
+}
+
+void cgm_listener_admit(int fd)
+{
+    pass_fds(fd, 1);
+}
 
 void cgm_listener_init(struct cgm_listener *listener)
 {
@@ -230,6 +245,7 @@ int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
     listener->on_client = on_client;
     listener->on_refused = on_refused;
     listener->owner = owner;
+    pass_fds(listener->fd, 0);
     if (!listener->inherited && listen(listener->fd, BACKLOG) < 0)
         return cgm_status_of_errno(errno);
     if (uv_poll_init(loop, &listener->poll, listener->fd) != 0)

@@ -33,6 +33,11 @@ int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
                        void (*on_client)(void *owner, int fd),
                        void (*on_refused)(void *owner, int fd), void *owner);
 
+/* This client may send file descriptors. Until then the kernel takes none from it, if it can do so:
+ * a client that is refused would leave what it has sent in its socket, and closing that may take as
+ * long as it likes. */
+void cgm_listener_admit(int fd);
+
 /* Removes socket and lock file. Safe in every state. */
 void cgm_listener_close(struct cgm_listener *listener);
 

@@ -149,6 +149,7 @@ static void accept_peer(struct cgm_broker *broker, int fd, struct ucred *ret_pee
         cgm_admission_refuse(broker, fd, ret_peer, status, detail);
         return;
     }
+    cgm_listener_admit(fd);
     session = session_new(broker, fd, ret_peer, &charge);
     if (!session) {
         cgm_quota_give(broker, ret_peer->uid, &charge);

@@ -188,6 +188,41 @@ static void test_wrong_fds(void **state)
     expect_alive(*state);
 }
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
+/* Linux does since 6.16. */
+static bool kernel_can_refuse_fds(void)
+{
+    int pass = 1, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    bool can = setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &pass, sizeof(pass)) == 0;
+    close(fd);
+    return can;
+}
+
+/* Who is not let in has left nothing whose closing keeps the daemon busy: nobody can send file
+ * descriptors before the daemon knows him. */
+static void test_no_fds_before_a_client_is_let_in(void **state)
+{
+    const struct daemon *daemon = *state;
+    struct client client;
+    Cgm__Hello hello = CGM__HELLO__INIT;
+    if (!kernel_can_refuse_fds())
+        skip();
+    hello.min_version = hello.max_version = CGM_PROTOCOL_MAX;
+    assert_int_equal(send_signal(daemon->pid, SIGSTOP), 0);
+    client_connect(&client, daemon);
+    int status = cgm_packet_send(client.fd, CGM_MSG_HELLO, 1, &hello.base, &client.fd, 1);
+    assert_int_equal(send_signal(daemon->pid, SIGCONT), 0);
+    assert_int_equal(status, CGM_PERMISSION);
+    client_close(&client);
+    client_open(&client, daemon);
+    client_error(&client, CGM_MSG_PLAN_DESTROY_ALL, &hello.base, &client.fd, 1, CGM_BAD_MESSAGE,
+                 "1 file descriptors");
+    client_close(&client);
+}
+
 static void test_serial_zero(void **state)
 {
     Cgm__Query query = CGM__QUERY__INIT;
@@ -464,6 +499,7 @@ int main(void)
         WITH_DAEMON(test_fds_that_are_slow_to_close),
         WITH_DAEMON(test_malformed_bodies_and_types),
         WITH_DAEMON(test_wrong_fds),
+        WITH_DAEMON(test_no_fds_before_a_client_is_let_in),
         WITH_DAEMON(test_serial_zero),
         WITH_DAEMON(test_submit_of_a_wrong_size),
         WITH_DAEMON(test_two_daemons_on_one_socket),
