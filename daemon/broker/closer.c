@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/broker/broker.h"
+#include "daemon/broker/nudge.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/user_log.h"
 #include "proto/ring.h"
@@ -83,11 +84,11 @@ static uint64_t memory_bytes(int fd)
 
 /* A socket closed with unread packets would reset the peer, which then loses what it has not read.
  * After SHUT_RD no more packets can come in, so discarding those that are there is enough. Their
- * fds are closed by that. */
+ * fds are closed by that. Whose fds take long loses what he has not read. */
 static void discard_input(int fd)
 {
     char byte;
-    while (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) > 0)
+    while (!cgm_nudge_came() && recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) > 0)
         ;
 }
 
@@ -112,8 +113,11 @@ static bool close_next(struct cgm_closing *closing)
 
 static void close_all(struct cgm_closing *closing)
 {
+    struct cgm_nudge nudge;
+    cgm_nudge_begin(&nudge);
     while (close_next(closing))
         continue;
+    cgm_nudge_end(&nudge);
 }
 
 /* Under the lock. */
@@ -428,6 +432,7 @@ int cgm_closer_init(struct cgm_broker *broker)
     if (uv_async_init(&broker->loop, &closer->ended, on_ended) != 0)
         return CGM_NO_MEMORY;
     closer->ended.data = broker;
+    cgm_nudge_init();
     pthread_mutex_init(&closer->lock, NULL);
     pthread_cond_init(&closer->more, NULL);
     if (thread_new(PTHREAD_CREATE_JOINABLE, memory_run, closer, &closer->thread) != 0)

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <netinet/in.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -91,7 +92,7 @@ static void send_bytes(int socket, size_t size)
     assert_int_equal(send(socket, bytes, size, 0), size);
 }
 
-static void send_fd(int socket)
+static void send_fd(int socket, int fd)
 {
     union {
         struct cmsghdr header;
@@ -100,7 +101,6 @@ static void send_fd(int socket)
                             .cmsg_level = SOL_SOCKET,
                             .cmsg_type = SCM_RIGHTS}};
     char byte = 0;
-    int fd = dup(STDERR_FILENO);
     struct iovec bytes = {&byte, sizeof(byte)};
     struct msghdr message = {.msg_iov = &bytes,
                              .msg_iovlen = 1,
@@ -108,7 +108,6 @@ static void send_fd(int socket)
                              .msg_controllen = sizeof(control.space)};
     memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
     assert_int_equal(sendmsg(socket, &message, 0), 1);
-    close(fd);
 }
 
 /* And no error, which would hide what was sent before. */
@@ -146,7 +145,7 @@ static void test_unread_fds_cost_a_thread(void **state)
     (void)state;
     connect_both();
     send_bytes(theirs, 40);
-    send_fd(theirs);
+    send_fd(theirs, STDERR_FILENO);
     expect_threads(1);
     close(theirs);
 }
@@ -157,7 +156,7 @@ static void test_fds_behind_nothing_cost_a_thread(void **state)
     (void)state;
     connect_both();
     send_bytes(theirs, 0);
-    send_fd(theirs);
+    send_fd(theirs, STDERR_FILENO);
     expect_threads(1);
     close(theirs);
 }
@@ -169,7 +168,7 @@ static void test_fds_behind_an_error_cost_a_thread(void **state)
     (void)state;
     connect_both();
     send_bytes(ours, 1);
-    send_fd(theirs);
+    send_fd(theirs, STDERR_FILENO);
     close(theirs);
     expect_threads(1);
 }
@@ -204,6 +203,47 @@ static void test_for_who_has_gone_little_is_emptied(void **state)
     assert_true(received < MANY / 4);
 }
 
+/* A TCP socket that cannot send all of it, and waits for that when it is closed. */
+static int lingering_socket(int *ret_far_end)
+{
+    static const char bytes[65536];
+    const struct linger linger = {.l_onoff = 1, .l_linger = 3000};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    *ret_far_end = accept(listener, NULL, NULL);
+    assert_true(*ret_far_end >= 0);
+    close(listener);
+    while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+        continue;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+    return fd;
+}
+
+/* What was sent is the last of it: closing that would take as long as the client has set. */
+static void test_sockets_that_linger(void **state)
+{
+    int fd, far_ends[3];
+    (void)state;
+    connect_both();
+    for (unsigned i = 0; i < 2; i++) {
+        fd = lingering_socket(&far_ends[i]);
+        send_fd(theirs, fd);
+        close(fd);
+    }
+    fd = lingering_socket(&far_ends[2]);
+    assert_false(cgm_closer_close(&broker, UID, &fd, 1));
+    expect_threads(2);
+    for (unsigned i = 0; i < 3; i++)
+        close(far_ends[i]);
+    close(theirs);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -212,7 +252,7 @@ int main(void)
         CASE(test_who_was_silent_costs_no_thread),     CASE(test_unread_bytes_cost_no_thread),
         CASE(test_unread_fds_cost_a_thread),           CASE(test_fds_behind_nothing_cost_a_thread),
         CASE(test_fds_behind_an_error_cost_a_thread),  CASE(test_many_packets_cost_a_thread),
-        CASE(test_for_who_has_gone_little_is_emptied),
+        CASE(test_for_who_has_gone_little_is_emptied), CASE(test_sockets_that_linger),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
