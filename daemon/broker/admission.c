@@ -9,6 +9,7 @@
 #include "daemon/broker/log.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/user_log.h"
 #include "proto/messages.h"
 #include "proto/packet.h"
 #include "proto/status.h"
@@ -60,11 +61,15 @@ void cgm_admission_refuse(struct cgm_broker *broker, int fd, const struct ucred 
     cgm_closer_hang_up(broker, peer->uid, fd);
 }
 
-void cgm_admission_drop(void *broker, int fd)
+void cgm_admission_drop(void *owner, int fd)
 {
+    struct cgm_broker *broker = owner;
     struct ucred peer = {.uid = (uid_t)-1};
     socklen_t length = sizeof(peer);
     getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
+    cgm_user_log(broker, peer.uid, CGM_LOG_WARNING,
+                 "socket %s: no file descriptors left, pid %d of uid %u was refused",
+                 broker->listener.path, (int)peer.pid, (unsigned)peer.uid);
     cgm_closer_hang_up(broker, peer.uid, fd);
 }
 

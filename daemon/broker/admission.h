@@ -18,7 +18,7 @@ void cgm_admission_refuse(struct cgm_broker *broker, int fd, const struct ucred 
                           const char *detail);
 
 /* A client for which there is no file descriptor; closes its fd. */
-void cgm_admission_drop(void *broker, int fd);
+void cgm_admission_drop(void *owner, int fd);
 
 /* A session has connected: it must say Hello within hello_timeout. */
 void cgm_admission_await_hello(struct cgm_broker *broker);

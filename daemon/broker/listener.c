@@ -220,7 +220,6 @@ static void refuse_one(struct cgm_listener *listener)
     if (fd >= 0)
         listener->on_refused(listener->owner, fd);
     open_spare(listener);
-    cgm_log_warning("socket %s: no file descriptors left, a client was refused", listener->path);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)

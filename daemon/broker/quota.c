@@ -276,10 +276,10 @@ int cgm_quota_connect(struct cgm_broker *broker, uid_t uid, char *ret_detail, si
 
 bool cgm_quota_has_line(struct cgm_broker *broker, uid_t uid, uint64_t *ret_left_out)
 {
-    struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    struct user *user = is_operator(uid) ? NULL : user_of(broker, uid);
     uint64_t now_ns = cgm_clock_ns();
     *ret_left_out = 0;
-    if (!user || is_operator(uid))
+    if (!user)
         return true;
     uint64_t begin_ns = user->lines_whole_ns > now_ns ? user->lines_whole_ns : now_ns;
     if (begin_ns + LINE_NS - now_ns > LINES_AT_ONCE * LINE_NS) {
