@@ -72,7 +72,7 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
     X(tune_ms, NUMBER, "3000", 0, 600000,                                                          \
       "Milliseconds for which a plan with the method auto may time its algorithms and their "      \
       "parameters before it is made, preparing them included; 0: they are estimated")              \
-    X(graphs_from, NUMBER, "0", 0, 1000000,                                                        \
+    X(graphs_from, NUMBER, "3", 0, 1000000,                                                        \
       "From which launch of a plan with the same operands on a job is enqueued as a whole, on a "  \
       "GPU as a CUDA graph; the launch before that takes a few milliseconds more. 0: never")       \
     X(hello_timeout, NUMBER, "10", 1, 3600,                                                        \

@@ -121,7 +121,7 @@ static void flight_rank_run(struct cgm_task *task)
     if (status != CGM_OK)
         atomic_compare_exchange_strong(&flight->run.status, &expected, status);
     if (flight->recorded) /* not later: the plan may be gone after the signals */
-        cgm_recorded_foresee(&flight->recorded[rank], &flight->launch, rank);
+        cgm_recorded_foresee(&flight->recorded[rank], &flight->launch, rank, flight->ahead);
     atomic_fetch_add(&flight->n_enqueued, 1);
     /* Both queues: the waits of an aborted run give up, and one queue may be through long before
      * the other. */

@@ -29,6 +29,7 @@ struct cgm_flight {
     enum cgm_flight_kind kind;
     uint32_t chunk;                      /* COPY_IN */
     const struct cgm_recorded *recorded; /* [world] of a RUN to be enqueued from it; or NULL */
+    uint64_t ahead;                      /* in how many epochs it will be again, with those */
     uint64_t ranks_mask;                 /* who takes part */
     uint64_t epoch;                      /* done flags reach it when a rank is through */
     _Atomic uint32_t n_enqueued;         /* ranks whose part is in the queues */

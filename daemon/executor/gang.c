@@ -134,6 +134,7 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
     flight->plan = gang->plan;
     flight->kind = kind;
     flight->recorded = recorded;
+    flight->ahead = 1;
     flight->ranks_mask = 0;
     flight->launch.rows = gang->rows;
     flight->launch.quiet = gang->comm->n_flights == 1;

@@ -68,6 +68,7 @@ struct cgm_poller {
     uint64_t health_ns;     /* when it was asked last */
     _Atomic bool health_asked;
     uint64_t next_imports_look_ns;
+    uint64_t next_recording_ns;   /* no plan makes one before (recordings.h) */
     struct cgm_request *shutdown; /* answered when nothing runs any more */
     struct cgm_poller_counters counters;
 };

@@ -58,10 +58,10 @@ int cgm_recorded_replay(const struct cgm_recorded *recorded, const struct cgm_la
 }
 
 void cgm_recorded_foresee(const struct cgm_recorded *recorded, const struct cgm_launch *launch,
-                          uint32_t rank)
+                          uint32_t rank, uint64_t ahead)
 {
     const struct cgm_plan_rank *self = &launch->ranks[rank];
-    uint64_t raise = cgm_launch_raise(launch->epoch + 1 - recorded->epoch);
+    uint64_t raise = cgm_launch_raise(launch->epoch + ahead - recorded->epoch);
     if (!launch->ops->foresee)
         return;
     launch->ops->foresee(self->compute, recorded->compute, raise);

@@ -18,8 +18,8 @@ void cgm_recorded_free(const struct cgm_backend_ops *ops, struct cgm_recorded *r
 /* Enqueues the same for a launch on the same memory, as cgm_launch_enqueue would. */
 int cgm_recorded_replay(const struct cgm_recorded *recorded, const struct cgm_launch *launch,
                         uint32_t rank);
-/* Behind that: the next launch will probably be of the same memory. */
+/* Behind that: the launch `ahead` epochs later will probably be of the same memory. */
 void cgm_recorded_foresee(const struct cgm_recorded *recorded, const struct cgm_launch *launch,
-                          uint32_t rank);
+                          uint32_t rank, uint64_t ahead);
 
 #endif

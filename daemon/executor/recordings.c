@@ -15,6 +15,8 @@
 /* Making one holds all launches for a millisecond: the more a plan has had, the longer it launches
  * without making another. */
 #define LAUNCHES_PER_RECORDING 8u
+/* ... and of all plans together: for each time that making took, so many times it without any. */
+#define PAUSE_PER_RECORDING 19u
 
 /* What is recorded begins with this epoch. */
 #define EPOCH 1u
@@ -151,6 +153,7 @@ struct making {
     struct slot *slot;
     struct slot *replaced; /* whose place it takes; freed here */
     uint64_t left;         /* ranks that are not recorded yet */
+    uint64_t took_ns;
     int status;
     struct cgm_launch launch;
     struct making_rank {
@@ -165,11 +168,13 @@ static void making_run(struct cgm_quiet *quiet)
     struct making *making = (struct making *)quiet;
     const struct cgm_backend_ops *ops = making->launch.ops;
     uint32_t world = making->plan->comm->size, rank = (uint32_t)__builtin_ctzll(making->left);
+    uint64_t begin_ns = cgm_now_ns();
     slot_free(ops, making->replaced, world);
     making->replaced = NULL;
     making->status = cgm_recorded_make(making->plan->algorithm, &making->launch, rank,
                                        &making->slot->ranks[rank]);
     making->left &= making->left - 1;
+    making->took_ns += cgm_now_ns() - begin_ns;
     quiet->again = making->status == CGM_OK && making->left;
     if (making->status == CGM_OK)
         return;
@@ -194,6 +199,7 @@ static void making_done(struct cgm_quiet *quiet)
     struct cgm_recordings *recordings = plan->recordings;
     recordings->making = false;
     recordings->made++;
+    plan->comm->poller->next_recording_ns = cgm_now_ns() + PAUSE_PER_RECORDING * making->took_ns;
     recordings->next_epoch = plan->epoch + recordings->made * LAUNCHES_PER_RECORDING;
     if (making->slot)
         keep(recordings, making->slot);
@@ -327,5 +333,7 @@ bool cgm_recordings_find(struct cgm_gang *gang, const struct cgm_recorded **ret_
         return true;
     }
     bool often = count_sighting(recordings) >= poller->executor->limits.graphs_from;
-    return !often || gang->plan->epoch < recordings->next_epoch || !begin(gang);
+    bool in_time =
+        gang->plan->epoch >= recordings->next_epoch && cgm_now_ns() >= poller->next_recording_ns;
+    return !often || !in_time || !begin(gang);
 }

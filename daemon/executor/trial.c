@@ -9,6 +9,7 @@
 #include "daemon/executor/executor.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/plan_make.h"
+#include "daemon/executor/recorded.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
@@ -212,6 +213,16 @@ static struct cgm_plan *plan_for(const struct cgm_plan *plan, const struct cgm_f
     return own;
 }
 
+static void forget_recorded(struct cgm_trial *trial, uint32_t index)
+{
+    const struct cgm_plan *plan = trial->plan;
+    struct cgm_recorded *recorded = trial->recorded[index];
+    for (uint32_t rank = 0; recorded && rank < plan->spec.world; rank++)
+        cgm_recorded_free(plan->comm->poller->executor->ops, &recorded[rank]);
+    free(recorded);
+    trial->recorded[index] = NULL;
+}
+
 /* It may not have been launched after it was filled. */
 static void give_scratch_back(struct cgm_trial *trial)
 {
@@ -221,6 +232,9 @@ static void give_scratch_back(struct cgm_trial *trial)
 
 bool cgm_trial_drain(struct cgm_trial *trial)
 {
+    for (uint32_t i = 0; i < CGM_TUNED_MAX; i++)
+        forget_recorded(trial, i);
+    trial->plan->flight->recorded = NULL;
     give_scratch_back(trial);
     return cgm_plan_drain(trial->plan);
 }
@@ -266,6 +280,38 @@ int cgm_trial_new(const struct cgm_plan *plan, const struct cgm_field *field, ch
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
+static struct cgm_launch launch_of(const struct cgm_trial *trial)
+{
+    const struct cgm_plan *plan = trial->plan;
+    return (struct cgm_launch){
+        .ops = plan->comm->poller->executor->ops,
+        .spec = &plan->spec,
+        .ranks = plan->ranks,
+        .epoch = 1,
+        .rows = plan->spec.m,
+        .accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE,
+        .quiet = true,
+        .apart = true,
+        .operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])plan->flight->views,
+    };
+}
+
+bool cgm_trial_record(struct cgm_trial *trial, uint32_t index, uint32_t rank)
+{
+    struct cgm_plan *plan = trial->plan;
+    const struct cgm_executor *executor = plan->comm->poller->executor;
+    struct cgm_launch launch = launch_of(trial);
+    if (executor->limits.graphs_from == 0 || !executor->ops->replay)
+        return false;
+    if (!trial->recorded[index])
+        trial->recorded[index] = calloc(plan->spec.world, sizeof(*trial->recorded[index]));
+    if (trial->recorded[index] &&
+        cgm_recorded_make(plan->algorithm, &launch, rank, &trial->recorded[index][rank]) == CGM_OK)
+        return true;
+    forget_recorded(trial, index);
+    return false;
+}
+
 static void launch(struct cgm_trial *trial, const struct cgm_algorithm *algorithm,
                    struct cgm_mem *const *scratch)
 {
@@ -293,13 +339,20 @@ void cgm_trial_take(struct cgm_trial *trial, const struct cgm_candidate *candida
     cgm_spec_take(&plan->spec, candidate);
 }
 
-void cgm_trial_launch(struct cgm_trial *trial, const struct cgm_candidate *candidate)
+/* Launches are recorded as if nothing of the comm were before them. */
+void cgm_trial_launch(struct cgm_trial *trial, const struct cgm_candidate *candidate,
+                      uint32_t index, uint32_t ahead)
 {
+    struct cgm_flight *flight = trial->plan->flight;
+    bool quiet = trial->plan->comm->n_flights == 1;
     cgm_trial_take(trial, candidate);
+    flight->recorded = quiet ? trial->recorded[index] : NULL;
+    flight->ahead = ahead;
     launch(trial, candidate->algorithm, trial->scratch);
 }
 
 void cgm_trial_fill(struct cgm_trial *trial)
 {
+    trial->plan->flight->recorded = NULL;
     launch(trial, &filling, trial->numbers);
 }

@@ -17,6 +17,7 @@ struct cgm_trial {
     struct cgm_plan *plan;       /* with the scratch and flags of whoever wants most */
     struct cgm_mem *numbers[CGM_COMM_SIZE_MAX]; /* what operands are filled with; by rank */
     struct cgm_mem *scratch[CGM_COMM_SIZE_MAX];
+    struct cgm_recorded *recorded[CGM_TUNED_MAX]; /* [world] of an entrant; NULL: of none */
 };
 
 /* The scratch of whoever of the field wants most, variants included, on each rank; and all bytes of
@@ -37,8 +38,15 @@ void cgm_trial_free(struct cgm_trial *trial);
 /* Makes its plan a candidate's. Nothing of it is under way. */
 void cgm_trial_take(struct cgm_trial *trial, const struct cgm_candidate *candidate);
 
-/* Starts one launch of all ranks; the flight is done when it is through. Poller. */
-void cgm_trial_launch(struct cgm_trial *trial, const struct cgm_candidate *candidate);
+/* Records a rank's part of a candidate's launch as entrant `index`, as plans that are launched
+ * often have it. False: this candidate has no recordings. Mapper, while launches are held. */
+bool cgm_trial_record(struct cgm_trial *trial, uint32_t index, uint32_t rank);
+
+/* Starts one launch of all ranks, of the candidate that is entrant `index`; the flight is done when
+ * it is through. ahead: after so many more launches it will be the candidate's turn again. Poller.
+ */
+void cgm_trial_launch(struct cgm_trial *trial, const struct cgm_candidate *candidate,
+                      uint32_t index, uint32_t ahead);
 
 /* The same, of what fills lhs and rhs. */
 void cgm_trial_fill(struct cgm_trial *trial);

@@ -45,6 +45,8 @@ struct cgm_tuning {
     uint64_t until_ns;      /* of all of it */
     uint64_t part_until_ns; /* of preparing, or of the first heat; before until_ns */
     uint32_t prepared;      /* entrants; those before it are, or cannot be */
+    uint32_t recorded;      /* ranks of the one that is being recorded */
+    bool records;           /* its products are chosen */
     bool flying, second;    /* second: heat */
     bool cut;               /* the launch under way was aborted, time is up */
     int status;
@@ -193,6 +195,22 @@ static struct cgm_tuning *of_quiet(struct cgm_quiet *quiet)
     return (struct cgm_tuning *)(void *)((char *)quiet - offsetof(struct cgm_tuning, quiet));
 }
 
+static bool prepares_more(const struct cgm_tuning *tuning)
+{
+    return tuning->prepared < tuning->contest.n &&
+           (tuning->records || cgm_now_ns() < tuning->part_until_ns);
+}
+
+/* What cannot be recorded is launched without. */
+static void record_rank(struct cgm_tuning *tuning)
+{
+    if (cgm_trial_record(tuning->trial, tuning->prepared, tuning->recorded) &&
+        ++tuning->recorded < tuning->plan->spec.world)
+        return;
+    tuning->records = false;
+    tuning->prepared++;
+}
+
 /* Mapper, while launches are held: one slice of one candidate. */
 static void prepare_run(struct cgm_quiet *quiet)
 {
@@ -200,17 +218,25 @@ static void prepare_run(struct cgm_quiet *quiet)
     struct cgm_entrant *entrant = &tuning->contest.entrants[tuning->prepared];
     uint64_t begin_ns = cgm_now_ns();
     cgm_trial_take(tuning->trial, &entrant->candidate);
+    if (tuning->records) {
+        record_rank(tuning);
+        quiet->again = prepares_more(tuning);
+        return;
+    }
     /* The comm's first plan makes its group, which takes seconds, and needs it anyway. */
     cgm_collectives_choose(tuning->trial->plan, tuning->request->executor);
     uint64_t group_ns = cgm_now_ns() - begin_ns;
     tuning->until_ns += group_ns;
     tuning->part_until_ns += group_ns;
     int status = cgm_plan_rehearse(tuning->trial->plan);
-    if (status != CGM_TIMEOUT) {
-        entrant->failed = entrant->out = status != CGM_OK;
+    if (status == CGM_OK) {
+        tuning->records = true;
+        tuning->recorded = 0;
+    } else if (status != CGM_TIMEOUT) {
+        entrant->failed = entrant->out = true;
         tuning->prepared++;
     }
-    quiet->again = tuning->prepared < tuning->contest.n && cgm_now_ns() < tuning->part_until_ns;
+    quiet->again = prepares_more(tuning);
 }
 
 static void begin_heat(struct cgm_tuning *tuning)
@@ -375,7 +401,8 @@ static bool step_launches(struct cgm_tuning *tuning, uint64_t now_ns)
     if (tuning->state == FILLING)
         cgm_trial_fill(tuning->trial);
     else
-        cgm_trial_launch(tuning->trial, &contest->entrants[contest->turn].candidate);
+        cgm_trial_launch(tuning->trial, &contest->entrants[contest->turn].candidate, contest->turn,
+                         cgm_contest_left(contest));
     return true;
 }
 

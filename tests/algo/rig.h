@@ -236,7 +236,7 @@ static inline void rig_record(struct rig *rig, const struct rig_batch *batch,
     assert_true(status == CGM_OK || status == CGM_NOT_SUPPORTED);
     for (uint32_t rank = 0; rank < batch->world && launch->is_recorded; rank++)
         if (launch->launch.epoch % 2)
-            cgm_recorded_foresee(&launch->recorded[rank], &earlier, rank);
+            cgm_recorded_foresee(&launch->recorded[rank], &earlier, rank, 1);
 }
 
 static inline void rig_forget(struct rig_launch *launch, uint32_t world)

@@ -52,7 +52,8 @@ struct cgm_device {
     /* Of the device's thread, for warming up: what needs no device is captured in `warm`, the rest
      * is left out unless others' kernels can run beside it. */
     cudaStream_t warm;
-    char *warm_memory; /* CGM_CUDA_WARM_BYTES, of no meaning */
+    cudaGraphExec_t warm_graph; /* a kernel that does nothing */
+    char *warm_memory;          /* CGM_CUDA_WARM_BYTES, of no meaning */
     struct cgm_last_product *last;
     bool beside_others;
     bool warms_up;            /* false after a failure */
@@ -185,6 +186,8 @@ void cgm_groups_release(struct cgm_backend *backend, const struct cgm_run *run);
 
 void cgm_cuda_release_waits(struct cgm_backend *backend, const struct cgm_run *run);
 void cgm_cuda_warm_up(struct cgm_backend *backend, uint32_t device);
+int cgm_warm_open(struct cgm_device *device);
+void cgm_warm_close(struct cgm_device *device);
 void cgm_cuda_finish_phases(struct cgm_backend *backend, struct cgm_run *run);
 void cgm_cuda_health(struct cgm_backend *backend);
 

@@ -169,11 +169,7 @@ int cgm_device_open(struct cgm_device *device)
                                                              device->priority_greatest),
                                 "cudaStreamCreate", d);
     if (status == CGM_OK)
-        status = cgm_cuda_check(cudaStreamCreateWithFlags(&device->warm, cudaStreamNonBlocking),
-                                "cudaStreamCreate", d);
-    if (status == CGM_OK)
-        status = cgm_cuda_check(cudaMalloc((void **)&device->warm_memory, CGM_CUDA_WARM_BYTES),
-                                "cudaMalloc", d);
+        status = cgm_warm_open(device);
     if (status == CGM_OK)
         status = cgm_cuda_check(cudaEventCreate(&device->reference), "cudaEventCreate", d);
     if (status != CGM_OK)
@@ -217,10 +213,7 @@ void cgm_device_close(struct cgm_device *device)
         cudaStreamDestroy(device->service);
     if (device->rescue)
         cudaStreamDestroy(device->rescue);
-    if (device->warm)
-        cudaStreamDestroy(device->warm);
-    if (device->warm_memory)
-        cudaFree(device->warm_memory);
+    cgm_warm_close(device);
 }
 
 /* COMMGEMM_TEST_NO_PEERS is for tests: every machine becomes one without peer access. */

@@ -1,11 +1,51 @@
 /* Warming up. Most of what enqueueing costs a thread that comes cold to it is on the processor's
  * side of a product and a copy: so the last product is enqueued again, and a copy, into a graph
  * that is thrown away. The product's operands may be gone by now; nothing runs. The rest is on the
- * way to the device: a kernel that does nothing and a signal that nobody awaits, where they do not
+ * way to the device: a graph that does nothing and a signal that nobody awaits, where they do not
  * take the device away from other processes. */
 #include "daemon/executor/cuda/gemm.h"
 #include "kernels/device_kernels.h"
 #include "proto/status.h"
+
+static int capture_nothing(struct cgm_device *device)
+{
+    cudaGraph_t graph = NULL;
+    int status =
+        cgm_cuda_check(cudaStreamBeginCapture(device->warm, cudaStreamCaptureModeThreadLocal),
+                       "cudaStreamBeginCapture", device->index);
+    if (status != CGM_OK)
+        return status;
+    cgm_cuda_check(cgm_kernel_delay_launch(0, device->warm), "warming up", device->index);
+    status = cgm_cuda_check(cudaStreamEndCapture(device->warm, &graph), "cudaStreamEndCapture",
+                            device->index);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaGraphInstantiate(&device->warm_graph, graph, 0),
+                                "cudaGraphInstantiate", device->index);
+    if (graph)
+        cudaGraphDestroy(graph);
+    return status;
+}
+
+int cgm_warm_open(struct cgm_device *device)
+{
+    uint32_t d = device->index;
+    int status = cgm_cuda_check(cudaStreamCreateWithFlags(&device->warm, cudaStreamNonBlocking),
+                                "cudaStreamCreate", d);
+    if (status == CGM_OK)
+        status = cgm_cuda_check(cudaMalloc((void **)&device->warm_memory, CGM_CUDA_WARM_BYTES),
+                                "cudaMalloc", d);
+    return status == CGM_OK ? capture_nothing(device) : status;
+}
+
+void cgm_warm_close(struct cgm_device *device)
+{
+    if (device->warm_graph)
+        cudaGraphExecDestroy(device->warm_graph);
+    if (device->warm)
+        cudaStreamDestroy(device->warm);
+    if (device->warm_memory)
+        cudaFree(device->warm_memory);
+}
 
 static void enqueue_last(struct cgm_device *device)
 {
@@ -29,8 +69,8 @@ static void enqueue_copy(struct cgm_device *device)
 
 static int enqueue_for_device(struct cgm_device *device)
 {
-    int status =
-        cgm_cuda_check(cgm_kernel_delay_launch(0, device->warm), "warming up", device->index);
+    int status = cgm_cuda_check(cudaGraphLaunch(device->warm_graph, device->warm), "warming up",
+                                device->index);
     if (status != CGM_OK)
         return status;
     return cgm_driver_check(
