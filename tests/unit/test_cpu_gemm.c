@@ -1,6 +1,13 @@
 #include "tests/unit/cpu_fixture.h"
 #include "tests/unit/cpu_matrix.h"
 
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "daemon/executor/cpu/gemm.h"
+#include "kernels/openblas.h"
+
 /* Every operand is a window in a larger memory: other strides, other offsets. */
 struct product {
     struct tensor a, b, out, bias;
@@ -203,15 +210,83 @@ static void test_refusals(void **state)
     ops->close(backend);
 }
 
+/* ---- how long until an abort is seen ----------------------------------------------------------
+ */
+
+/* What BLAS was asked for instead of doing it. */
+static struct {
+    uint64_t calls, steps, most; /* steps: multiplications and additions */
+    _Atomic int abort, abort_at_first;
+} asked;
+
+static void note_sgemm(enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE transa,
+                       enum CBLAS_TRANSPOSE transb, int m, int n, int k, float alpha,
+                       const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                       int ldc)
+{
+    uint64_t steps = (uint64_t)m * (uint64_t)n * (uint64_t)k;
+    (void)order, (void)transa, (void)transb, (void)alpha;
+    (void)a, (void)lda, (void)b, (void)ldb, (void)beta, (void)c, (void)ldc;
+    asked.calls++;
+    asked.steps += steps;
+    asked.most = steps > asked.most ? steps : asked.most;
+    asked.abort = asked.abort_at_first;
+}
+
+/* Addresses without memory are enough for fp32, which is multiplied where it lies. */
+static void ask(struct cgm_gemm_panels *panels, char *data, uint64_t m, uint64_t n, uint64_t k,
+                int dtype, bool abort_at_first)
+{
+    sem_t seats;
+    const struct cgm_matrix_gemm gemm = {
+        .a = {data, m, k, k, dtype}, .b = {data, k, n, n, dtype}, .out = {data, m, n, n, dtype}};
+    assert_int_equal(cgm_gemm_check(&gemm), CGM_OK);
+    assert_int_equal(sem_init(&seats, 0, 1), 0);
+    memset(&asked, 0, sizeof(asked));
+    asked.abort_at_first = abort_at_first;
+    cgm_gemm_multiply(&gemm, panels, &seats, &asked.abort);
+    sem_destroy(&seats);
+}
+
+/* A job that is aborted and does not end for seconds is taken for stuck, and ends the executor. */
+static void test_no_call_takes_long(void **state)
+{
+    static const uint64_t sizes[][3] = {
+        {1024, 65536, 32768}, {3000, 131072, 131072}, {1024, 1024, 1 << 20}, {8, 8, 1 << 26},
+        {1, 1 << 30, 4},      {1 << 30, 4, 4},        {2000, 2000, 2000},
+    };
+    const uint64_t bytes = 1ull << 37;
+    (void)state;
+    char *data = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(data, MAP_FAILED);
+    struct cgm_gemm_panels *panels = cgm_gemm_panels_new();
+    struct cgm_openblas openblas = cgm_openblas;
+    cgm_openblas.sgemm = note_sgemm;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        const uint64_t *size = sizes[i];
+        ask(panels, data, size[0], size[1], size[2], CGM_DTYPE_FP32, false);
+        assert_int_equal(asked.steps, size[0] * size[1] * size[2]);
+        assert_in_range(asked.most, 1, 1ull << 34);
+        ask(panels, data, size[0], size[1], size[2], CGM_DTYPE_FP32, true);
+        assert_int_equal(asked.calls, 1);
+    }
+    munmap(data, bytes);
+    data = calloc(1, 1 << 22);
+    assert_non_null(data);
+    ask(panels, data, 4, 4, 1 << 18, CGM_DTYPE_BF16, true);
+    assert_int_equal(asked.calls, 1);
+    free(data);
+    cgm_openblas = openblas;
+    cgm_gemm_panels_free(panels);
+}
+
 int main(void)
 {
     fixture_seed();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_layout_and_type),
-        cmocka_unit_test(test_more_than_one_block),
-        cmocka_unit_test(test_int8_is_exact),
-        cmocka_unit_test(test_many_queues_at_once),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_every_layout_and_type), cmocka_unit_test(test_more_than_one_block),
+        cmocka_unit_test(test_int8_is_exact),         cmocka_unit_test(test_many_queues_at_once),
+        cmocka_unit_test(test_no_call_takes_long),    cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,9 +11,11 @@
 #define BLOCK_ROWS 768u
 #define BLOCK_COLS 768u
 #define BLOCK_DEPTH 768u
-/* Blocks of others: some tenths of a second each, so that an abort is seen. */
+/* Blocks of others: some tenths of a second each, so that an abort is seen and others get a seat.
+ */
 #define WHOLE_STEPS (1ull << 34)
 #define WHOLE_ROWS_MIN 1024u
+#define WHOLE_DEPTH 16384u /* of a block of what is too large with all of its depth */
 
 /* Pages are only touched when a queue multiplies what is not fp32. */
 struct cgm_gemm_panels {
@@ -146,9 +148,11 @@ static struct block block_limits(const struct cgm_matrix_gemm *gemm)
     uint64_t depth = gemm_depth(gemm), cols = gemm->out.cols;
     if (!is_direct(&gemm->a) || !is_direct(&gemm->b) || !is_direct(&gemm->out))
         return (struct block){.rows = BLOCK_ROWS, .cols = BLOCK_COLS, .depth = BLOCK_DEPTH};
-    uint64_t rows = WHOLE_STEPS / (cols * depth);
-    rows = rows > WHOLE_ROWS_MIN ? rows : WHOLE_ROWS_MIN;
-    return (struct block){.rows = rows, .cols = cols, .depth = depth};
+    if (cols > WHOLE_STEPS / WHOLE_ROWS_MIN / depth) {
+        depth = min_u64(depth, WHOLE_DEPTH);
+        cols = WHOLE_STEPS / WHOLE_ROWS_MIN / depth;
+    }
+    return (struct block){.rows = WHOLE_STEPS / (cols * depth), .cols = cols, .depth = depth};
 }
 
 _Static_assert(BLOCK_DEPTH * 128u * 128u < 1u << 24, "sums of int8 products are fp32 numbers");
@@ -166,12 +170,18 @@ static void block_store_integers(const struct cgm_matrix *out, const struct bloc
     }
 }
 
+static bool is_aborted(const _Atomic int *abort)
+{
+    return abort && atomic_load(abort) != CGM_OK;
+}
+
 static void integers_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
-                                struct cgm_gemm_panels *panels, sem_t *seats)
+                                struct cgm_gemm_panels *panels, sem_t *seats,
+                                const _Atomic int *abort)
 {
     uint64_t depth = gemm_depth(gemm);
     struct panel out = {panels->out, block.cols};
-    for (block.step = 0; block.step < depth; block.step += block.depth) {
+    for (block.step = 0; block.step < depth && !is_aborted(abort); block.step += block.depth) {
         block.depth = min_u64(depth - block.step, BLOCK_DEPTH);
         block_multiply(gemm, &block, &out, false, panels, seats);
         block_store_integers(&gemm->out, &block, panels->out);
@@ -180,7 +190,8 @@ static void integers_over_depth(const struct cgm_matrix_gemm *gemm, struct block
 
 /* All of the depth for the block's rows and columns. */
 static void blocks_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
-                              uint64_t depth_limit, struct cgm_gemm_panels *panels, sem_t *seats)
+                              uint64_t depth_limit, struct cgm_gemm_panels *panels, sem_t *seats,
+                              const _Atomic int *abort)
 {
     uint64_t depth = gemm_depth(gemm);
     bool direct = is_direct(&gemm->out);
@@ -188,7 +199,7 @@ static void blocks_over_depth(const struct cgm_matrix_gemm *gemm, struct block b
     struct panel out = {direct ? (float *)(void *)at : panels->out,
                         direct ? gemm->out.stride : block.cols};
     bool add = out_begin(gemm, &block, &out);
-    for (block.step = 0; block.step < depth; block.step += block.depth) {
+    for (block.step = 0; block.step < depth && !is_aborted(abort); block.step += block.depth) {
         block.depth = min_u64(depth - block.step, depth_limit);
         block_multiply(gemm, &block, &out, add || block.step > 0, panels, seats);
     }
@@ -204,12 +215,12 @@ void cgm_gemm_multiply(const struct cgm_matrix_gemm *gemm, struct cgm_gemm_panel
         block.rows = min_u64(gemm->out.rows - block.row, limits.rows);
         for (block.col = 0; block.col < gemm->out.cols; block.col += block.cols) {
             block.cols = min_u64(gemm->out.cols - block.col, limits.cols);
-            if (abort && atomic_load(abort) != CGM_OK)
+            if (is_aborted(abort))
                 return;
             if (cgm_matrix_is_integer(&gemm->out))
-                integers_over_depth(gemm, block, panels, seats);
+                integers_over_depth(gemm, block, panels, seats, abort);
             else
-                blocks_over_depth(gemm, block, limits.depth, panels, seats);
+                blocks_over_depth(gemm, block, limits.depth, panels, seats, abort);
         }
     }
 }

@@ -22,7 +22,8 @@ void cgm_gemm_panels_free(struct cgm_gemm_panels *panels);
 /* OK, or INVALID_ARGUMENT when shapes do not fit together or a size is above what BLAS takes. */
 int cgm_gemm_check(const struct cgm_matrix_gemm *gemm);
 
-/* Ends early, between two blocks, when *abort (NULL: never) is not 0. */
+/* Ends early, between two calls of BLAS, when *abort (NULL: never) is not 0. Those take some tenths
+ * of a second each, whatever the shape is. */
 void cgm_gemm_multiply(const struct cgm_matrix_gemm *gemm, struct cgm_gemm_panels *panels,
                        sem_t *seats, const _Atomic int *abort);
 
