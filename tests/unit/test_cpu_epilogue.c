@@ -1,6 +1,7 @@
 /* GELU, its derivative and sums on the CPU backend's queues: strided windows of every type. */
 #include "tests/unit/cpu_matrix.h"
 
+#include "daemon/executor/cpu/epilogue.h"
 #include "kernels/gelu.h"
 
 static struct cgm_backend *backend;
@@ -131,12 +132,37 @@ static int close_queue(void **state)
     return 0;
 }
 
+/* The first number that is written is the abort. */
+static void test_what_is_aborted_ends(void **state)
+{
+    enum { COLS = 4096 };
+    static float values[2 * COLS], input[2 * COLS], down[COLS], across[2];
+    struct cgm_matrix matrix = {(char *)values, 2, COLS, COLS, CGM_DTYPE_FP32};
+    struct cgm_matrix_activation gelu = {.kind = CGM_ACTIVATION_GELU, .out = matrix};
+    struct cgm_matrix_sum sum = {.src = matrix};
+    (void)state;
+    for (size_t i = 0; i < 2 * COLS; i++)
+        values[i] = 1;
+    sum.dst = (struct cgm_matrix){(char *)down, 1, COLS, COLS, CGM_DTYPE_FP32};
+    cgm_matrix_sum(&sum, (const _Atomic int *)(const void *)down);
+    sum.across = true;
+    sum.dst = (struct cgm_matrix){(char *)across, 1, 2, 2, CGM_DTYPE_FP32};
+    cgm_matrix_sum(&sum, (const _Atomic int *)(const void *)across);
+    gelu.input = matrix;
+    gelu.input.data = (char *)input;
+    cgm_matrix_activate(&gelu, (const _Atomic int *)(const void *)input);
+    assert_true(down[0] == 2 && down[COLS - 1] == 0);
+    assert_true(across[0] == COLS && across[1] == 0);
+    assert_true(input[0] == 1 && input[2 * COLS - 1] == 0 && values[2 * COLS - 1] == 1);
+}
+
 int main(void)
 {
     fixture_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_sum),
+        cmocka_unit_test(test_what_is_aborted_ends),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, open_queue, close_queue);

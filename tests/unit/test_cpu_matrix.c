@@ -1,6 +1,8 @@
 /* copy, reduce and poison against the definition. */
 #include "tests/unit/cpu_matrix.h"
 
+#include "daemon/executor/cpu/matrix.h"
+
 static struct cgm_backend *backend;
 static struct cgm_queue *queue;
 
@@ -202,6 +204,27 @@ static void test_refusals(void **state)
     tensor_fini(&b);
 }
 
+/* The first number that is written is the abort: the rest is left as it was. */
+static void test_what_is_aborted_ends(void **state)
+{
+    int32_t ones[16], copied[16] = {0}, reduced[16] = {0};
+    const struct cgm_matrix source = {(char *)ones, 2, 4, 8, CGM_DTYPE_INT32};
+    struct cgm_matrix dst = source;
+    struct cgm_matrix_reduce reduce = {.n_src = 1};
+    (void)state;
+    for (size_t i = 0; i < 16; i++)
+        ones[i] = 1;
+    dst.data = (char *)copied;
+    cgm_matrix_copy(&dst, &source, (const _Atomic int *)copied);
+    reduce.dst = dst;
+    reduce.dst.data = (char *)reduced;
+    cgm_matrix_reduce(&reduce, &source, (const _Atomic int *)reduced);
+    for (size_t i = 0; i < 16; i++) {
+        assert_int_equal(copied[i], i < 4);
+        assert_int_equal(reduced[i], i < 4);
+    }
+}
+
 int main(void)
 {
     fixture_seed();
@@ -210,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_reduce),
         cmocka_unit_test(test_reduce_integers),
         cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_what_is_aborted_ends),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -45,33 +45,33 @@ static void activate_block(const struct cgm_matrix_activation *activation, uint6
     cgm_matrix_store(&activation->out, row, col, 1, count, values);
 }
 
-void cgm_matrix_activate(const struct cgm_matrix_activation *activation)
+void cgm_matrix_activate(const struct cgm_matrix_activation *activation, const _Atomic int *abort)
 {
     const struct cgm_matrix *out = &activation->out;
     for (uint64_t row = 0; row < out->rows; row++)
-        for (uint64_t col = 0; col < out->cols; col += BLOCK)
+        for (uint64_t col = 0; col < out->cols && !cgm_is_aborted(abort); col += BLOCK)
             activate_block(activation, row, col, out->cols - col < BLOCK ? out->cols - col : BLOCK);
 }
 
 /* Column by column from the first row to the last. */
-static void sum_down(const struct cgm_matrix_sum *sum)
+static void sum_down(const struct cgm_matrix_sum *sum, const _Atomic int *abort)
 {
     float sums[BLOCK];
     for (uint64_t col = 0; col < sum->src.cols; col += BLOCK) {
         uint64_t count = sum->src.cols - col < BLOCK ? sum->src.cols - col : BLOCK;
         memset(sums, 0, sizeof(sums));
-        for (uint64_t row = 0; row < sum->src.rows; row++)
+        for (uint64_t row = 0; row < sum->src.rows && !cgm_is_aborted(abort); row++)
             cgm_matrix_add(&sum->src, row, col, count, sums);
         cgm_matrix_store(&sum->dst, 0, col, 1, count, sums);
     }
 }
 
-static void sum_across(const struct cgm_matrix_sum *sum)
+static void sum_across(const struct cgm_matrix_sum *sum, const _Atomic int *abort)
 {
     float values[BLOCK];
     for (uint64_t row = 0; row < sum->src.rows; row++) {
         float total = 0;
-        for (uint64_t col = 0; col < sum->src.cols; col += BLOCK) {
+        for (uint64_t col = 0; col < sum->src.cols && !cgm_is_aborted(abort); col += BLOCK) {
             uint64_t count = sum->src.cols - col < BLOCK ? sum->src.cols - col : BLOCK;
             cgm_matrix_load(&sum->src, row, col, 1, count, values);
             for (uint64_t i = 0; i < count; i++)
@@ -81,10 +81,10 @@ static void sum_across(const struct cgm_matrix_sum *sum)
     }
 }
 
-void cgm_matrix_sum(const struct cgm_matrix_sum *sum)
+void cgm_matrix_sum(const struct cgm_matrix_sum *sum, const _Atomic int *abort)
 {
     if (sum->across)
-        sum_across(sum);
+        sum_across(sum, abort);
     else
-        sum_down(sum);
+        sum_down(sum, abort);
 }

@@ -170,18 +170,13 @@ static void block_store_integers(const struct cgm_matrix *out, const struct bloc
     }
 }
 
-static bool is_aborted(const _Atomic int *abort)
-{
-    return abort && atomic_load(abort) != CGM_OK;
-}
-
 static void integers_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
                                 struct cgm_gemm_panels *panels, sem_t *seats,
                                 const _Atomic int *abort)
 {
     uint64_t depth = gemm_depth(gemm);
     struct panel out = {panels->out, block.cols};
-    for (block.step = 0; block.step < depth && !is_aborted(abort); block.step += block.depth) {
+    for (block.step = 0; block.step < depth && !cgm_is_aborted(abort); block.step += block.depth) {
         block.depth = min_u64(depth - block.step, BLOCK_DEPTH);
         block_multiply(gemm, &block, &out, false, panels, seats);
         block_store_integers(&gemm->out, &block, panels->out);
@@ -199,7 +194,7 @@ static void blocks_over_depth(const struct cgm_matrix_gemm *gemm, struct block b
     struct panel out = {direct ? (float *)(void *)at : panels->out,
                         direct ? gemm->out.stride : block.cols};
     bool add = out_begin(gemm, &block, &out);
-    for (block.step = 0; block.step < depth && !is_aborted(abort); block.step += block.depth) {
+    for (block.step = 0; block.step < depth && !cgm_is_aborted(abort); block.step += block.depth) {
         block.depth = min_u64(depth - block.step, depth_limit);
         block_multiply(gemm, &block, &out, add || block.step > 0, panels, seats);
     }
@@ -215,7 +210,7 @@ void cgm_gemm_multiply(const struct cgm_matrix_gemm *gemm, struct cgm_gemm_panel
         block.rows = min_u64(gemm->out.rows - block.row, limits.rows);
         for (block.col = 0; block.col < gemm->out.cols; block.col += block.cols) {
             block.cols = min_u64(gemm->out.cols - block.col, limits.cols);
-            if (is_aborted(abort))
+            if (cgm_is_aborted(abort))
                 return;
             if (cgm_matrix_is_integer(&gemm->out))
                 integers_over_depth(gemm, block, panels, seats, abort);

@@ -1,18 +1,25 @@
 #include "daemon/executor/cpu/matrix.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "daemon/executor/cpu/cpu.h"
 #include "kernels/number_format.h"
 #include "proto/status.h"
 
-#define BLOCK 1024u /* values that are converted at a time */
+#define BLOCK 1024u               /* values that are converted at a time */
+#define COPY_BYTES (256ull << 20) /* at a time: less than a tenth of a second */
 
 #define X(number, SYMBOL, spelling, bytes)                                                         \
     _Static_assert((int)CGM_FORMAT_##SYMBOL == (int)CGM_DTYPE_##SYMBOL, "one numbering");
 CGM_DTYPES(X)
 #undef X
+
+bool cgm_is_aborted(const _Atomic int *abort)
+{
+    return abort && atomic_load(abort) != CGM_OK;
+}
 
 int cgm_matrix_resolve(const struct cgm_view *view, bool writes, struct cgm_matrix *ret_matrix)
 {
@@ -84,15 +91,23 @@ static struct cgm_matrix flattened(const struct cgm_matrix *matrix)
     return (struct cgm_matrix){matrix->data, 1, count, count, matrix->dtype};
 }
 
-void cgm_matrix_copy(const struct cgm_matrix *dst, const struct cgm_matrix *src)
+static void copy_bytes(char *dst, const char *src, uint64_t bytes, const _Atomic int *abort)
+{
+    for (uint64_t at = 0; at < bytes && !cgm_is_aborted(abort); at += COPY_BYTES)
+        memcpy(dst + at, src + at, bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES);
+}
+
+void cgm_matrix_copy(const struct cgm_matrix *dst, const struct cgm_matrix *src,
+                     const _Atomic int *abort)
 {
     uint64_t element = cgm_dtype_bytes(dst->dtype);
     if (is_whole(dst) && is_whole(src)) {
-        memcpy(dst->data, src->data, dst->rows * dst->cols * element);
+        copy_bytes(dst->data, src->data, dst->rows * dst->cols * element, abort);
         return;
     }
-    for (uint64_t row = 0; row < dst->rows; row++)
-        memcpy(cgm_matrix_at(dst, row, 0), cgm_matrix_at(src, row, 0), dst->cols * element);
+    for (uint64_t row = 0; row < dst->rows && !cgm_is_aborted(abort); row++)
+        copy_bytes(cgm_matrix_at(dst, row, 0), cgm_matrix_at(src, row, 0), dst->cols * element,
+                   abort);
 }
 
 static void fill_row(char *row, const void *pattern, uint64_t element, uint64_t count)
@@ -138,22 +153,24 @@ static void reduce_integers(const struct cgm_matrix_reduce *reduce,
     }
 }
 
-static void reduce_rows(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources)
+static void reduce_rows(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
+                        const _Atomic int *abort)
 {
     const struct cgm_matrix *dst = &reduce->dst;
-    for (uint64_t row = 0; row < dst->rows; row++) {
+    for (uint64_t row = 0; row < dst->rows && !cgm_is_aborted(abort); row++) {
         if (cgm_matrix_is_integer(dst)) {
             reduce_integers(reduce, sources, row);
             continue;
         }
-        for (uint64_t col = 0; col < dst->cols; col += BLOCK) {
+        for (uint64_t col = 0; col < dst->cols && !cgm_is_aborted(abort); col += BLOCK) {
             uint64_t left = dst->cols - col;
             reduce_block(reduce, sources, row, col, left < BLOCK ? left : BLOCK);
         }
     }
 }
 
-void cgm_matrix_reduce(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources)
+void cgm_matrix_reduce(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
+                       const _Atomic int *abort)
 {
     struct cgm_matrix_reduce flat = *reduce;
     struct cgm_matrix flat_sources[CGM_REDUCE_SOURCES_MAX];
@@ -162,11 +179,11 @@ void cgm_matrix_reduce(const struct cgm_matrix_reduce *reduce, const struct cgm_
     for (uint32_t i = 0; i < reduce->n_src; i++)
         whole = whole && is_whole(&sources[i]);
     if (!whole) {
-        reduce_rows(reduce, sources);
+        reduce_rows(reduce, sources, abort);
         return;
     }
     flat.dst = flattened(&reduce->dst);
     for (uint32_t i = 0; i < reduce->n_src; i++)
         flat_sources[i] = flattened(&sources[i]);
-    reduce_rows(&flat, flat_sources);
+    reduce_rows(&flat, flat_sources, abort);
 }

@@ -10,6 +10,9 @@ struct cgm_matrix {
     int dtype;
 };
 
+/* What may take long ends early when *abort is not 0; NULL: never. */
+bool cgm_is_aborted(const _Atomic int *abort);
+
 /* OK, or INVALID_ARGUMENT when the view is empty, misaligned, outside its memory, of an unknown
  * type, or to be written and read-only. An absent view gives an absent matrix. */
 int cgm_matrix_resolve(const struct cgm_view *view, bool writes, struct cgm_matrix *ret_matrix);
@@ -32,7 +35,8 @@ void cgm_matrix_store(const struct cgm_matrix *matrix, uint64_t row, uint64_t co
 void cgm_matrix_add(const struct cgm_matrix *matrix, uint64_t row, uint64_t col, uint64_t count,
                     float *sums);
 
-void cgm_matrix_copy(const struct cgm_matrix *dst, const struct cgm_matrix *src);
+void cgm_matrix_copy(const struct cgm_matrix *dst, const struct cgm_matrix *src,
+                     const _Atomic int *abort);
 void cgm_matrix_poison(const struct cgm_matrix *matrix);
 
 struct cgm_matrix_reduce {
@@ -41,6 +45,7 @@ struct cgm_matrix_reduce {
     bool accumulate;
 };
 
-void cgm_matrix_reduce(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources);
+void cgm_matrix_reduce(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
+                       const _Atomic int *abort);
 
 #endif

@@ -5,16 +5,21 @@
 #include "proto/status.h"
 #include "proto/step.h"
 
+static const _Atomic int *abort_of(const struct cgm_record *record)
+{
+    return record->run ? &record->run->status : NULL;
+}
+
 static void run_copy(struct cgm_queue *queue, const struct cgm_record *record)
 {
     (void)queue;
-    cgm_matrix_copy(&record->of.copy.dst, &record->of.copy.src);
+    cgm_matrix_copy(&record->of.copy.dst, &record->of.copy.src, abort_of(record));
 }
 
 static void run_gemm(struct cgm_queue *queue, const struct cgm_record *record)
 {
     cgm_gemm_multiply(&record->of.gemm, queue->panels, &queue->backend->blas_seats,
-                      record->run ? &record->run->status : NULL);
+                      abort_of(record));
 }
 
 static void run_sources(struct cgm_queue *queue, const struct cgm_record *record)
@@ -25,19 +30,19 @@ static void run_sources(struct cgm_queue *queue, const struct cgm_record *record
 
 static void run_reduce(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    cgm_matrix_reduce(&record->of.reduce, queue->sources);
+    cgm_matrix_reduce(&record->of.reduce, queue->sources, abort_of(record));
 }
 
 static void run_activate(struct cgm_queue *queue, const struct cgm_record *record)
 {
     (void)queue;
-    cgm_matrix_activate(&record->of.activation);
+    cgm_matrix_activate(&record->of.activation, abort_of(record));
 }
 
 static void run_sum(struct cgm_queue *queue, const struct cgm_record *record)
 {
     (void)queue;
-    cgm_matrix_sum(&record->of.sum);
+    cgm_matrix_sum(&record->of.sum, abort_of(record));
 }
 
 static void run_poison(struct cgm_queue *queue, const struct cgm_record *record)
