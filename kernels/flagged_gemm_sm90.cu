@@ -29,7 +29,7 @@ encode encode_tiled()
 
 // A matrix of 16-bit numbers in boxes that are 128 bytes wide and so many rows high; beyond its
 // edges there are zeros.
-bool map_matrix(CUtensorMap *map, const cgm_kernel_matrix *matrix, uint32_t box_rows)
+bool encode_matrix(CUtensorMap *map, const cgm_kernel_matrix *matrix, uint32_t box_rows)
 {
     const cuuint64_t sizes[] = {matrix->cols, matrix->rows}, strides[] = {matrix->stride * 2};
     const cuuint32_t box[] = {swizzle_lines, box_rows}, ones[] = {1, 1};
@@ -39,6 +39,39 @@ bool map_matrix(CUtensorMap *map, const cgm_kernel_matrix *matrix, uint32_t box_
                           2, matrix->data, sizes, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
                           CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+struct known_map {
+    uint64_t rows, cols, stride;
+    void *data;
+    uint32_t format, box_rows; // box_rows 0: nothing is known
+    CUtensorMap map;
+};
+
+// A map depends on nothing else, and the same operands come again and again: each thread keeps its
+// latest ones.
+bool map_matrix(CUtensorMap *map, const cgm_kernel_matrix *matrix, uint32_t box_rows)
+{
+    constexpr unsigned places = 64;
+    static thread_local known_map known[places];
+    const uint64_t at = reinterpret_cast<uintptr_t>(matrix->data) / 16;
+    known_map &place = known[(at ^ at >> 6 ^ at >> 12 ^ at >> 18 ^ box_rows / 64) % places];
+    if (place.box_rows != box_rows || place.data != matrix->data || place.rows != matrix->rows ||
+        place.cols != matrix->cols || place.stride != matrix->stride ||
+        place.format != static_cast<uint32_t>(matrix->format)) {
+        place.box_rows = 0;
+        if (!encode_matrix(&place.map, matrix, box_rows))
+            return false;
+        place = {matrix->rows,
+                 matrix->cols,
+                 matrix->stride,
+                 matrix->data,
+                 static_cast<uint32_t>(matrix->format),
+                 box_rows,
+                 place.map};
+    }
+    *map = place.map;
+    return true;
 }
 
 uint32_t tiles_of(uint64_t length, uint32_t tile)
