@@ -315,11 +315,13 @@ void cgm_endpoint_on_submit(struct cgm_request *request)
     }
     endpoint->last_ticket = entry.ticket;
     cgm_journal_count(&endpoint->poller->executor->journal->jobs_accepted, 1);
-    cgm_request_ok(request);
     if (entry.opcode == CGM_OPCODE_NOOP)
         accept_noop(endpoint, &entry, 0, cgm_now_ns());
     else
         accept_job(endpoint, &entry, 0, cgm_now_ns());
+    /* Last: whoever knows that a number was taken finds it in the journal, even if this process
+     * ends here. */
+    cgm_request_ok(request);
 }
 
 /* NULL: it is not in flight. Whoever asks again and again for what is not there takes little time

@@ -216,6 +216,12 @@ static void test_parameters(void **state)
                    "it; leave it out");
     spec.method = CGM_METHOD_AUTO;
     assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm does gemm_rs with comm_cga_size");
+    /* Serial has one queue; a comm of one rank takes what larger ones do. */
+    spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_NO_OVERLAP);
+    ask(&spec, CGM_PARAMETER_COMM_PRIORITY);
+    assert_refused(&spec, CGM_NOT_SUPPORTED, "comm_priority");
+    spec.world = 1;
+    assert_chosen(&spec, CGM_ALGO_NO_OVERLAP, "named in the plan");
 }
 
 static void test_pieces(void **state)

@@ -52,8 +52,8 @@ static uint32_t acting_parameters(const struct cgm_algorithm *algorithm,
 static uint32_t ignored_parameters(const struct cgm_algorithm *algorithm,
                                    const struct cgm_spec *spec)
 {
-    return spec->asked &
-           ~(spec->world > 1 ? acting_parameters(algorithm, spec) : algorithm->parameters);
+    return spec->asked & ~(spec->world > 1 ? acting_parameters(algorithm, spec)
+                                           : algorithm->parameters | CGM_PARAMETERS_OF_DEVICES);
 }
 
 /* Whether auto may take it when it was measured: with atomic_gemm those that are atomic alone. */
