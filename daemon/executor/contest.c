@@ -246,9 +246,10 @@ const struct cgm_algorithm *cgm_contest_leader(const struct cgm_contest *contest
 void cgm_contest_begin_second(struct cgm_contest *contest, uint32_t first)
 {
     const struct cgm_entrant *leader = leader_of(contest), *serial = serial_of(contest);
-    for (uint32_t i = 0; i < first; i++)
-        if (&contest->entrants[i] != serial && &contest->entrants[i] != leader)
-            contest->entrants[i].out = true;
+    for (uint32_t i = 0; i < first; i++) {
+        struct cgm_entrant *e = &contest->entrants[i];
+        e->out |= e != serial && e != leader;
+    }
     begin_heat(contest, ROUNDS);
 }
 
