@@ -248,7 +248,8 @@ void cgm_contest_begin_second(struct cgm_contest *contest, uint32_t first)
     const struct cgm_entrant *leader = leader_of(contest), *serial = serial_of(contest);
     for (uint32_t i = 0; i < first; i++) {
         struct cgm_entrant *e = &contest->entrants[i];
-        e->out |= e != serial && e != leader;
+        if (!e->out && e != serial && e != leader)
+            e->out = true;
     }
     begin_heat(contest, ROUNDS);
 }
