@@ -211,19 +211,11 @@ static void record_rank(struct cgm_tuning *tuning)
     tuning->prepared++;
 }
 
-/* Mapper, while launches are held: one slice of one candidate. */
-static void prepare_run(struct cgm_quiet *quiet)
+static void choose_products(struct cgm_tuning *tuning)
 {
-    struct cgm_tuning *tuning = of_quiet(quiet);
     struct cgm_entrant *entrant = &tuning->contest.entrants[tuning->prepared];
-    uint64_t begin_ns = cgm_now_ns();
-    cgm_trial_take(tuning->trial, &entrant->candidate);
-    if (tuning->records) {
-        record_rank(tuning);
-        quiet->again = prepares_more(tuning);
-        return;
-    }
     /* The comm's first plan makes its group, which takes seconds, and needs it anyway. */
+    uint64_t begin_ns = cgm_now_ns();
     cgm_collectives_choose(tuning->trial->plan, tuning->request->executor);
     uint64_t group_ns = cgm_now_ns() - begin_ns;
     tuning->until_ns += group_ns;
@@ -236,12 +228,18 @@ static void prepare_run(struct cgm_quiet *quiet)
         entrant->failed = entrant->out = true;
         tuning->prepared++;
     }
-    quiet->again = prepares_more(tuning);
 }
 
-static void begin_heat(struct cgm_tuning *tuning)
+/* Mapper, while launches are held: one slice of one candidate. */
+static void prepare_run(struct cgm_quiet *quiet)
 {
-    tuning->state = tuning->second ? MEASURING : FILLING;
+    struct cgm_tuning *tuning = of_quiet(quiet);
+    cgm_trial_take(tuning->trial, &tuning->contest.entrants[tuning->prepared].candidate);
+    if (tuning->records)
+        record_rank(tuning);
+    else
+        choose_products(tuning);
+    quiet->again = prepares_more(tuning);
 }
 
 /* Poller. There was no time for those that are not. */
@@ -257,7 +255,7 @@ static void prepare_done(struct cgm_quiet *quiet)
         end(tuning, "they could not be prepared in time");
         return;
     }
-    begin_heat(tuning);
+    tuning->state = tuning->second ? MEASURING : FILLING;
 }
 
 /* The entrants from `prepared` on, for the next heat. */
