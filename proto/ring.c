@@ -148,19 +148,28 @@ int cgm_ring_is_sealed(int fd)
     return seals >= 0 && seals & F_SEAL_FUTURE_WRITE;
 }
 
+static int seal_holes(int fd)
+{
+    if (fcntl(fd, F_ADD_SEALS, HOLE_SEALS) == 0)
+        return CGM_OK;
+    if (errno != EPERM)
+        return cgm_status_of_errno(errno);
+    /* No seal can be added any more: this one may be there already. */
+    return cgm_ring_is_sealed(fd) ? CGM_OK : CGM_BAD_MESSAGE;
+}
+
 int cgm_ring_join(int fd, uint32_t entries, struct cgm_ring *ret_ring)
 {
     struct cgm_ring ring = {.header = NULL};
     int status = cgm_ring_map(fd, entries, &ring);
     if (status != CGM_OK)
         return status;
-    /* EPERM: it is sealed already. */
-    if (fcntl(fd, F_ADD_SEALS, HOLE_SEALS) < 0 && !cgm_ring_is_sealed(fd)) {
+    status = seal_holes(fd);
+    if (status == CGM_OK)
+        *ret_ring = ring;
+    else
         cgm_ring_unmap(&ring);
-        return CGM_BAD_MESSAGE;
-    }
-    *ret_ring = ring;
-    return CGM_OK;
+    return status;
 }
 
 void cgm_ring_unmap(struct cgm_ring *ring)

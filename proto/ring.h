@@ -188,7 +188,8 @@ int cgm_ring_map(int fd, uint32_t entries, struct cgm_ring *ret_ring);
 void cgm_ring_unmap(struct cgm_ring *ring);
 
 /* As cgm_ring_map, for the client, who is the last to map it: then nobody can make holes in the
- * memory any more (F_SEAL_FUTURE_WRITE). */
+ * memory any more (F_SEAL_FUTURE_WRITE). Also the status of the errno with which the seal failed.
+ */
 int cgm_ring_join(int fd, uint32_t entries, struct cgm_ring *ret_ring);
 /* Whether the client has done that. Waits for nobody. */
 int cgm_ring_is_sealed(int fd);
