@@ -21,6 +21,7 @@
 
 #define PAGE 4096u
 #define SPARE_THREADS 8u
+#define SKIPPED 77
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 
 /* A daemon with the real executor, a witness that asks how they are, and the attacker. */
@@ -440,11 +441,17 @@ static void test_too_many_fds_in_flight(void **state)
     if (pid == 0) { /* a failure ends the child's tests, and so this one */
         assert_int_equal(setresgid(21003, 21003, 21003), 0);
         assert_int_equal(setresuid(21003, 21003, 21003), 0);
+        if (access(CGM_BIN_DIR "/commgemmd", X_OK) != 0)
+            _exit(SKIPPED);
         crowd(30, true);
         crowd(105, false);
         _exit(0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED) {
+        print_message("nobody else can get at " CGM_BIN_DIR "\n");
+        skip();
+    }
     assert_int_equal(status, 0);
 }
 

@@ -173,13 +173,14 @@ static void test_import_refuses_wrong_fds(void **state)
     int pipes[2], pair[2];
     assert_int_equal(pipe(pipes), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    const int fds[] = {mkstemp(path),
-                       pipes[0],
+    const int file = mkstemp(path);
+    const int fds[] = {pipes[0],
                        pipes[1],
                        pair[0],
                        pair[1],
                        eventfd(0, 0),
                        open("/dev/zero", O_RDWR),
+                       open("/proc/self/status", O_RDONLY),
                        open("/", O_RDONLY),
                        open("/", O_PATH)};
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
@@ -187,6 +188,9 @@ static void test_import_refuses_wrong_fds(void **state)
         refused(segment_of(fds[i], 0, PAGE), true, CGM_INVALID_ARGUMENT, "not a memfd");
         close(fds[i]);
     }
+    /* On a tmpfs a file is a memfd that has a name, and cannot be sealed. */
+    refused(segment_of(file, 0, PAGE), true, CGM_INVALID_ARGUMENT, "memfd");
+    close(file);
     unlink(path);
     refused(segment_of(-1, 0, PAGE), false, CGM_INVALID_ARGUMENT, "not a memfd");
     refused(segment_of(9999, 0, PAGE), false, CGM_INVALID_ARGUMENT, "not a memfd");

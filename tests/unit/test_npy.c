@@ -5,9 +5,11 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -296,9 +298,24 @@ static void test_a_failed_write_names_the_path(void **state)
     snprintf(missing, sizeof(missing), "%s/none/x.npy", folder);
     assert_int_equal(cgm_npy_save(missing, 1, 1, 2, values, detail), CGM_IO);
     assert_non_null(strstr(detail, missing));
+}
+
+/* Some file systems take any size: so it is limited here. */
+static void test_a_file_that_is_too_large_leaves_nothing(void **state)
+{
+    struct rlimit few = {.rlim_cur = 1 << 20}, usual;
     struct cgm_npy npy;
+
+    (void)state;
     assert_int_equal(cgm_npy_create(path, 2, UINT64_MAX, 2, &npy, detail), CGM_INVALID_ARGUMENT);
-    assert_int_equal(cgm_npy_create(path, 2, 1ull << 31, 1ull << 29, &npy, detail), CGM_IO);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    few.rlim_max = usual.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    int status = cgm_npy_create(path, 2, 1ull << 31, 1ull << 29, &npy, detail);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(status, CGM_IO);
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
@@ -330,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_a_file_that_shrinks_is_an_error),
         cmocka_unit_test(test_damage_is_survived),
         cmocka_unit_test(test_a_failed_write_names_the_path),
+        cmocka_unit_test(test_a_file_that_is_too_large_leaves_nothing),
     };
     long seed = (long)time(NULL) ^ (long)getpid();
 
