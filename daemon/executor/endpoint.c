@@ -453,7 +453,7 @@ void cgm_endpoint_on_add(struct cgm_request *request)
                      (unsigned long long)m->session);
 }
 
-/* On the sweeper, as is what follows. */
+/* On a thread of its user's. */
 static bool free_slice(struct cgm_request *request)
 {
     endpoint_free(request->object);
@@ -463,8 +463,7 @@ static bool free_slice(struct cgm_request *request)
 static void endpoint_free_step(struct cgm_request *request)
 {
     const struct cgm_endpoint *endpoint = request->object;
-    cgm_request_in_slices(request, &request->executor->sweeps, endpoint->uid, free_slice,
-                          cgm_request_ok);
+    cgm_request_in_sweep(request, endpoint->uid, free_slice, cgm_request_ok);
 }
 
 static void endpoint_finish_removal(struct cgm_endpoint *endpoint)

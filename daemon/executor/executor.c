@@ -125,7 +125,7 @@ static int start_threads(struct cgm_executor *executor)
     if (status == CGM_OK)
         status = cgm_worker_start(&executor->awaiter, "cgm-awaiter", 0);
     cgm_turns_init(&executor->turns, &executor->mapper);
-    cgm_turns_init(&executor->sweeps, &executor->sweeper);
+    cgm_sweeps_init(&executor->sweeps);
     cgm_wishes_init(&executor->wishes);
     executor->devices = calloc(executor->n_devices, sizeof(*executor->devices));
     executor->warmth = cgm_warmth_new(executor);

@@ -3,7 +3,7 @@
  *   control thread   reads the broker's requests, hands each to the poller or the mapper
  *   poller           owns sessions, comms, plans, memory objects and jobs (poller.h)
  *   mapper           opens, maps and frees memory, builds plans: whatever may block
- *   sweeper          frees what clients have, where nobody waits for that: rings, imports, memory
+ *   sweeper          has what clients have, too, freed in a thread of each user: rings, memory
  *   awaiter          waits until copies that belong to no job are done
  *   device threads   one a device, enqueue the operations of launched jobs in the poller's order
  *   queues           the backend's own */
@@ -15,6 +15,7 @@
 
 #include "daemon/executor/backend.h"
 #include "daemon/executor/poller.h"
+#include "daemon/executor/sweeps.h"
 #include "daemon/executor/task.h"
 #include "daemon/executor/turns.h"
 #include "daemon/executor/wishes.h"
@@ -46,10 +47,10 @@ struct cgm_executor {
     struct cgm_worker *devices;   /* [n_devices] */
     struct cgm_warmth *warmth;    /* [n_devices] */
     struct cgm_worker mapper;
-    struct cgm_worker sweeper; /* frees rings, and memory where the backend lets it */
+    struct cgm_worker sweeper; /* hands to the sweeps what they free */
     struct cgm_worker awaiter; /* of copies that belong to no job */
     struct cgm_turns turns;    /* the mapper's */
-    struct cgm_turns sweeps;   /* the sweeper's */
+    struct cgm_sweeps sweeps;  /* of rings, and of memory where the backend lets them */
     struct cgm_wishes wishes;
     struct cgm_transfer *transfer; /* the mapper's; transfer.c */
     struct cgm_copier *copiers;    /* the poller's */

@@ -48,7 +48,7 @@ static void memory_drain(struct cgm_request *request, void (*step)(struct cgm_re
 {
     const struct cgm_memory *memory = request->object;
     if (is_large(memory))
-        cgm_request_in_slices(request, &request->executor->turns, memory->uid, drain_slice, step);
+        cgm_request_in_slices(request, memory->uid, drain_slice, step);
     else
         step(request);
 }
@@ -86,8 +86,7 @@ static bool sweep_slice(struct cgm_request *request)
 static void memory_sweep_step(struct cgm_request *request)
 {
     const struct cgm_memory *memory = request->object;
-    cgm_request_in_slices(request, &request->executor->sweeps, memory->uid, sweep_slice,
-                          memory_freed_step);
+    cgm_request_in_sweep(request, memory->uid, sweep_slice, memory_freed_step);
 }
 
 static void memory_free_if_unused(struct cgm_memory *memory)
@@ -300,7 +299,7 @@ static void alloc_step(struct cgm_request *request)
                           : executor->ops->mem_alloc(executor->backend, m->device, m->bytes,
                                                      m->flags, &memory->mem);
     if (request->status == CGM_OK && executor->ops->mem_fill && m->bytes > CGM_MEM_AT_ONCE)
-        cgm_request_in_slices(request, &executor->turns, m->uid, fill_slice, alloc_filled_step);
+        cgm_request_in_slices(request, m->uid, fill_slice, alloc_filled_step);
     else
         alloc_filled_step(request);
 }
@@ -450,8 +449,10 @@ static void closing_run(struct cgm_task *task)
 {
     struct closing *closing = (struct closing *)task;
     struct cgm_executor *executor = closing->executor;
-    cgm_turns_add(executor->ops->mem_freed_anywhere ? &executor->sweeps : &executor->turns,
-                  closing->uid, &closing->turn);
+    if (executor->ops->mem_freed_anywhere)
+        cgm_sweeps_add(&executor->sweeps, closing->uid, &closing->turn);
+    else
+        cgm_turns_add(&executor->turns, closing->uid, &closing->turn);
 }
 
 static void close_import(struct cgm_executor *executor, struct cgm_memory *memory)

@@ -50,8 +50,7 @@ static void plan_make_step(struct cgm_request *request)
                           ? CGM_CANCELLED
                           : cgm_plan_make(plan, CGM_PLAN_OPERANDS_FEW, m->buffer_ids, m->journals);
     if (request->status == CGM_OK)
-        cgm_request_in_slices(request, &request->executor->turns, plan->uid, plan_fill_slice,
-                              plan_made_step);
+        cgm_request_in_slices(request, plan->uid, plan_fill_slice, plan_made_step);
     else
         plan_made_step(request);
 }
@@ -115,8 +114,14 @@ static void plan_drained_step(struct cgm_request *request)
 static void plan_drain_step(struct cgm_request *request)
 {
     const struct cgm_plan *plan = request->object;
-    cgm_request_in_slices(request, &request->executor->turns, plan->uid, plan_drain_slice,
-                          plan_drained_step);
+    cgm_request_in_slices(request, plan->uid, plan_drain_slice, plan_drained_step);
+}
+
+/* Clients may have the user buffers, too. */
+static void plan_sweep_step(struct cgm_request *request)
+{
+    const struct cgm_plan *plan = request->object;
+    cgm_request_in_sweep(request, plan->uid, plan_drain_slice, plan_drained_step);
 }
 
 static void free_on_mapper(struct cgm_plan *plan, struct cgm_request *request,
@@ -124,7 +129,10 @@ static void free_on_mapper(struct cgm_plan *plan, struct cgm_request *request,
 {
     request->object = plan;
     plan->freed_step = step;
-    cgm_request_to_mapper(request, plan_drain_step);
+    if (request->executor->ops->mem_freed_anywhere)
+        cgm_request_to_sweeper(request, plan_sweep_step);
+    else
+        cgm_request_to_mapper(request, plan_drain_step);
 }
 
 /* On each rank. */
@@ -402,8 +410,7 @@ static bool operands_drain_slice(struct cgm_request *request)
 static void plan_ran_step(struct cgm_request *request)
 {
     const struct cgm_plan *plan = request->object;
-    cgm_request_in_slices(request, &request->executor->turns, plan->uid, operands_drain_slice,
-                          plan_answer_step);
+    cgm_request_in_slices(request, plan->uid, operands_drain_slice, plan_answer_step);
 }
 
 /* The first run is watched like a job. */

@@ -11,6 +11,8 @@
 #include "proto/status.h"
 #include "proto/step.h"
 
+#define NOBODY UINT32_MAX /* the uid of no user */
+
 int cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet,
                     struct cgm_request **ret_request)
 {
@@ -74,6 +76,18 @@ static void request_free_step(struct cgm_request *request)
     free(request);
 }
 
+static bool nothing_before(struct cgm_request *request)
+{
+    (void)request;
+    return false;
+}
+
+/* Of all users, as the broker has the memory, too, and mostly closes it last. */
+static void request_sweep_step(struct cgm_request *request)
+{
+    cgm_request_in_sweep(request, NOBODY, nothing_before, request_free_step);
+}
+
 static bool has_fds(const struct cgm_packet *packet)
 {
     for (unsigned i = 0; i < packet->n_fds; i++)
@@ -87,7 +101,7 @@ static bool has_fds(const struct cgm_packet *packet)
 static void request_free(struct cgm_request *request)
 {
     if (has_fds(request->packet))
-        cgm_request_to_sweeper(request, request_free_step);
+        cgm_request_to_sweeper(request, request_sweep_step);
     else
         request_free_step(request);
 }
@@ -109,14 +123,28 @@ static void turn_done(struct cgm_turn *turn)
     request->step(request);
 }
 
-void cgm_request_in_slices(struct cgm_request *request, struct cgm_turns *turns, uint32_t uid,
-                           bool (*slice)(struct cgm_request *request),
-                           void (*step)(struct cgm_request *request))
+static void set_turn(struct cgm_request *request, bool (*slice)(struct cgm_request *request),
+                     void (*step)(struct cgm_request *request))
 {
     request->slice = slice;
     request->step = step;
     request->turn = (struct cgm_turn){.slice = turn_slice, .done = turn_done};
-    cgm_turns_add(turns, uid, &request->turn);
+}
+
+void cgm_request_in_slices(struct cgm_request *request, uint32_t uid,
+                           bool (*slice)(struct cgm_request *request),
+                           void (*step)(struct cgm_request *request))
+{
+    set_turn(request, slice, step);
+    cgm_turns_add(&request->executor->turns, uid, &request->turn);
+}
+
+void cgm_request_in_sweep(struct cgm_request *request, uint32_t uid,
+                          bool (*slice)(struct cgm_request *request),
+                          void (*step)(struct cgm_request *request))
+{
+    set_turn(request, slice, step);
+    cgm_sweeps_add(&request->executor->sweeps, uid, &request->turn);
 }
 
 /* Out of memory for a moment: the socket itself waits for room. */

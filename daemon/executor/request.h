@@ -30,11 +30,15 @@ void cgm_request_to_sweeper(struct cgm_request *request, void (*step)(struct cgm
 void cgm_request_to_awaiter(struct cgm_request *request, void (*step)(struct cgm_request *request));
 void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_request *request));
 
-/* From the turns' worker, the mapper's or the sweeper's: slice is called until it is false, in
- * turns with what other users have it do, and then the step; all on that worker. */
-void cgm_request_in_slices(struct cgm_request *request, struct cgm_turns *turns, uint32_t uid,
+/* From the mapper: slice is called until it is false, in turns with what other users have it do,
+ * and then the step; all on the mapper. */
+void cgm_request_in_slices(struct cgm_request *request, uint32_t uid,
                            bool (*slice)(struct cgm_request *request),
                            void (*step)(struct cgm_request *request));
+/* From the sweeper: the same on a thread of the user's. */
+void cgm_request_in_sweep(struct cgm_request *request, uint32_t uid,
+                          bool (*slice)(struct cgm_request *request),
+                          void (*step)(struct cgm_request *request));
 
 /* Answers and frees. The fds stay the caller's. */
 void cgm_request_answer(struct cgm_request *request, int type, const ProtobufCMessage *message,

@@ -1,5 +1,6 @@
 /* Long work of a worker's, in slices: one of one user's and then one of the next one's, and between
- * two of them whatever else the worker was sent. All of it on the worker. */
+ * two of them whatever else the worker was sent. All of it on the worker. What may wait for a client
+ * is no work of a worker's, but of sweeps.h. */
 #ifndef CGM_TURNS_H
 #define CGM_TURNS_H
 

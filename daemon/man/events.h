@@ -75,6 +75,9 @@ static const struct cgm_event_row cgm_events[] = {
      "can "
      "start an executor meanwhile. Sessions of a user who has too many end when they are heard",
      "fault.descriptors"},
+    {"A client holds locks of the system on what it shares",
+     "Who gives that back waits, a thread of its user's; everybody else's memory and sessions go",
+     "fault.held"},
     {"A bad message",
      "It is refused with a detail that names the field. After one that breaks the protocol the "
      "session is closed; nobody else notices",

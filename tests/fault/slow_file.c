@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -45,8 +46,8 @@ static void serve(int device, const struct fuse_in_header *request)
         answer(device, request, 0, &attributes, sizeof(attributes));
     else if (request->opcode == FUSE_OPEN)
         answer(device, request, 0, &opened, sizeof(opened));
-    else if (request->opcode != FUSE_FLUSH && request->opcode != FUSE_FORGET &&
-             request->opcode != FUSE_INTERRUPT)
+    else if (request->opcode != FUSE_FLUSH && request->opcode != FUSE_READ &&
+             request->opcode != FUSE_FORGET && request->opcode != FUSE_INTERRUPT)
         answer(device, request, ENOSYS, NULL, 0);
 }
 
@@ -95,6 +96,16 @@ bool slow_file_start(struct slow_file *file, const char *path)
 int slow_file_open(const struct slow_file *file)
 {
     return open(file->path, O_RDWR | O_CLOEXEC);
+}
+
+void *slow_file_map(const struct slow_file *file)
+{
+    struct stat st; /* brings its size, without which it has no page */
+    int fd = slow_file_open(file);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return NULL;
+    void *page = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    return page == MAP_FAILED ? NULL : page;
 }
 
 void slow_file_stop(struct slow_file *file)

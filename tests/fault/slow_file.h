@@ -1,5 +1,5 @@
-/* A file whose close() waits for its server, which never answers, for a minute and a
- * half at most: of FUSE, spoken by hand. */
+/* A file whose close() waits for its server, and whoever reads it or touches what is mapped of it,
+ * too. The server never answers, for a minute and a half at most: of FUSE, spoken by hand. */
 #ifndef CGM_TEST_SLOW_FILE_H
 #define CGM_TEST_SLOW_FILE_H
 
@@ -16,6 +16,10 @@ bool slow_file_start(struct slow_file *file, const char *path);
 
 /* Of a running one; -1 when it cannot be opened. Whoever closes it waits. */
 int slow_file_open(const struct slow_file *file);
+
+/* A page of it, which stays mapped; NULL when it cannot be had. Whoever touches it waits, also in a
+ * system call, with all the locks that it has taken by then. */
+void *slow_file_map(const struct slow_file *file);
 
 /* Lets everybody go. The fds remain their owners'. */
 void slow_file_stop(struct slow_file *file);

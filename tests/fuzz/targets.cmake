@@ -8,7 +8,8 @@ set(FAKE_LINK uv_spawn uv_process_kill cgm_packet_send_bytes getsockopt cgm_cloc
 cgm_fuzz(broker SOURCES fake_link.c message.c records.c LIBRARIES cgm_broker WRAP ${FAKE_LINK})
 cgm_fuzz(executor SOURCES message.c null_backend.c records.c ring_client.c
          LIBRARIES cgm_executor
-         WRAP cgm_now_ns cgm_executor_log cgm_packet_recv cgm_packet_send cgm_worker_flush)
+         WRAP cgm_now_ns cgm_executor_log cgm_packet_recv cgm_packet_send cgm_sweeps_add
+              cgm_worker_flush)
 cgm_fuzz(packet LIBRARIES cgm_proto)
 cgm_fuzz(ring LIBRARIES cgm_proto)
 cgm_fuzz(plan LIBRARIES cgm_executor)

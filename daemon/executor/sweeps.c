@@ -1,0 +1,107 @@
+#include "daemon/executor/sweeps.h"
+
+#include <stdlib.h>
+
+#include "daemon/executor/slice.h"
+
+#define STACK_BYTES (256u * 1024)
+
+/* Of a user, until its thread finds nothing more. */
+struct cgm_sweep {
+    struct cgm_sweep *next;
+    struct cgm_sweeps *sweeps;
+    uint32_t uid;
+    struct cgm_rota rota; /* under lock; what is under way has left it */
+};
+
+static void run(struct cgm_turn *turn)
+{
+    while (turn->slice(turn))
+        continue;
+    turn->done(turn);
+}
+
+/* Under the lock. NULL: the user's thread finds nothing more, and its sweep is no more. */
+static struct cgm_turn *take(struct cgm_sweep *sweep)
+{
+    struct cgm_sweep **at = &sweep->sweeps->first;
+    struct cgm_rota_entry *first = sweep->rota.first;
+    if (first) {
+        cgm_rota_move_on(&sweep->rota, true);
+        return (struct cgm_turn *)first;
+    }
+    while (*at != sweep)
+        at = &(*at)->next;
+    *at = sweep->next;
+    free(sweep);
+    return NULL;
+}
+
+static void *sweep_main(void *argument)
+{
+    struct cgm_sweep *sweep = argument;
+    struct cgm_sweeps *sweeps = sweep->sweeps;
+    struct cgm_turn *turn;
+    cgm_slice_shorten();
+    do {
+        pthread_mutex_lock(&sweeps->lock);
+        turn = take(sweep);
+        pthread_mutex_unlock(&sweeps->lock);
+        if (turn)
+            run(turn);
+    } while (turn);
+    return NULL;
+}
+
+static int start_thread(struct cgm_sweep *sweep)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error)
+        return error;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    error = pthread_create(&thread, &attributes, sweep_main, sweep);
+    pthread_attr_destroy(&attributes);
+    if (!error)
+        pthread_setname_np(thread, "cgm-sweep");
+    return error;
+}
+
+/* Under the lock, without which its thread cannot go on. NULL: there is no room for one. */
+static struct cgm_sweep *sweep_new(struct cgm_sweeps *sweeps, uint32_t uid)
+{
+    struct cgm_sweep *sweep = malloc(sizeof(*sweep));
+    if (!sweep)
+        return NULL;
+    *sweep = (struct cgm_sweep){.next = sweeps->first, .sweeps = sweeps, .uid = uid};
+    if (start_thread(sweep) != 0) {
+        free(sweep);
+        return NULL;
+    }
+    sweeps->first = sweep;
+    return sweep;
+}
+
+void cgm_sweeps_init(struct cgm_sweeps *sweeps)
+{
+    pthread_mutex_init(&sweeps->lock, NULL);
+    sweeps->first = NULL;
+}
+
+void cgm_sweeps_add(struct cgm_sweeps *sweeps, uint32_t uid, struct cgm_turn *turn)
+{
+    pthread_mutex_lock(&sweeps->lock);
+    struct cgm_sweep *sweep = sweeps->first;
+    while (sweep && sweep->uid != uid)
+        sweep = sweep->next;
+    if (!sweep)
+        sweep = sweep_new(sweeps, uid);
+    turn->entry.uid = uid;
+    if (sweep)
+        cgm_rota_add(&sweep->rota, &turn->entry);
+    pthread_mutex_unlock(&sweeps->lock);
+    if (!sweep)
+        run(turn);
+}

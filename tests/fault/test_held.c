@@ -1,0 +1,237 @@
+/* Locks of the system that a client holds for as long as it likes, on what it shares with the
+ * daemon: it calls the system with memory whose pages nobody brings. Whoever wants such a lock
+ * waits; that must be nobody for whom others wait. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "proto/types.h"
+#include "tests/fault/slow_file.h"
+#include "tests/send_signal.h"
+
+#define PAGE 4096u
+#define STRANGER 12345u
+#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+#define LARGE_BYTES (4ull << 20)
+
+struct scene {
+    struct daemon daemon;
+    struct client attacker, honest;
+    struct slow_file file;
+    pid_t holder;
+};
+
+/* The file's server first: it has every fd that there is. */
+static bool scene_open(struct scene *scene)
+{
+    char path[96];
+    skip_unless_root();
+    memset(scene, 0, sizeof(*scene));
+    daemon_init(&scene->daemon);
+    chmod(scene->daemon.folder, 0711);
+    snprintf(path, sizeof(path), "%s/slow", scene->daemon.folder);
+    bool started = slow_file_start(&scene->file, path);
+    if (!started)
+        print_message("no file of FUSE can be had here\n");
+    daemon_start(&scene->daemon, "socket_mode=0666", REAL_EXECUTOR, NULL);
+    client_open(&scene->honest, &scene->daemon);
+    wait_for_executor(&scene->honest);
+    client_open_as(STRANGER, &scene->attacker, &scene->daemon);
+    return started;
+}
+
+/* From here on nobody holds anything any more. */
+static void let_go(struct scene *scene)
+{
+    if (scene->file.server)
+        slow_file_stop(&scene->file);
+    if (!scene->holder)
+        return;
+    send_signal(scene->holder, SIGKILL);
+    waitpid(scene->holder, NULL, 0);
+    scene->holder = 0;
+}
+
+static void scene_close(struct scene *scene)
+{
+    let_go(scene);
+    client_close(&scene->attacker);
+    client_close(&scene->honest);
+    daemon_stop(&scene->daemon);
+}
+
+/* Until the process waits for a page. */
+static void await_sleep(pid_t pid)
+{
+    char path[64], text[64] = "";
+    snprintf(path, sizeof(path), "/proc/%d/wchan", (int)pid);
+    for (int naps = 0; !strstr(text, "folio") && !strstr(text, "fuse") && !strstr(text, "request");
+         naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+        text[n > 0 ? n : 0] = '\0';
+        close(fd);
+    }
+}
+
+/* A child that calls the system with the page, and has only this fd. */
+static void hold(struct scene *scene, void (*call)(int fd, void *page), int fd)
+{
+    scene->holder = fork();
+    assert_true(scene->holder >= 0);
+    if (scene->holder == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(fd, STDIN_FILENO);
+        close_range(STDERR_FILENO + 1, ~0u, 0);
+        call(STDIN_FILENO, slow_file_map(&scene->file));
+        _exit(0);
+    }
+    await_sleep(scene->holder);
+}
+
+static void write_it(int fd, void *page)
+{
+    (void)!write(fd, page, 1);
+}
+
+/* Of what it watches one can be read, and it cannot be told. */
+static void watch_it(int fd, void *page)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    int watch = epoll_create1(EPOLL_CLOEXEC);
+    epoll_ctl(watch, EPOLL_CTL_ADD, fd, &event);
+    epoll_ctl(watch, EPOLL_CTL_ADD, eventfd(1, EFD_CLOEXEC), &event);
+    close(fd);
+    epoll_wait(watch, page, 1, -1);
+}
+
+/* Somebody else's memory is made and given back, and he is told. */
+static void go_on(struct client *client)
+{
+    Cgm__ImportCreate create = CGM__IMPORT_CREATE__INIT;
+    Cgm__ImportRelease release = CGM__IMPORT_RELEASE__INIT;
+    uint32_t kind = 1;
+    uint64_t offset = 0, length = PAGE;
+    int fd = memfd_create("held", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, PAGE), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    create.n_kind = create.n_offset = create.n_length = 1;
+    create.kind = &kind;
+    create.offset = &offset;
+    create.length = &length;
+    struct message *reply =
+        client_call(client, CGM_MSG_IMPORT_CREATE, &create.base, &fd, 1, CGM_MSG_IMPORT_REPLY);
+    release.id = ((const Cgm__ImportReply *)reply->body)->id;
+    message_free(reply);
+    close(fd);
+    client_ok(client, CGM_MSG_IMPORT_RELEASE, &release.base);
+    buffer_create(client, NULL, PAGE, 0, NULL);
+}
+
+/* A hole can be made in a buffer when nobody writes into it. */
+static void test_a_buffer_that_is_written(void **state)
+{
+    struct scene scene;
+    (void)state;
+    if (scene_open(&scene)) {
+        int fd;
+        Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+        close_it.id = buffer_create(&scene.attacker, NULL, LARGE_BYTES, 0, &fd);
+        hold(&scene, write_it, fd);
+        client_ok(&scene.attacker, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+        go_on(&scene.honest);
+        close(fd);
+    }
+    scene_close(&scene);
+}
+
+static uint64_t make_plan(struct client *client)
+{
+    Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
+    create.comm = comm_join_all(client, "held", 1);
+    create.op = CGM_OP_AG_GEMM;
+    create.comm_type = CGM_COMM_TYPE_AG;
+    create.m = create.n = create.k = 16;
+    struct message *reply =
+        client_call(client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, CGM_MSG_PLAN_REPLY);
+    uint64_t id = ((const Cgm__PlanReply *)reply->body)->id;
+    message_free(reply);
+    return id;
+}
+
+static int open_user_buffer(struct client *client, uint64_t plan)
+{
+    Cgm__PlanChunk chunk = CGM__PLAN_CHUNK__INIT;
+    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+    chunk.plan = plan;
+    chunk.rank = 0;
+    chunk.chunk = UINT32_MAX;
+    struct message *reply =
+        client_call(client, CGM_MSG_PLAN_CHUNK, &chunk.base, NULL, 0, CGM_MSG_PLAN_CHUNK_REPLY);
+    open_it.has_id = 1;
+    open_it.id = ((const Cgm__PlanChunkReply *)reply->body)->buffer;
+    message_free(reply);
+    reply = client_call(client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0, CGM_MSG_BUFFER_REPLY);
+    assert_int_equal(reply->n_fds, 1);
+    int fd = fcntl(reply->fds[0], F_DUPFD_CLOEXEC, 3);
+    message_free(reply);
+    return fd;
+}
+
+static void test_a_user_buffer_that_is_written(void **state)
+{
+    struct scene scene;
+    (void)state;
+    if (scene_open(&scene)) {
+        Cgm__PlanDestroy destroy = CGM__PLAN_DESTROY__INIT;
+        destroy.id = make_plan(&scene.attacker);
+        int fd = open_user_buffer(&scene.attacker, destroy.id);
+        hold(&scene, write_it, fd);
+        client_ok(&scene.attacker, CGM_MSG_PLAN_DESTROY, &destroy.base);
+        go_on(&scene.honest);
+        close(fd);
+    }
+    scene_close(&scene);
+}
+
+/* The last one who closes a file takes it away from all who watch it, one after the other. */
+static void test_a_ring_that_is_watched(void **state)
+{
+    struct scene scene;
+    (void)state;
+    if (scene_open(&scene)) {
+        Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+        setup.entries = 8;
+        struct message *ring =
+            client_call(&scene.attacker, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+        hold(&scene, watch_it, ring->fds[1]);
+        message_free(ring);
+        client_close(&scene.attacker);
+        wait_for_status(&scene.honest, "sessions", 1);
+        go_on(&scene.honest);
+        client_open_as(STRANGER, &scene.attacker, &scene.daemon);
+    }
+    scene_close(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_buffer_that_is_written),
+        cmocka_unit_test(test_a_user_buffer_that_is_written),
+        cmocka_unit_test(test_a_ring_that_is_watched),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
