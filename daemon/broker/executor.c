@@ -24,7 +24,8 @@
 #define BACKOFF_MIN_MS 100u
 #define BACKOFF_MAX_MS 5000u
 #define STABLE_NS 10000000000ull /* a life this long starts the back-off anew */
-#define REAP_PATIENCE_MS 5000u   /* between hanging up and being reaped */
+#define REAP_PATIENCE_MS 5000u   /* between hanging up and being reaped, and after each kill */
+#define KILLS_MAX 2u             /* the first one may be the business of MPS */
 #define CLOSER_MS 5u
 
 bool cgm_executor_hears(const struct cgm_executor *executor)
@@ -75,7 +76,7 @@ static int journal_init(struct cgm_executor *executor, char *ret_detail, size_t 
     return CGM_OK;
 }
 
-/* The process is reaped: nobody writes any more. */
+/* The process is reaped, or killed for long: nobody writes any more. */
 static void journal_read_and_clear(struct cgm_broker *broker)
 {
     struct cgm_journal *journal = broker->executor.journal;
@@ -363,6 +364,7 @@ static void start_candidate(struct cgm_broker *broker)
     executor->exit_why[0] = '\0';
     executor->lost_status = CGM_EXECUTOR_LOST;
     executor->terminating = false;
+    executor->kills = 0;
     executor->state = CGM_EXECUTOR_STARTING;
     int error = spawn(broker, far_end);
     close(far_end);
@@ -407,13 +409,31 @@ static void try_again(struct cgm_broker *broker)
         cgm_executor_start(broker);
 }
 
+/* A thread that waits for a lock of the system cannot be killed before it has that, which a client
+ * may hold for as long as it likes. It runs nothing any more: nobody else need wait for it. */
+static void bury(struct cgm_broker *broker)
+{
+    struct cgm_executor *executor = &broker->executor;
+    if (executor->pid == 0)
+        return;
+    if (executor->kills++ < KILLS_MAX) {
+        kill_process(broker);
+        uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);
+        return;
+    }
+    cgm_log_warning("executor: process %d was killed and does not end; it is left behind",
+                    executor->pid);
+    executor->pid = 0;
+    uv_close((uv_handle_t *)&executor->process, on_process_closed);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct cgm_broker *broker = timer->data;
     if (broker->executor.state == CGM_EXECUTOR_DOWN)
         try_again(broker);
     else if (broker->executor.state == CGM_EXECUTOR_DYING)
-        kill_process(broker);
+        bury(broker);
     else if (broker->executor.doom)
         cgm_executor_give_up(broker, broker->executor.doom);
     else

@@ -42,6 +42,7 @@ struct cgm_executor {
     bool settled;       /* the first one is ready, or none can be started */
     bool under_mps;     /* it was started with an MPS there */
     bool terminating;   /* MPS is asked to end it */
+    unsigned kills;     /* of one that is dying, for want of its end */
     int lost_status;    /* what its end means to sessions: EXECUTOR_LOST or GPU_LOST */
     const char *doom;   /* why it is given up when the loop comes round; NULL: it is not */
     char why[256];      /* why none is running */

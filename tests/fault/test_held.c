@@ -3,6 +3,7 @@
  * waits; that must be nobody for whom others wait. */
 #include "tests/daemon/broker_fixture.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -43,7 +44,7 @@ static bool scene_open(struct scene *scene)
     bool started = slow_file_start(&scene->file, path);
     if (!started)
         print_message("no file of FUSE can be had here\n");
-    daemon_start(&scene->daemon, "socket_mode=0666", REAL_EXECUTOR, NULL);
+    daemon_start(&scene->daemon, "socket_mode=0666", "executor_timeout=10", REAL_EXECUTOR, NULL);
     client_open(&scene->honest, &scene->daemon);
     wait_for_executor(&scene->honest);
     client_open_as(STRANGER, &scene->attacker, &scene->daemon);
@@ -157,6 +158,51 @@ static void test_a_buffer_that_is_written(void **state)
     scene_close(&scene);
 }
 
+/* A thread of the executor's waits for what nobody can take away from it. */
+static void await_waiter(pid_t executor)
+{
+    char path[96], text[128];
+    bool waits = false;
+    for (int naps = 0; !waits; naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+        snprintf(path, sizeof(path), "/proc/%d/task", (int)executor);
+        DIR *tasks = opendir(path);
+        assert_non_null(tasks);
+        for (const struct dirent *task; (task = readdir(tasks)) && !waits;) {
+            snprintf(path, sizeof(path), "/proc/%d/task/%.16s/stat", (int)executor, task->d_name);
+            FILE *file = fopen(path, "re");
+            if (!file)
+                continue;
+            waits = fgets(text, sizeof(text), file) && strstr(text, "(cgm-sweep) D");
+            fclose(file);
+        }
+        closedir(tasks);
+    }
+}
+
+/* Killed, it does not end while a client holds what one of its threads waits for. */
+static void test_an_executor_that_cannot_end(void **state)
+{
+    struct scene scene;
+    (void)state;
+    if (scene_open(&scene)) {
+        int fd;
+        Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+        uint64_t life = status_number(&scene.honest, "executor_life");
+        pid_t executor = (pid_t)status_number(&scene.honest, "executor_pid");
+        close_it.id = buffer_create(&scene.attacker, NULL, LARGE_BYTES, 0, &fd);
+        hold(&scene, write_it, fd);
+        client_ok(&scene.attacker, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+        await_waiter(executor);
+        assert_int_equal(send_signal(executor, SIGKILL), 0);
+        wait_for_status(&scene.honest, "executor_life", life + 1);
+        go_on(&scene.honest);
+        close(fd);
+    }
+    scene_close(&scene);
+}
+
 static uint64_t make_plan(struct client *client)
 {
     Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
@@ -230,6 +276,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_buffer_that_is_written),
+        cmocka_unit_test(test_an_executor_that_cannot_end),
         cmocka_unit_test(test_a_user_buffer_that_is_written),
         cmocka_unit_test(test_a_ring_that_is_watched),
     };
