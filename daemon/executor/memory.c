@@ -74,19 +74,14 @@ static void memory_free_step(struct cgm_request *request)
     memory_drain(request, memory_freed_step);
 }
 
-/* What is mapped of an import only leaves this process. */
-static bool sweep_slice(struct cgm_request *request)
-{
-    const struct cgm_memory *memory = request->object;
-    return (memory->session != 0 || is_large(memory)) && drain_slice(request);
-}
-
 /* On the sweeper: a client that has the memory too may be at it all the time, and the system lets
- * one in after the other. */
+ * one in after the other. All of a buffer, however little, is given back: it is in nobody's quota any
+ * more, and clients may keep any number of fds. What is mapped of an import only leaves this process.
+ */
 static void memory_sweep_step(struct cgm_request *request)
 {
     const struct cgm_memory *memory = request->object;
-    cgm_request_in_sweep(request, memory->uid, sweep_slice, memory_freed_step);
+    cgm_request_in_sweep(request, memory->uid, drain_slice, memory_freed_step);
 }
 
 static void memory_free_if_unused(struct cgm_memory *memory)

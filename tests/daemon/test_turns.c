@@ -71,7 +71,7 @@ static void test_users_take_turns(void **state)
     (void)state;
     struct fixture f;
     uint32_t serials[N_LARGE + 1];
-    int fds[N_LARGE], fd;
+    int fds[N_LARGE], fd, little;
     fixture_open(&f, 60000, 60000, 0);
     assert_int_equal(send_signal(f.pid, SIGSTOP), 0); /* all of it is there when it begins */
     for (uint32_t i = 0; i < N_LARGE; i++)
@@ -79,8 +79,8 @@ static void test_users_take_turns(void **state)
     uint32_t middle = send_alloc(&f, MIDDLE_ID, MIDDLE, 2),
              small = send_alloc(&f, SMALL_ID, SMALL, 3);
     assert_int_equal(send_signal(f.pid, SIGCONT), 0);
-    expect_answer(&f, small, &fd);
-    close(fd);
+    expect_answer(&f, small, &little);
+    assert_true(bytes_there(little) == SMALL);
     expect_answer(&f, middle, &fd);
     assert_true(bytes_there(fd) == MIDDLE);
     close(fd);
@@ -98,6 +98,8 @@ static void test_users_take_turns(void **state)
         assert_true(bytes_there(fds[i]) == 0); /* whoever still has it */
         close(fds[i]);
     }
+    assert_true(bytes_there(little) == 0);
+    close(little);
     fixture_close(&f);
 }
 
