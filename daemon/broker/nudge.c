@@ -10,12 +10,12 @@
 #define NUDGE_SIGNAL SIGUSR2
 #define EVERY_NS 100000000
 
-static _Thread_local volatile sig_atomic_t came;
+static _Thread_local volatile sig_atomic_t count;
 
 static void on_signal(int number)
 {
     (void)number;
-    came = 1;
+    count++;
 }
 
 void cgm_nudge_init(void)
@@ -29,7 +29,7 @@ void cgm_nudge_begin(struct cgm_nudge *nudge)
     static const struct itimerspec every = {{0, EVERY_NS}, {0, EVERY_NS}};
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = NUDGE_SIGNAL};
     event.sigev_notify_thread_id = gettid();
-    came = 0;
+    count = 0;
     nudge->runs = timer_create(CLOCK_MONOTONIC, &event, &nudge->timer) == 0;
     if (nudge->runs)
         timer_settime(nudge->timer, 0, &every, NULL);
@@ -42,7 +42,7 @@ void cgm_nudge_end(struct cgm_nudge *nudge)
     nudge->runs = false;
 }
 
-bool cgm_nudge_came(void)
+unsigned cgm_nudge_count(void)
 {
-    return came != 0;
+    return (unsigned)count;
 }

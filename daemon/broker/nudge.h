@@ -19,7 +19,7 @@ void cgm_nudge_init(void);
 void cgm_nudge_begin(struct cgm_nudge *nudge);
 void cgm_nudge_end(struct cgm_nudge *nudge);
 
-/* Whether one has come to this thread since it began last. */
-bool cgm_nudge_came(void);
+/* How many have come to this thread since it began last: ten a second. */
+unsigned cgm_nudge_count(void);
 
 #endif
