@@ -92,7 +92,8 @@ static uint64_t memory_bytes(int fd)
 static void discard_input(int fd)
 {
     char byte;
-    while (cgm_nudge_count() < NUDGES && recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) > 0)
+    while (cgm_nudge_count() < NUDGES &&
+           recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) > 0)
         ;
 }
 
