@@ -16,9 +16,6 @@
 #include "proto/ring.h"
 #include "proto/status.h"
 
-/* Freed in a millisecond or so. */
-#define LITTLE_BYTES (4ull << 20)
-
 #define STACK_BYTES (256u * 1024)
 
 /* So long unread packets are read at most. A thread that gets no processor for some of that time
@@ -33,6 +30,7 @@ struct cgm_closing {
     struct cgm_closer *closer;
     uid_t uid;
     struct cgm_charge charge;
+    bool sent; /* by a client that was not to: counts as what he has, not as what is ending */
     bool memory;
     bool discard;     /* unread packets first */
     unsigned threads; /* under the closer's lock: how many of its own are at it */
@@ -77,10 +75,24 @@ static bool is_of_nvidia(int fd)
     return look(fd, &info) && S_ISCHR(info.stx_mode) && info.stx_rdev_major == NVIDIA_MAJOR;
 }
 
-static uint64_t memory_bytes(int fd)
+/* The rest is closed. */
+struct sorted {
+    int memory[CGM_PACKET_FDS_ROOM], slow[CGM_PACKET_FDS_ROOM];
+    unsigned n_memory, n_slow;
+};
+
+static void sort(const int *fds, unsigned n_fds, struct sorted *ret_sorted)
 {
-    struct stat st;
-    return fstat(fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+    ret_sorted->n_memory = ret_sorted->n_slow = 0;
+    for (unsigned i = 0; i < n_fds; i++)
+        if (fds[i] < 0)
+            continue;
+        else if (cgm_closer_is_memory(fds[i]))
+            ret_sorted->memory[ret_sorted->n_memory++] = fds[i];
+        else if (is_of_nvidia(fds[i]))
+            close(fds[i]);
+        else
+            ret_sorted->slow[ret_sorted->n_slow++] = fds[i];
 }
 
 /* ---- closing ----------------------------------------------------------------------------------
@@ -263,15 +275,28 @@ static void list_remove(struct cgm_closer *closer, struct cgm_closing *closing)
 static void discharge(struct cgm_broker *broker, struct cgm_closing *closing)
 {
     list_remove(&broker->closer, closing);
-    cgm_quota_give(broker, closing->uid, &closing->charge);
+    if (closing->sent)
+        cgm_quota_give(broker, closing->uid, &closing->charge);
+    else
+        cgm_quota_ended(broker, closing->uid, &closing->charge);
     free(closing);
+}
+
+/* False without memory. */
+static bool charge(struct cgm_broker *broker, const struct cgm_closing *what)
+{
+    if (!cgm_quota_owe(broker, what->uid, &what->charge))
+        return false;
+    if (!what->sent)
+        cgm_quota_end(broker, what->uid, &what->charge);
+    return true;
 }
 
 /* Where there is no room for it in the background, it is closed here. */
 static void close_behind(struct cgm_broker *broker, const struct cgm_closing *what, const int *fds)
 {
     struct cgm_closing *closing = malloc(sizeof(*closing) + what->n_fds * sizeof(*fds));
-    if (!closing || !cgm_quota_owe(broker, what->uid, &what->charge)) {
+    if (!closing || !charge(broker, what)) {
         struct cgm_ring ring = what->ring;
         free(closing);
         for (unsigned i = 0; i < what->n_fds; i++)
@@ -293,64 +318,56 @@ static void close_behind(struct cgm_broker *broker, const struct cgm_closing *wh
     discharge(broker, closing);
 }
 
-void cgm_closer_drop(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
+/* However little it is: a client can have given it attributes, or kept policies of its pages there,
+ * by the million. */
+static void close_memory(struct cgm_broker *broker, uid_t uid, const struct sorted *sorted)
 {
-    int large[CGM_PACKET_FDS_ROOM];
-    struct cgm_closing closing = {.uid = uid, .memory = true};
-    uint64_t bytes = 0;
-    for (unsigned i = 0; i < n_fds; i++) {
-        if (fds[i] < 0)
-            continue;
-        bool memory = cgm_closer_is_memory(fds[i]);
-        bytes += memory ? memory_bytes(fds[i]) : 0;
-        if (memory && bytes > LITTLE_BYTES)
-            large[closing.n_fds++] = fds[i];
-        else
-            close(fds[i]);
-    }
-    closing.charge.amount[CGM_QUOTA_FDS] = closing.n_fds;
-    if (closing.n_fds > 0)
-        close_behind(broker, &closing, large);
+    const struct cgm_closing closing = {.uid = uid,
+                                        .charge = {{[CGM_QUOTA_FDS] = sorted->n_memory}},
+                                        .memory = true,
+                                        .n_fds = sorted->n_memory};
+    if (sorted->n_memory > 0)
+        close_behind(broker, &closing, sorted->memory);
 }
 
-static void close_slow(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds,
-                       bool discard)
+static void close_slow(struct cgm_broker *broker, struct cgm_closing closing, const int *fds,
+                       unsigned n_fds)
 {
-    const struct cgm_closing closing = {
-        .uid = uid,
-        .charge = {{[CGM_QUOTA_SESSIONS] = 1, [CGM_QUOTA_FDS] = n_fds}},
-        .discard = discard,
-        .n_fds = n_fds};
+    closing.charge = (struct cgm_charge){{[CGM_QUOTA_SESSIONS] = 1, [CGM_QUOTA_FDS] = n_fds}};
+    closing.n_fds = n_fds;
     if (n_fds > 0)
         close_behind(broker, &closing, fds);
 }
 
+void cgm_closer_drop(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
+{
+    struct sorted sorted;
+    sort(fds, n_fds, &sorted);
+    close_memory(broker, uid, &sorted);
+    close_slow(broker, (struct cgm_closing){.uid = uid}, sorted.slow, sorted.n_slow);
+}
+
 bool cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
 {
-    int quick[CGM_PACKET_FDS_ROOM], slow[CGM_PACKET_FDS_ROOM];
-    unsigned n_quick = 0, n_slow = 0;
+    struct sorted sorted;
     bool all_memory = true;
-    for (unsigned i = 0; i < n_fds; i++) {
+    for (unsigned i = 0; i < n_fds; i++)
         all_memory = all_memory && (fds[i] < 0 || cgm_closer_may_be_memory(broker, fds[i]));
-        if (fds[i] < 0 || cgm_closer_is_memory(fds[i]) || is_of_nvidia(fds[i]))
-            quick[n_quick++] = fds[i];
-        else
-            slow[n_slow++] = fds[i];
-    }
-    if (n_quick > 0)
-        cgm_closer_drop(broker, uid, quick, n_quick);
-    close_slow(broker, uid, slow, n_slow, false);
+    sort(fds, n_fds, &sorted);
+    close_memory(broker, uid, &sorted);
+    close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true}, sorted.slow, sorted.n_slow);
     return all_memory;
 }
 
-void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *ring)
+void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *ring, int fd)
 {
-    const struct cgm_closing closing = {
-        .uid = uid, .charge = {{[CGM_QUOTA_JOBS] = ring->entries}}, .memory = true, .ring = *ring};
-    if (ring->header && ring->bytes > LITTLE_BYTES)
-        close_behind(broker, &closing, NULL);
-    else
-        cgm_ring_unmap(ring);
+    const struct cgm_closing closing = {.uid = uid,
+                                        .charge = {{[CGM_QUOTA_JOBS] = ring->entries}},
+                                        .memory = true,
+                                        .ring = *ring,
+                                        .n_fds = fd >= 0};
+    if (fd >= 0)
+        close_behind(broker, &closing, &fd);
     *ring = (struct cgm_ring){0};
 }
 
@@ -409,7 +426,8 @@ void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd)
     if (empty_quickly(fd))
         close(fd);
     else
-        close_slow(broker, uid, &fd, 1, heard);
+        close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true, .discard = heard}, &fd,
+                   1);
 }
 
 static struct cgm_closing *take_done(struct cgm_closer *closer)

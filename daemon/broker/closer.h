@@ -3,8 +3,8 @@
  * lingers until its peer has read all, a FUSE file until its server has answered, and inotify and
  * epoll let go of all that they watch. So what is not known to close at once is closed by a thread
  * of its own. Memory closes at once, but whoever closes it last frees it, which takes a second for
- * every few gigabytes: one thread does that for all, and users take turns. Until it is done, it is
- * at the uid's cost. */
+ * every few gigabytes, or for everything else that a client has had the system keep with it: one
+ * thread does that for all, and users take turns. Until it is done, it is at the uid's cost. */
 #ifndef CGM_CLOSER_H
 #define CGM_CLOSER_H
 
@@ -42,14 +42,18 @@ bool cgm_closer_is_memory(int fd);
 bool cgm_closer_may_be_memory(const struct cgm_broker *broker, int fd);
 
 /* Fds that came from a client, at most CGM_PACKET_FDS_ROOM; those below 0 are none. What is not
- * closed at once is in the uid's quota until it is, whether or not that allows it: as fds, and as
- * one session when it is no memory. False: some cannot be memory. */
+ * closed at once is in the uid's quota until it is, whether or not that allows it: as fds that are
+ * ending, and what is no memory as fds that it has and as one session. False: some cannot be
+ * memory.
+ */
 bool cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
-/* The same of memory, and of fds that the daemon has made: none but memory takes time. */
+/* Fds that the daemon has taken or made: all of it is ending. Who has let clients have one closes
+ * it here, since they may have let go of it already, but for what watches it. */
 void cgm_closer_drop(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
 
-/* Takes the mapping. Until it is gone its entries are in the uid's quota as jobs. */
-void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *ring);
+/* Takes the mapping, if there is one, and its fd; -1: there is neither. Until it is gone its
+ * entries are ending in the uid's quota, as jobs. */
+void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *ring, int fd);
 
 /* A process that is forked has a copy of every fd, and closes it before it runs: with some files
  * that takes as long as closing them here. True when no such fd is left; else each gets a thread,

@@ -156,7 +156,11 @@ static uint64_t allowed(const struct cgm_broker *broker, size_t kind)
 bool cgm_quota_is_overdrawn(const struct cgm_broker *broker, uid_t uid)
 {
     const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
-    return user && user->used.amount[CGM_QUOTA_FDS] > allowed(broker, CGM_QUOTA_FDS);
+    uint64_t limit = allowed(broker, CGM_QUOTA_FDS);
+    if (!user)
+        return false;
+    uint64_t used = user->used.amount[CGM_QUOTA_FDS], ending = user->ending.amount[CGM_QUOTA_FDS];
+    return used > limit || used + ending > 2 * limit + CGM_PACKET_FDS_ROOM;
 }
 
 static int check(const struct cgm_broker *broker, uid_t uid, const struct user *user, size_t kind,

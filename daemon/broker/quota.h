@@ -46,7 +46,8 @@ void cgm_quota_init(struct cgm_broker *broker);
 /* Counts what is there already, allowed or not; false without memory. */
 bool cgm_quota_owe(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
 
-/* More fds than allowed, which only those can have that came and are slow to close (closer.h). */
+/* More fds than allowed, or with those that are ending more than twice as many and than one packet
+ * brings: which only those can have that came and are slow to close (closer.h). */
 bool cgm_quota_is_overdrawn(const struct cgm_broker *broker, uid_t uid);
 
 /* An object ends, but the executor is not through with it. Its owner may take as much again at

@@ -14,20 +14,21 @@
 
 #define RING_FDS 3u
 
-static void close_fd(int *fd)
+/* What the client gets, or has got. */
+static void close_ends(struct cgm_session *session)
 {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+    struct cgm_session_ring *ring = &session->ring;
+    const int fds[] = {ring->wake_fd, ring->notify_fd};
+    cgm_closer_drop(session->broker, session->uid, fds, 2);
+    ring->wake_fd = ring->notify_fd = -1;
 }
 
 static void ring_close(struct cgm_session *session)
 {
     struct cgm_session_ring *ring = &session->ring;
-    close_fd(&ring->ring_fd);
-    close_fd(&ring->wake_fd);
-    close_fd(&ring->notify_fd);
-    cgm_closer_unmap(session->broker, session->uid, &ring->map);
+    close_ends(session);
+    cgm_closer_unmap(session->broker, session->uid, &ring->map, ring->ring_fd);
+    ring->ring_fd = -1;
     ring->life = 0;
 }
 
@@ -93,8 +94,7 @@ void cgm_session_send_ring(struct cgm_session *session)
     message.entries = ring->entries;
     message.executor_life = ring->life;
     cgm_connection_send(&session->connection, CGM_MSG_RING, ring->serial, &message.base, fds, 3);
-    close_fd(&ring->wake_fd);
-    close_fd(&ring->notify_fd);
+    close_ends(session);
     ring->serial = 0;
 }
 

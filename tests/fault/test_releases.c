@@ -83,14 +83,19 @@ static void begin(struct scene *scene)
     scene->first_ns = spent_by_first_thread_ns(scene->daemon.pid);
 }
 
+static bool quota_is(struct scene *scene, const char *quota, const char *key, const char *number)
+{
+    char value[32];
+    query_value(&scene->witness, CGM_QUERY_QUOTAS, "quota", quota, key, value, sizeof(value));
+    return strcmp(value, number) == 0;
+}
+
 static void wait_for_quota(struct scene *scene, const char *quota, const char *used)
 {
-    char value[32] = "";
-    for (int naps = 0; strcmp(value, used) != 0; naps++) {
+    for (int naps = 0;
+         !quota_is(scene, quota, "used", used) || !quota_is(scene, quota, "ending", "0"); naps++) {
         assert_true(naps < WAIT_S * (1000000 / LOOK_US));
         usleep(LOOK_US);
-        query_value(&scene->witness, CGM_QUERY_QUOTAS, "quota", quota, "used", value,
-                    sizeof(value));
     }
 }
 

@@ -352,12 +352,14 @@ static void fire(uv_timer_t *timer)
     callback(timer);
 }
 
-/* What the loop would do next: ends what was killed, forgets what was closed. */
+/* What the loop would do next: ends what was killed, forgets what was closed, also behind it. */
 static void settle(void)
 {
     if (fake_link.killed)
         fake_link_end_process(SIGKILL);
     uv_run(&broker.loop, UV_RUN_NOWAIT);
+    while (broker.closer.newest)
+        uv_run(&broker.loop, UV_RUN_ONCE);
     if (!executor_talks())
         n_pending = 0;
     notice_ended();

@@ -1,6 +1,7 @@
 /* What hanging up costs: a thread for who may have sent fds whose close() takes long, none for the
- * others; for who has gone hardly anything is read. The peer still reads what was sent to it.
- * pthread_create and recv are this file's (--wrap), and count. */
+ * others; for who has gone hardly anything is read. The peer still reads what was sent to it. And
+ * who closes what clients have had. pthread_create, recv and close are this file's (--wrap), and
+ * count. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -8,6 +9,8 @@
 #include <netinet/in.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -15,13 +18,16 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/closer.h"
 #include "daemon/broker/quota.h"
+#include "proto/ring.h"
+#include "proto/status.h"
 
 #define UID 4711u
 #define MANY 100u
 
 static struct cgm_broker broker;
 static unsigned threads;
-static _Atomic unsigned received;
+static _Atomic unsigned received, closed_here;
+static pthread_t loop_thread;
 
 int __real_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
                           void *(*run)(void *), void *argument);
@@ -44,9 +50,19 @@ ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags)
     return __real_recv(fd, bytes, size, flags);
 }
 
+int __real_close(int fd);
+int __wrap_close(int fd);
+
+int __wrap_close(int fd)
+{
+    closed_here += pthread_equal(pthread_self(), loop_thread) != 0;
+    return __real_close(fd);
+}
+
 static int set_up(void **state)
 {
     (void)state;
+    loop_thread = pthread_self();
     broker = (struct cgm_broker){0};
     assert_int_equal(uv_loop_init(&broker.loop), 0);
     assert_int_equal(cgm_closer_init(&broker), 0);
@@ -77,13 +93,18 @@ static void connect_both(void)
     theirs = fds[1];
 }
 
+static void await_the_rest(void)
+{
+    while (broker.closer.newest)
+        uv_run(&broker.loop, UV_RUN_ONCE);
+}
+
 /* Until the socket is closed. */
 static void expect_threads(unsigned count)
 {
     cgm_closer_hang_up(&broker, UID, ours);
     assert_int_equal(threads, count);
-    while (broker.closer.newest)
-        uv_run(&broker.loop, UV_RUN_ONCE);
+    await_the_rest();
 }
 
 static void send_bytes(int socket, size_t size)
@@ -244,15 +265,57 @@ static void test_sockets_that_linger(void **state)
     close(theirs);
 }
 
+static int little_memory(void)
+{
+    int fd = memfd_create("closer", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, 4096), 0);
+    return fd;
+}
+
+/* However little of it is pages: the system may keep a million attributes with it. */
+static void test_no_memory_is_closed_here(void **state)
+{
+    int fds[] = {little_memory(), little_memory()}, ring_fd;
+    struct cgm_ring ring;
+    (void)state;
+    assert_int_equal(cgm_ring_create(2, 1, 1, &ring_fd), CGM_OK);
+    assert_int_equal(cgm_ring_map(ring_fd, 2, &ring), CGM_OK);
+    closed_here = 0;
+    cgm_closer_drop(&broker, UID, &fds[0], 1);
+    assert_true(cgm_closer_close(&broker, UID, &fds[1], 1));
+    cgm_closer_unmap(&broker, UID, &ring, ring_fd);
+    assert_int_equal(closed_here, 0);
+    assert_int_equal(threads, 0); /* but the one that was there */
+    await_the_rest();
+}
+
+/* Whoever closes it last waits for those who watch it. */
+static void test_what_clients_may_watch_costs_a_thread(void **state)
+{
+    int fds[] = {eventfd(0, EFD_CLOEXEC), eventfd(0, EFD_CLOEXEC)};
+    (void)state;
+    closed_here = 0;
+    cgm_closer_drop(&broker, UID, fds, 2);
+    assert_int_equal(threads, 1);
+    assert_int_equal(closed_here, 0);
+    await_the_rest();
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_who_was_silent_costs_no_thread),     CASE(test_unread_bytes_cost_no_thread),
-        CASE(test_unread_fds_cost_a_thread),           CASE(test_fds_behind_nothing_cost_a_thread),
-        CASE(test_fds_behind_an_error_cost_a_thread),  CASE(test_many_packets_cost_a_thread),
-        CASE(test_for_who_has_gone_little_is_emptied), CASE(test_sockets_that_linger),
+        CASE(test_who_was_silent_costs_no_thread),
+        CASE(test_unread_bytes_cost_no_thread),
+        CASE(test_unread_fds_cost_a_thread),
+        CASE(test_fds_behind_nothing_cost_a_thread),
+        CASE(test_fds_behind_an_error_cost_a_thread),
+        CASE(test_many_packets_cost_a_thread),
+        CASE(test_for_who_has_gone_little_is_emptied),
+        CASE(test_sockets_that_linger),
+        CASE(test_no_memory_is_closed_here),
+        CASE(test_what_clients_may_watch_costs_a_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ cgm_test(unit broker_registry cgm_broker)
 cgm_test(unit timings cgm_broker)
 cgm_test(unit siphash cgm_broker)
 cgm_test(unit closer cgm_broker)
-target_link_options(test_closer PRIVATE -Wl,--wrap=recv,--wrap=pthread_create)
+target_link_options(test_closer PRIVATE -Wl,--wrap=recv,--wrap=pthread_create,--wrap=close)
 # A driver to test without one; the library opens it by its path.
 add_library(fake_cuda SHARED unit/fake_cuda.c)
 target_link_libraries(fake_cuda PRIVATE cgm_options)
