@@ -62,6 +62,7 @@ int cgm_status_of_errno(int error)
         return CGM_PERMISSION;
     case ENOMEM:
     case ENOSPC:
+    case EFBIG:
     case EMFILE:
     case ENFILE:
         return CGM_NO_MEMORY;

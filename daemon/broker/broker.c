@@ -209,6 +209,7 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
     broker->started_ns = cgm_clock_ns();
     cgm_listener_init(&broker->listener);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* memory that a client asks for is a file, too */
     raise_fd_limit();
     cgm_quota_init(broker);
     if (config->test_steps[0] && cgm_step_open(config->test_steps) != CGM_OK)

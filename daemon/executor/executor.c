@@ -225,6 +225,7 @@ int cgm_executor_serve(const struct cgm_backend_ops *ops, int link)
     /* Threads use it until the very end of the process, hence not on this stack. */
     static struct cgm_executor executor;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* memory that a client asks for is a file, too */
     executor.ops = ops;
     executor.link = link;
     int status = first_message(&executor);

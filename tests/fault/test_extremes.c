@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -353,15 +354,45 @@ static void test_stopped_clients_with_full_sockets(void **state)
     expect_alive(scene);
 }
 
+static void limit_files(pid_t pid, rlim_t bytes)
+{
+    struct rlimit limit = {bytes, RLIM_INFINITY};
+    assert_int_equal(prlimit(pid, RLIMIT_FSIZE, &limit, NULL), 0);
+}
+
+/* Memory is a file, and who makes one too large for its process is sent a signal that ends it. */
+static void test_files_of_limited_size(void **state)
+{
+    enum { LIMIT = 1u << 20 };
+    struct scene *scene = *state;
+    struct client client;
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    uint64_t life = status_number(&scene->witness, "executor_life");
+    pid_t executor = (pid_t)status_number(&scene->witness, "executor_pid");
+    limit_files(scene->daemon.pid, LIMIT);
+    limit_files(executor, LIMIT);
+    client_open(&client, &scene->daemon);
+    setup.entries = CGM_RING_ENTRIES_MAX;
+    client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_NO_MEMORY, "");
+    create.bytes = 8 * LIMIT;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_NO_MEMORY,
+                 "could not be allocated");
+    limit_files(scene->daemon.pid, RLIM_INFINITY);
+    limit_files(executor, RLIM_INFINITY);
+    client_close(&client);
+    work(scene);
+    assert_int_equal(status_number(&scene->witness, "executor_life"), life);
+}
+
 #define EXTREME(name) cmocka_unit_test_setup_teardown(name, scene_set_up, scene_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EXTREME(test_plans_of_every_size),
-        EXTREME(test_counts_of_every_size),
-        EXTREME(test_memory_changes_under_jobs),
-        EXTREME(test_stopped_clients_with_full_sockets),
+        EXTREME(test_plans_of_every_size),       EXTREME(test_counts_of_every_size),
+        EXTREME(test_memory_changes_under_jobs), EXTREME(test_stopped_clients_with_full_sockets),
+        EXTREME(test_files_of_limited_size),
     };
     unsigned seed = (unsigned)getpid();
     print_message("seed %u\n", seed);
