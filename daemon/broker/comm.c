@@ -430,6 +430,8 @@ int cgm_comm_tell(struct cgm_broker *broker, struct cgm_comm *comm, const struct
 {
     Cgm__CommAdd add = CGM__COMM_ADD__INIT;
     add.comm = comm->id;
+    add.has_uid = 1;
+    add.uid = comm->owner.uid;
     add.journal = comm->index;
     add.n_sessions = add.n_devices = comm->size;
     add.sessions = comm->sessions;

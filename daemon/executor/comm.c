@@ -51,7 +51,7 @@ static void comm_register_step(struct cgm_request *request)
     if (request->status == CGM_OK)
         cgm_request_ok(request);
     else
-        cgm_request_to_mapper(request, comm_discard_step);
+        cgm_request_to_mapper(request, comm->uid, comm_discard_step);
 }
 
 static void comm_queues_step(struct cgm_request *request)
@@ -140,6 +140,7 @@ static struct cgm_comm *comm_new(const Cgm__CommAdd *m, struct cgm_poller *polle
         return NULL;
     }
     comm->id = m->comm;
+    comm->uid = m->uid;
     comm->poller = poller;
     comm->size = (uint32_t)m->n_sessions;
     comm->journal = m->journal;
@@ -187,7 +188,7 @@ void cgm_comm_on_add(struct cgm_request *request)
         return;
     }
     request->object = comm;
-    cgm_request_to_mapper(request, comm_queues_step);
+    cgm_request_to_mapper(request, comm->uid, comm_queues_step);
 }
 
 /* ---- going ---------------------------------------------------------------------------------- */
@@ -215,11 +216,11 @@ static void parting_done(struct cgm_quiet *quiet)
 {
     struct cgm_comm *comm = comm_of_parting(quiet);
     comm->removal->object = comm;
-    cgm_request_to_mapper(comm->removal, comm_free_step);
+    cgm_request_to_mapper(comm->removal, comm->uid, comm_free_step);
 }
 
 /* A group is freed while launches are held, as it is made. Without users nobody else looks at the
- * comm any more, and the mapper is through with its plans. */
+ * comm any more. */
 static void comm_free_if_unused(struct cgm_comm *comm)
 {
     if (comm->users > 0 || !comm->removal)

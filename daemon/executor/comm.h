@@ -19,6 +19,7 @@
 struct cgm_comm {
     uint64_t id;
     struct cgm_poller *poller;
+    uint32_t uid; /* whose */
     uint32_t size, journal;
     uint64_t sessions[CGM_COMM_SIZE_MAX]; /* by rank */
     uint32_t devices[CGM_COMM_SIZE_MAX];
@@ -42,7 +43,7 @@ struct cgm_comm {
     struct cgm_gang *free_gangs; /* by next_free */
     struct cgm_flight *free_flights;
     uint32_t n_flights; /* taken */
-    uint32_t users;     /* plans and unfinished gangs */
+    uint32_t users;     /* plans until nothing of them is left, and unfinished gangs */
     struct cgm_request *removal;
     _Atomic bool removed;     /* nobody wants its plans any more; for the mapper */
     struct cgm_quiet parting; /* frees the group */

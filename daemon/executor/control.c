@@ -24,35 +24,33 @@ static void on_ping(struct cgm_request *request)
     cgm_request_ok(request);
 }
 
-enum first_thread { POLLER, MAPPER };
-
+/* First steps; all on the poller. */
 static const struct {
     int type;
-    enum first_thread thread;
     void (*step)(struct cgm_request *request);
 } handlers[] = {
-    {CGM_MSG_SESSION_ADD, POLLER, cgm_endpoint_on_add},
-    {CGM_MSG_SESSION_REMOVE, POLLER, cgm_endpoint_on_remove},
-    {CGM_MSG_COMM_ADD, POLLER, cgm_comm_on_add},
-    {CGM_MSG_COMM_REMOVE, POLLER, cgm_comm_on_remove},
-    {CGM_MSG_COMM_RANK_LEFT, POLLER, cgm_comm_on_rank_left},
-    {CGM_MSG_BUFFER_ALLOC, POLLER, cgm_buffer_on_alloc},
-    {CGM_MSG_BUFFER_ADOPT, MAPPER, cgm_buffer_on_adopt},
-    {CGM_MSG_BUFFER_REMOVE, POLLER, cgm_memory_on_remove},
-    {CGM_MSG_BUFFER_REWRITTEN, POLLER, cgm_memory_on_rewritten},
-    {CGM_MSG_GRANT, POLLER, cgm_grant_on_add},
-    {CGM_MSG_REVOKE, POLLER, cgm_grant_on_revoke},
-    {CGM_MSG_IMPORT_ADD, MAPPER, cgm_import_on_add},
-    {CGM_MSG_IMPORT_REMOVE, POLLER, cgm_memory_on_remove},
-    {CGM_MSG_PLAN_ADD, POLLER, cgm_plan_on_add},
-    {CGM_MSG_PLAN_MEASURE, POLLER, cgm_plan_on_measure},
-    {CGM_MSG_PLAN_REMOVE, POLLER, cgm_plan_on_remove},
-    {CGM_MSG_SUBMIT_FORWARD, POLLER, cgm_endpoint_on_submit},
-    {CGM_MSG_CANCEL_FORWARD, POLLER, cgm_endpoint_on_cancel},
-    {CGM_MSG_COPY_FORWARD, POLLER, cgm_transfer_on_copy},
-    {CGM_MSG_QUERY, POLLER, cgm_query_on_query},
-    {CGM_MSG_SHUTDOWN, POLLER, on_shutdown},
-    {CGM_MSG_PING, POLLER, on_ping},
+    {CGM_MSG_SESSION_ADD, cgm_endpoint_on_add},
+    {CGM_MSG_SESSION_REMOVE, cgm_endpoint_on_remove},
+    {CGM_MSG_COMM_ADD, cgm_comm_on_add},
+    {CGM_MSG_COMM_REMOVE, cgm_comm_on_remove},
+    {CGM_MSG_COMM_RANK_LEFT, cgm_comm_on_rank_left},
+    {CGM_MSG_BUFFER_ALLOC, cgm_buffer_on_alloc},
+    {CGM_MSG_BUFFER_ADOPT, cgm_buffer_on_adopt},
+    {CGM_MSG_BUFFER_REMOVE, cgm_memory_on_remove},
+    {CGM_MSG_BUFFER_REWRITTEN, cgm_memory_on_rewritten},
+    {CGM_MSG_GRANT, cgm_grant_on_add},
+    {CGM_MSG_REVOKE, cgm_grant_on_revoke},
+    {CGM_MSG_IMPORT_ADD, cgm_import_on_add},
+    {CGM_MSG_IMPORT_REMOVE, cgm_memory_on_remove},
+    {CGM_MSG_PLAN_ADD, cgm_plan_on_add},
+    {CGM_MSG_PLAN_MEASURE, cgm_plan_on_measure},
+    {CGM_MSG_PLAN_REMOVE, cgm_plan_on_remove},
+    {CGM_MSG_SUBMIT_FORWARD, cgm_endpoint_on_submit},
+    {CGM_MSG_CANCEL_FORWARD, cgm_endpoint_on_cancel},
+    {CGM_MSG_COPY_FORWARD, cgm_transfer_on_copy},
+    {CGM_MSG_QUERY, cgm_query_on_query},
+    {CGM_MSG_SHUTDOWN, on_shutdown},
+    {CGM_MSG_PING, on_ping},
 };
 
 static void dispatch(struct cgm_request *request)
@@ -61,10 +59,7 @@ static void dispatch(struct cgm_request *request)
     for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]); i++) {
         if (handlers[i].type != request->type)
             continue;
-        if (handlers[i].thread == POLLER)
-            cgm_request_to_poller(request, handlers[i].step);
-        else
-            cgm_request_to_mapper(request, handlers[i].step);
+        cgm_request_to_poller(request, handlers[i].step);
         return;
     }
     cgm_request_fail(request, CGM_BAD_MESSAGE, "message %d is not for an executor", request->type);

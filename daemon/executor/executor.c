@@ -124,7 +124,8 @@ static int start_threads(struct cgm_executor *executor)
         status = cgm_worker_start(&executor->sweeper, "cgm-sweeper", 0);
     if (status == CGM_OK)
         status = cgm_worker_start(&executor->awaiter, "cgm-awaiter", 0);
-    cgm_turns_init(&executor->turns, &executor->mapper);
+    cgm_turns_init(&executor->steps, &executor->mapper);
+    cgm_turns_init(&executor->slices, &executor->mapper);
     cgm_sweeps_init(&executor->sweeps);
     cgm_wishes_init(&executor->wishes);
     executor->devices = calloc(executor->n_devices, sizeof(*executor->devices));

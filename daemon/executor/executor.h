@@ -1,8 +1,9 @@
 /* The process that does all device work. Its parts:
  *
- *   control thread   reads the broker's requests, hands each to the poller or the mapper
+ *   control thread   reads the broker's requests, hands each to the poller
  *   poller           owns sessions, comms, plans, memory objects and jobs (poller.h)
- *   mapper           opens, maps and frees memory, builds plans: whatever may block
+ *   mapper           opens, maps and frees memory, builds comms and plans: whatever may block. Its
+ *                    users take turns (turns.h)
  *   sweeper          has what clients have, too, freed in a thread of each user: rings, memory
  *   awaiter          waits until copies that belong to no job are done
  *   device threads   one a device, enqueue the operations of launched jobs in the poller's order
@@ -49,7 +50,8 @@ struct cgm_executor {
     struct cgm_worker mapper;
     struct cgm_worker sweeper; /* hands to the sweeps what they free */
     struct cgm_worker awaiter; /* of copies that belong to no job */
-    struct cgm_turns turns;    /* the mapper's */
+    struct cgm_turns steps;    /* the mapper's: what users ask for, */
+    struct cgm_turns slices;   /* ... and those parts of it that take long */
     struct cgm_sweeps sweeps;  /* of rings, and of memory where the backend lets them */
     struct cgm_wishes wishes;
     struct cgm_transfer *transfer; /* the mapper's; transfer.c */

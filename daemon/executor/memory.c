@@ -94,7 +94,7 @@ static void memory_free_if_unused(struct cgm_memory *memory)
     if (removal->executor->ops->mem_freed_anywhere)
         cgm_request_to_sweeper(removal, memory_sweep_step);
     else
-        cgm_request_to_mapper(removal, memory_free_step);
+        cgm_request_to_mapper(removal, memory->uid, memory_free_step);
 }
 
 void cgm_memory_unref(struct cgm_memory *memory)
@@ -205,7 +205,7 @@ static void memory_register(struct cgm_request *request)
     if (cgm_map_get(&poller->memories, memory->id) == memory)
         cgm_map_remove(&poller->memories, memory->id);
     request->status = status;
-    cgm_request_to_mapper(request, memory_discard_step);
+    cgm_request_to_mapper(request, memory->uid, memory_discard_step);
 }
 
 /* ---- making, on the mapper ------------------------------------------------------------------ */
@@ -315,10 +315,10 @@ void cgm_buffer_on_alloc(struct cgm_request *request)
     memory->uid = m->uid;
     request->object = memory;
     cgm_wishes_add(&request->executor->wishes, m->session, &memory->wish);
-    cgm_request_to_mapper(request, alloc_step);
+    cgm_request_to_mapper(request, memory->uid, alloc_step);
 }
 
-void cgm_buffer_on_adopt(struct cgm_request *request)
+static void adopt_step(struct cgm_request *request)
 {
     const Cgm__BufferAdopt *m = (const Cgm__BufferAdopt *)request->message;
     struct cgm_executor *executor = request->executor;
@@ -336,6 +336,11 @@ void cgm_buffer_on_adopt(struct cgm_request *request)
     if (fd >= 0)
         close(fd);
     memory_made(request, memory, status, "memory could not be adopted");
+}
+
+void cgm_buffer_on_adopt(struct cgm_request *request)
+{
+    cgm_request_to_mapper(request, ((const Cgm__BufferAdopt *)request->message)->uid, adopt_step);
 }
 
 /* Gathers the segments; false when the lists do not fit together. */
@@ -379,7 +384,7 @@ static int import_device(struct cgm_executor *executor, const Cgm__ImportAdd *m,
                       executor->n_devices, executor->ops->name);
 }
 
-void cgm_import_on_add(struct cgm_request *request)
+static void import_step(struct cgm_request *request)
 {
     const Cgm__ImportAdd *m = (const Cgm__ImportAdd *)request->message;
     struct cgm_executor *executor = request->executor;
@@ -404,6 +409,15 @@ void cgm_import_on_add(struct cgm_request *request)
         memory->read_only = m->read_only;
     }
     memory_made(request, memory, status, detail);
+}
+
+void cgm_import_on_add(struct cgm_request *request)
+{
+    const Cgm__ImportAdd *m = (const Cgm__ImportAdd *)request->message;
+    const struct cgm_endpoint *endpoint =
+        cgm_map_get(&request->executor->poller.endpoints, m->session);
+    /* Without its session it will be refused. */
+    cgm_request_to_mapper(request, endpoint ? endpoint->uid : CGM_NOBODY, import_step);
 }
 
 /* ---- imports that are idle ------------------------------------------------------------------ */
@@ -448,7 +462,7 @@ static void closing_run(struct cgm_task *task)
     if (executor->ops->mem_freed_anywhere)
         cgm_sweeps_add(&executor->sweeps, closing->uid, &closing->turn);
     else
-        cgm_turns_add(&executor->turns, closing->uid, &closing->turn);
+        cgm_turns_add(&executor->slices, closing->uid, &closing->turn);
 }
 
 static void close_import(struct cgm_executor *executor, struct cgm_memory *memory)

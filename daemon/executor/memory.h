@@ -56,13 +56,13 @@ void cgm_memory_restored(struct cgm_executor *executor, struct cgm_memory *memor
  * generation, so that whoever names it still is told that it is stale. */
 void cgm_memory_close_idle(struct cgm_poller *poller, uint64_t now_ns);
 
-/* First steps of the broker's requests; the comment says on which thread. */
-void cgm_buffer_on_alloc(struct cgm_request *request);     /* poller */
-void cgm_buffer_on_adopt(struct cgm_request *request);     /* mapper */
-void cgm_import_on_add(struct cgm_request *request);       /* mapper */
-void cgm_memory_on_remove(struct cgm_request *request);    /* poller; BufferRemove, ImportRemove */
-void cgm_memory_on_rewritten(struct cgm_request *request); /* poller */
-void cgm_grant_on_add(struct cgm_request *request);        /* poller */
-void cgm_grant_on_revoke(struct cgm_request *request);     /* poller */
+/* The broker's requests; on the poller. */
+void cgm_buffer_on_alloc(struct cgm_request *request);
+void cgm_buffer_on_adopt(struct cgm_request *request);
+void cgm_import_on_add(struct cgm_request *request);
+void cgm_memory_on_remove(struct cgm_request *request); /* BufferRemove, ImportRemove */
+void cgm_memory_on_rewritten(struct cgm_request *request);
+void cgm_grant_on_add(struct cgm_request *request);
+void cgm_grant_on_revoke(struct cgm_request *request);
 
 #endif

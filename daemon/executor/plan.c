@@ -97,24 +97,10 @@ static bool plan_drain_slice(struct cgm_request *request)
     return cgm_plan_drain(request->object);
 }
 
-/* On the poller: the mapper frees the plan, which needs its comm for that, before the comm. */
-static void plan_free_step(struct cgm_request *request)
-{
-    struct cgm_plan *plan = request->object;
-    struct cgm_comm *comm = plan->comm;
-    cgm_request_to_mapper(request, plan->freed_step);
-    cgm_comm_unref(comm);
-}
-
 static void plan_drained_step(struct cgm_request *request)
 {
-    cgm_request_to_poller(request, plan_free_step);
-}
-
-static void plan_drain_step(struct cgm_request *request)
-{
     const struct cgm_plan *plan = request->object;
-    cgm_request_in_slices(request, plan->uid, plan_drain_slice, plan_drained_step);
+    cgm_request_to_mapper(request, plan->uid, plan->freed_step);
 }
 
 /* Clients may have the user buffers, too. */
@@ -132,7 +118,25 @@ static void free_on_mapper(struct cgm_plan *plan, struct cgm_request *request,
     if (request->executor->ops->mem_freed_anywhere)
         cgm_request_to_sweeper(request, plan_sweep_step);
     else
-        cgm_request_to_mapper(request, plan_drain_step);
+        cgm_request_in_slices(request, plan->uid, plan_drain_slice, plan_drained_step);
+}
+
+/* Poller. */
+static void plan_part(struct cgm_task *task)
+{
+    struct cgm_plan *plan =
+        (struct cgm_plan *)(void *)((char *)task - offsetof(struct cgm_plan, parting));
+    struct cgm_comm *comm = plan->comm;
+    free(plan);
+    cgm_comm_unref(comm);
+}
+
+/* On the mapper. The comm's turn, which may be another user's, comes when the plan is gone. */
+static void plan_free(struct cgm_plan *plan)
+{
+    cgm_plan_fini(plan);
+    plan->parting.run = plan_part;
+    cgm_poller_post(plan->comm->poller, &plan->parting);
 }
 
 /* On each rank. */
@@ -150,7 +154,7 @@ static void plan_discarded_step(struct cgm_request *request)
     uint64_t bytes = plan_bytes(plan);
     uint32_t device = plan->comm->devices[0];
     struct cgm_device_info info;
-    cgm_plan_free(plan);
+    plan_free(plan);
     if (request->status == CGM_NO_MEMORY &&
         executor->ops->device_info(executor->backend, device, &info) == CGM_OK)
         cgm_request_fail(request, request->status,
@@ -272,8 +276,9 @@ static struct cgm_plan *plan_new(struct cgm_request *request, struct cgm_comm *c
 
 static void plan_chosen_step(struct cgm_request *request)
 {
-    name_tf32(request->object, request->executor->ops);
-    cgm_request_to_mapper(request, plan_make_step);
+    struct cgm_plan *plan = request->object;
+    name_tf32(plan, request->executor->ops);
+    cgm_request_to_mapper(request, plan->uid, plan_make_step);
 }
 
 static void plan_add(struct cgm_request *request, struct cgm_comm *comm,
@@ -406,13 +411,6 @@ static bool operands_drain_slice(struct cgm_request *request)
     return cgm_plan_drain_operands(request->object);
 }
 
-/* On the mapper, after the first run. */
-static void plan_ran_step(struct cgm_request *request)
-{
-    const struct cgm_plan *plan = request->object;
-    cgm_request_in_slices(request, plan->uid, operands_drain_slice, plan_answer_step);
-}
-
 /* The first run is watched like a job. */
 static void watch(struct cgm_plan *plan)
 {
@@ -452,7 +450,7 @@ bool cgm_plan_step_warming(struct cgm_poller *poller)
         cgm_flight_give(plan->comm, plan->flight);
         plan->flight = NULL;
         plan->creation = NULL;
-        cgm_request_to_mapper(request, plan_ran_step);
+        cgm_request_in_slices(request, plan->uid, operands_drain_slice, plan_answer_step);
     }
     return busy;
 }
@@ -462,7 +460,7 @@ bool cgm_plan_step_warming(struct cgm_poller *poller)
 static void plan_freed_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
-    cgm_plan_free(plan);
+    plan_free(plan);
     cgm_request_ok(request);
 }
 

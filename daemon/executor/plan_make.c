@@ -35,12 +35,11 @@ static void rank_fini(struct cgm_plan *plan, uint32_t rank, const struct cgm_bac
         ops->mem_free(plan->warm[rank]);
 }
 
-void cgm_plan_free(struct cgm_plan *plan)
+void cgm_plan_fini(struct cgm_plan *plan)
 {
     cgm_recordings_free(plan->comm->poller->executor, plan->recordings);
     for (uint32_t rank = 0; rank < plan->comm->size; rank++)
         rank_fini(plan, rank, plan->comm->poller->executor->ops);
-    free(plan);
 }
 
 /* What a plan has on its devices; some of it may not be there. */

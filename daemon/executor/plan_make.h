@@ -49,6 +49,6 @@ int cgm_plan_rehearse(const struct cgm_plan *plan);
 void cgm_plan_free_operands(struct cgm_plan *plan);
 
 /* Also of what was made in part. Not the comm, nor the flight. */
-void cgm_plan_free(struct cgm_plan *plan);
+void cgm_plan_fini(struct cgm_plan *plan);
 
 #endif

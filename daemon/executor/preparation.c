@@ -14,7 +14,8 @@
 
 struct cgm_preparation {
     struct cgm_quiet quiet; /* first */
-    struct cgm_plan *plan;  /* referenced */
+    struct cgm_turn turn;
+    struct cgm_plan *plan; /* referenced */
     uint64_t signature, ranks_mask;
     struct cgm_launch launch;
     int status;
@@ -87,12 +88,13 @@ static void known_ended(struct cgm_task *task)
 }
 
 /* On the mapper. Most of the time what is loaded will do, and others' launches go on. */
-static void known_run(struct cgm_task *task)
+static void known_run(struct cgm_turn *turn)
 {
-    struct cgm_preparation *p = (struct cgm_preparation *)task;
+    struct cgm_preparation *p =
+        (struct cgm_preparation *)(void *)((char *)turn - offsetof(struct cgm_preparation, turn));
     rehearse(p, CGM_PREPARE_KNOWN);
-    task->run = known_ended;
-    cgm_poller_post(p->quiet.poller, task);
+    p->quiet.task.run = known_ended;
+    cgm_poller_post(p->quiet.poller, &p->quiet.task);
 }
 
 static void begin(struct cgm_gang *gang, uint64_t signature)
@@ -125,8 +127,8 @@ static void begin(struct cgm_gang *gang, uint64_t signature)
     plan->preparing = true;
     cgm_plan_ref(plan);
     p->quiet.poller = poller;
-    p->quiet.task.run = known_run;
-    cgm_worker_post(&poller->executor->mapper, &p->quiet.task);
+    p->turn.done = known_run;
+    cgm_turns_add(&poller->executor->steps, plan->uid, &p->turn);
 }
 
 bool cgm_preparation_is_done(struct cgm_gang *gang)

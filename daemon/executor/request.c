@@ -11,8 +11,6 @@
 #include "proto/status.h"
 #include "proto/step.h"
 
-#define NOBODY UINT32_MAX /* the uid of no user */
-
 int cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet,
                     struct cgm_request **ret_request)
 {
@@ -38,13 +36,6 @@ static void request_run(struct cgm_task *task)
 {
     struct cgm_request *request = (struct cgm_request *)task;
     request->step(request);
-}
-
-void cgm_request_to_mapper(struct cgm_request *request, void (*step)(struct cgm_request *request))
-{
-    request->step = step;
-    request->task.run = request_run;
-    cgm_worker_post(&request->executor->mapper, &request->task);
 }
 
 void cgm_request_to_sweeper(struct cgm_request *request, void (*step)(struct cgm_request *request))
@@ -85,7 +76,7 @@ static bool nothing_before(struct cgm_request *request)
 /* Of all users, as the broker has the memory, too, and mostly closes it last. */
 static void request_sweep_step(struct cgm_request *request)
 {
-    cgm_request_in_sweep(request, NOBODY, nothing_before, request_free_step);
+    cgm_request_in_sweep(request, CGM_NOBODY, nothing_before, request_free_step);
 }
 
 static bool has_fds(const struct cgm_packet *packet)
@@ -128,7 +119,7 @@ static void set_turn(struct cgm_request *request, bool (*slice)(struct cgm_reque
 {
     request->slice = slice;
     request->step = step;
-    request->turn = (struct cgm_turn){.slice = turn_slice, .done = turn_done};
+    request->turn = (struct cgm_turn){.slice = slice ? turn_slice : NULL, .done = turn_done};
 }
 
 void cgm_request_in_slices(struct cgm_request *request, uint32_t uid,
@@ -136,7 +127,14 @@ void cgm_request_in_slices(struct cgm_request *request, uint32_t uid,
                            void (*step)(struct cgm_request *request))
 {
     set_turn(request, slice, step);
-    cgm_turns_add(&request->executor->turns, uid, &request->turn);
+    cgm_turns_add(&request->executor->slices, uid, &request->turn);
+}
+
+void cgm_request_to_mapper(struct cgm_request *request, uint32_t uid,
+                           void (*step)(struct cgm_request *request))
+{
+    set_turn(request, NULL, step);
+    cgm_turns_add(&request->executor->steps, uid, &request->turn);
 }
 
 void cgm_request_in_sweep(struct cgm_request *request, uint32_t uid,

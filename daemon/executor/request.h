@@ -25,13 +25,15 @@ struct cgm_request {
 int cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet,
                     struct cgm_request **ret_request);
 
-void cgm_request_to_mapper(struct cgm_request *request, void (*step)(struct cgm_request *request));
 void cgm_request_to_sweeper(struct cgm_request *request, void (*step)(struct cgm_request *request));
 void cgm_request_to_awaiter(struct cgm_request *request, void (*step)(struct cgm_request *request));
 void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_request *request));
+/* In turns with the steps that other users have for the mapper, and behind those of this one. */
+void cgm_request_to_mapper(struct cgm_request *request, uint32_t uid,
+                           void (*step)(struct cgm_request *request));
 
-/* From the mapper: slice is called until it is false, in turns with what other users have it do,
- * and then the step; all on the mapper. */
+/* slice is called until it is false, in turns with those of other users, and then the step; all on
+ * the mapper. */
 void cgm_request_in_slices(struct cgm_request *request, uint32_t uid,
                            bool (*slice)(struct cgm_request *request),
                            void (*step)(struct cgm_request *request));

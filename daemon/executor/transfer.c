@@ -150,14 +150,15 @@ static bool is_over(const struct copy *copy)
     return request->status != CGM_OK || copy->done_bytes == m->bytes;
 }
 
-/* The users take turns; each one's copies are made one after the other. */
+/* The users take turns here; each one's copies are made one after the other. At the mapper a slice
+ * waits for nothing else of its user's: all copies wait for it. */
 static void copy_next(struct cgm_executor *executor)
 {
     struct cgm_copier *user;
     while ((user = executor->copiers)) {
         struct copy *copy = user->first;
         if (copy && !is_over(copy)) {
-            cgm_request_to_mapper(copy->request, transfer_begin_step);
+            cgm_request_to_mapper(copy->request, CGM_NOBODY, transfer_begin_step);
             return;
         }
         if (copy) {

@@ -246,7 +246,8 @@ void cgm_trial_free(struct cgm_trial *trial)
     for (uint32_t rank = 0; rank < trial->plan->spec.world; rank++)
         if (trial->numbers[rank])
             ops->mem_free(trial->numbers[rank]);
-    cgm_plan_free(trial->plan);
+    cgm_plan_fini(trial->plan);
+    free(trial->plan);
     free(trial);
 }
 

@@ -136,7 +136,7 @@ static void memory_turn(struct cgm_tuning *tuning, bool (*slice)(struct cgm_turn
                         void (*done)(struct cgm_turn *turn))
 {
     tuning->memory = (struct cgm_turn){.slice = slice, .done = done};
-    cgm_turns_add(&tuning->request->executor->turns, tuning->uid, &tuning->memory);
+    cgm_turns_add(&tuning->request->executor->slices, tuning->uid, &tuning->memory);
 }
 
 static void to_poller(struct cgm_tuning *tuning, void (*run)(struct cgm_task *task))

@@ -223,18 +223,26 @@ static inline void fixture_comm_add(struct fixture *f, uint64_t id, const uint64
     fixture_ok(f, CGM_MSG_COMM_ADD, &m.base, NULL, 0);
 }
 
-/* Zeroed memory of the executor, seen from here and granted to a session. */
-static inline float *fixture_buffer(struct fixture *f, uint64_t id, uint64_t bytes,
-                                    const struct fixture_session *s, struct host_view *ret_view)
+/* Asks for a buffer of a user's; the serial. */
+static inline uint32_t fixture_buffer_send(struct fixture *f, uint64_t id, uint64_t bytes,
+                                           uint32_t uid)
 {
-    int status;
     Cgm__BufferAlloc m = CGM__BUFFER_ALLOC__INIT;
     m.id = id;
     m.generation = 1;
     m.bytes = bytes;
     m.journal = (uint32_t)id;
-    assert_int_equal(fixture_call(f, CGM_MSG_BUFFER_ALLOC, &m.base, NULL, 0, &status),
-                     CGM_MSG_MEMORY);
+    m.has_uid = 1;
+    m.uid = uid;
+    fixture_send(f, CGM_MSG_BUFFER_ALLOC, &m.base, NULL, 0);
+    return f->serial;
+}
+
+/* Zeroed memory of the executor, seen from here and granted to a session. */
+static inline float *fixture_buffer(struct fixture *f, uint64_t id, uint64_t bytes,
+                                    const struct fixture_session *s, struct host_view *ret_view)
+{
+    assert_int_equal(fixture_reply(f, fixture_buffer_send(f, id, bytes, 0)), CGM_OK);
     int fd = cgm_packet_take_fd(&f->packet, 0);
     assert_int_equal(host_view_open(ret_view, fd, bytes), 0);
     close(fd);

@@ -15,19 +15,6 @@
 
 enum { FIRST_ID = 10, MIDDLE_ID = 100, SMALL_ID };
 
-static uint32_t send_alloc(struct fixture *f, uint64_t id, uint64_t bytes, uint32_t uid)
-{
-    Cgm__BufferAlloc m = CGM__BUFFER_ALLOC__INIT;
-    m.id = id;
-    m.generation = 1;
-    m.bytes = bytes;
-    m.journal = (uint32_t)id;
-    m.has_uid = 1;
-    m.uid = uid;
-    fixture_send(f, CGM_MSG_BUFFER_ALLOC, &m.base, NULL, 0);
-    return f->serial;
-}
-
 static uint32_t send_remove(struct fixture *f, uint64_t id)
 {
     Cgm__BufferRemove m = CGM__BUFFER_REMOVE__INIT;
@@ -75,9 +62,9 @@ static void test_users_take_turns(void **state)
     fixture_open(&f, 60000, 60000, 0);
     assert_int_equal(send_signal(f.pid, SIGSTOP), 0); /* all of it is there when it begins */
     for (uint32_t i = 0; i < N_LARGE; i++)
-        serials[i] = send_alloc(&f, FIRST_ID + i, LARGE, 1);
-    uint32_t middle = send_alloc(&f, MIDDLE_ID, MIDDLE, 2),
-             small = send_alloc(&f, SMALL_ID, SMALL, 3);
+        serials[i] = fixture_buffer_send(&f, FIRST_ID + i, LARGE, 1);
+    uint32_t middle = fixture_buffer_send(&f, MIDDLE_ID, MIDDLE, 2),
+             small = fixture_buffer_send(&f, SMALL_ID, SMALL, 3);
     assert_int_equal(send_signal(f.pid, SIGCONT), 0);
     expect_answer(&f, small, &little);
     assert_true(bytes_there(little) == SMALL);

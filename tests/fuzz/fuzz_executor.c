@@ -501,7 +501,8 @@ static void set_up(void)
         executor.ops->device_info(NULL, i, &info[i]);
     }
     cgm_task_list_init(&executor.mapper.list);
-    cgm_turns_init(&executor.turns, &executor.mapper);
+    cgm_turns_init(&executor.steps, &executor.mapper);
+    cgm_turns_init(&executor.slices, &executor.mapper);
     cgm_task_list_init(&executor.sweeper.list);
     cgm_task_list_init(&executor.awaiter.list);
     cgm_wishes_init(&executor.wishes);

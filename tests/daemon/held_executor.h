@@ -1,0 +1,7 @@
+#ifndef HELD_EXECUTOR_H
+#define HELD_EXECUTOR_H
+
+#define HELD_DEVICE 3u
+#define HELD_GATE "COMMGEMM_TEST_GATE"
+
+#endif
