@@ -146,31 +146,45 @@ static void test_quota(void **state)
     }
 }
 
+/* In a child, where no test can fail. */
+static void must(int status)
+{
+    if (status == COMMGEMM_OK)
+        return;
+    fprintf(stderr, "pid %d: %s\n", (int)getpid(), commgemm_last_error());
+    exit(status == COMMGEMM_EXECUTOR_LOST ? 1 : 2);
+}
+
 /* What it does as a child with another argument: as another user, one plan after the other, each of
  * other sizes, until it is killed. */
 static int plan_for_ever(const char *socket, const char *comm_name, uint64_t first_side)
 {
     struct commgemm_plan plan;
+    commgemm_client *client;
+    uint64_t comm;
     if (setgroups(0, NULL) || setresgid(GREEDY, GREEDY, GREEDY) ||
         setresuid(GREEDY, GREEDY, GREEDY))
         return 3;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    commgemm_client *client = enter_at(socket);
-    uint64_t comm = join(client, comm_name);
-    for (uint64_t side = first_side;; side += 2 * GREEDY_CLIENTS)
-        if (make_plan(client, comm, COMMGEMM_OP_GEMM_RS, side, &plan) ||
-            commgemm_plan_destroy(client, plan.id))
-            return 2;
+    must(try_to_enter(socket, &client));
+    must(try_to_join(client, comm_name, &comm));
+    for (uint64_t side = first_side;; side += 2 * GREEDY_CLIENTS) {
+        must(make_plan(client, comm, COMMGEMM_OP_GEMM_RS, side, &plan));
+        must(commgemm_plan_destroy(client, plan.id));
+    }
 }
 
 /* What this program does as a child: it makes a plan on a comm of its own. */
-static int plan_and_exit(const char *socket, const char *comm)
+static int plan_and_exit(const char *socket, const char *comm_name)
 {
     struct commgemm_plan plan;
-    commgemm_client *client = enter_at(socket);
-    int status = make_plan(client, join(client, comm), COMMGEMM_OP_GEMM_RS, SIDE, &plan);
+    commgemm_client *client;
+    uint64_t comm;
+    must(try_to_enter(socket, &client));
+    must(try_to_join(client, comm_name, &comm));
+    must(make_plan(client, comm, COMMGEMM_OP_GEMM_RS, SIDE, &plan));
     commgemm_disconnect(client);
-    return status == COMMGEMM_OK ? 0 : status == COMMGEMM_EXECUTOR_LOST ? 1 : 2;
+    return 0;
 }
 
 static pid_t start_planning(const struct daemon *daemon, const char *comm)

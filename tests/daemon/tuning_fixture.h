@@ -16,17 +16,22 @@
 #define EXECUTOR "executor=" CGM_BIN_DIR "/" CGM_TEST_EXECUTOR
 #define BACKEND "backend=" CGM_TEST_BACKEND_NAME
 
-static inline uint64_t join(commgemm_client *client, const char *name)
+static inline int try_to_join(commgemm_client *client, const char *name, uint64_t *ret_comm)
 {
     static const uint32_t ranks[RANKS] = {0, 1};
     struct commgemm_join_options options;
-    uint64_t comm;
     commgemm_join_options_init(&options);
     options.name = name;
     options.size = options.n_ranks = RANKS;
     options.create = 1;
     options.ranks = ranks;
-    if (commgemm_comm_join(client, &options, &comm))
+    return commgemm_comm_join(client, &options, ret_comm);
+}
+
+static inline uint64_t join(commgemm_client *client, const char *name)
+{
+    uint64_t comm;
+    if (try_to_join(client, name, &comm))
         fail_msg("join: %s", commgemm_last_error());
     return comm;
 }
