@@ -547,6 +547,16 @@ void wait_for_status(struct client *client, const char *key, uint64_t number)
     }
 }
 
+void wait_for_more(struct client *client, const char *key, uint64_t number)
+{
+    struct timespec begin;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    while (status_number(client, key) <= number) {
+        assert_false(is_over(&begin));
+        nap();
+    }
+}
+
 void wait_for_executor(struct client *client)
 {
     struct timespec begin;

@@ -121,6 +121,7 @@ void query_value(struct client *client, uint32_t what, const char *match_key, co
 uint64_t status_number(struct client *client, const char *key);
 /* Waits until the status has this number. */
 void wait_for_status(struct client *client, const char *key, uint64_t number);
+void wait_for_more(struct client *client, const char *key, uint64_t number);
 /* Waits until an executor serves. */
 void wait_for_executor(struct client *client);
 
