@@ -1,6 +1,7 @@
 #include "daemon/broker/admission.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,43 @@
 #define NS_PER_MS 1000000ull
 /* Sessions beyond max_sessions for root and the daemon's own uid, who look what is wrong. */
 #define OPERATOR_SESSIONS 16u
+
+#define UIDS 4294967295u /* that there are */
+#define ANYBODY 65534u   /* where the system does not say */
+
+/* The first bytes, as a text; "" when it cannot be read. */
+static void read_text(const char *path, char *ret_text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, ret_text, size - 1);
+    if (fd >= 0)
+        close(fd);
+    ret_text[n > 0 ? n : 0] = '\0';
+}
+
+void cgm_admission_init(struct cgm_broker *broker)
+{
+    char map[128], number[32];
+    unsigned uid = ANYBODY, count;
+    broker->anybody = (uid_t)-1;
+    read_text("/proc/self/uid_map", map, sizeof(map));
+    if (sscanf(map, "%*u %*u %u", &count) != 1 || count == UIDS)
+        return;
+    read_text("/proc/sys/kernel/overflowuid", number, sizeof(number));
+    sscanf(number, "%u", &uid);
+    broker->anybody = uid;
+}
+
+/* What one of them made would be all of theirs. */
+static int check_known(const struct cgm_broker *broker, uid_t uid, char *ret_detail, size_t size)
+{
+    if (broker->anybody == (uid_t)-1 || uid != broker->anybody)
+        return CGM_OK;
+    return cgm_detail(ret_detail, size, CGM_PERMISSION,
+                      "uid %u is that of every user whom the daemon's user namespace does not map: "
+                      "map yours there, or run the daemon outside of the container",
+                      (unsigned)uid);
+}
 
 static int check_sessions(const struct cgm_broker *broker, uid_t uid, char *ret_detail, size_t size)
 {
@@ -39,7 +77,9 @@ int cgm_admission_check(struct cgm_broker *broker, int fd, struct ucred *ret_pee
     *ret_peer = (struct ucred){.uid = (uid_t)-1};
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_peer, &length) < 0)
         return cgm_detail(ret_detail, size, cgm_status_of_errno(errno), "it has no credentials");
-    int status = cgm_quota_connect(broker, ret_peer->uid, ret_detail, size);
+    int status = check_known(broker, ret_peer->uid, ret_detail, size);
+    if (status == CGM_OK)
+        status = cgm_quota_connect(broker, ret_peer->uid, ret_detail, size);
     if (status == CGM_OK && !cgm_quota_spares_fd(fd, ret_detail, size))
         status = CGM_NO_MEMORY;
     if (status == CGM_OK)

@@ -8,8 +8,11 @@
 struct cgm_broker;
 struct cgm_charge;
 
-/* Tells who it is, and charges its uid for one session. QUOTA, NO_MEMORY and so on with a detail;
- * then nothing is charged. */
+/* Finds out which uid says nothing. */
+void cgm_admission_init(struct cgm_broker *broker);
+
+/* Tells who it is, and charges its uid for one session. QUOTA, NO_MEMORY, PERMISSION and so on with
+ * a detail; then nothing is charged. */
 int cgm_admission_check(struct cgm_broker *broker, int fd, struct ucred *ret_peer,
                         struct cgm_charge *ret_charge, char *ret_detail, size_t size);
 

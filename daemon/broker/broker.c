@@ -212,6 +212,7 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
     signal(SIGXFSZ, SIG_IGN); /* memory that a client asks for is a file, too */
     raise_fd_limit();
     cgm_quota_init(broker);
+    cgm_admission_init(broker);
     if (config->test_steps[0] && cgm_step_open(config->test_steps) != CGM_OK)
         return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT,
                           "test_steps is '%s'; it must be a file of at least %zu bytes",

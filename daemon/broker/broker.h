@@ -33,7 +33,9 @@ struct cgm_broker {
     struct cgm_registry sessions, comms, buffers, imports, plans;
     struct cgm_registry users; /* quota.h; by uid + 1 */
     uint64_t mappings_max;     /* of a process; quota.h */
-    uint64_t turn;             /* of the loop; counts up */
+    uid_t anybody; /* the uid that all have whom this process cannot tell apart, as they are
+                      of another user namespace; -1: it can tell all */
+    uint64_t turn; /* of the loop; counts up */
     /* Estates of what went while the executor was making it, by id. */
     struct cgm_registry orphan_comms, orphan_imports;
     uint64_t last_session, last_comm;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,12 +70,31 @@ static void exec_daemon(const struct daemon *daemon, const char *const *settings
     _exit(99);
 }
 
+static void write_to(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, text, strlen(text)) < 0)
+        _exit(98);
+    close(fd);
+}
+
+static void enter_container(void)
+{
+    if (unshare(CLONE_NEWUSER) < 0)
+        _exit(98);
+    write_to("/proc/self/uid_map", "0 0 1");
+    write_to("/proc/self/setgroups", "deny");
+    write_to("/proc/self/gid_map", "0 0 1");
+}
+
 void daemon_launch(struct daemon *daemon, const char *const *settings)
 {
     daemon->pid = fork();
     assert_true(daemon->pid >= 0);
     if (daemon->pid == 0 && daemon->own_session)
         setsid();
+    if (daemon->pid == 0 && daemon->contained)
+        enter_container();
     if (daemon->pid == 0)
         exec_daemon(daemon, settings);
 }

@@ -23,6 +23,7 @@ struct daemon {
     char socket[96];
     pid_t pid;        /* 0: none */
     bool own_session; /* of processes, as a service has it: the system shares out its time anew */
+    bool contained;   /* in a user namespace that knows root alone */
 };
 
 /* Makes the folder; starts nothing. */

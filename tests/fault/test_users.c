@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -390,10 +391,48 @@ static void test_nobody_else_locks_the_daemon_out(void **state)
         close(fd);
 }
 
+static bool has_user_namespaces(void)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(unshare(CLONE_NEWUSER) < 0);
+    return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+/* A daemon in a container sees one uid for all whom its namespace does not know: each of them would
+ * be the owner of what the others made. */
+static void test_strangers_to_a_container(void **state)
+{
+    static const uid_t uids[] = {ANN, BOB};
+    struct daemon daemon;
+    struct client client, root;
+    (void)state;
+    skip_unless_root();
+    if (!has_user_namespaces())
+        skip();
+    daemon_init(&daemon);
+    chmod(daemon.folder, 0711);
+    daemon.contained = true;
+    daemon_start(&daemon, "socket_mode=0666", NULL);
+    for (size_t i = 0; i < sizeof(uids) / sizeof(uids[0]); i++) {
+        assert_int_equal(seteuid(uids[i]), 0);
+        client_connect(&client, &daemon);
+        assert_int_equal(seteuid(0), 0);
+        expect_error(client_event(&client, CGM_MSG_ERROR), CGM_PERMISSION, "user namespace");
+        assert_true(client_is_closed(&client));
+        client_close(&client);
+    }
+    client_open(&root, &daemon);
+    client_close(&root);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_users),
                                        cmocka_unit_test(test_a_comm_is_no_trap),
-                                       cmocka_unit_test(test_nobody_else_locks_the_daemon_out)};
+                                       cmocka_unit_test(test_nobody_else_locks_the_daemon_out),
+                                       cmocka_unit_test(test_strangers_to_a_container)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
