@@ -75,6 +75,9 @@ static const struct cgm_event_row cgm_events[] = {
      "can "
      "start an executor meanwhile. Sessions of a user who has too many end when they are heard",
      "fault.descriptors"},
+    {"A user has as much made and ended as it can",
+     "What others ask for is made in turns with it: each step waits for one of each user's",
+     "daemon.mapper fault.set_up"},
     {"A client holds locks of the system on what it shares",
      "Who gives that back waits, a thread of its user's; everybody else's memory and sessions go",
      "fault.held"},
