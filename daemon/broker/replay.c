@@ -9,6 +9,7 @@
 #include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/user_log.h"
 
 #define IN_FLIGHT_MAX 16u
 
@@ -72,9 +73,11 @@ static int step_sessions(struct cgm_broker *broker, struct cgm_replay *replay)
 static void on_anything(struct cgm_broker *broker, const struct cgm_call *call,
                         const struct cgm_result *result)
 {
-    if (result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST)
-        cgm_log_error("executor: object %ju of session %ju is not taken over: %s",
-                      (uintmax_t)call->object, (uintmax_t)call->other, result->detail);
+    const struct cgm_session *session = cgm_registry_find(&broker->sessions, call->other);
+    if (session && result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST)
+        cgm_user_log(broker, session->uid, CGM_LOG_ERROR,
+                     "executor: object %ju of session %ju is not taken over: %s",
+                     (uintmax_t)call->object, (uintmax_t)call->other, result->detail);
     count_answer(broker, result);
 }
 

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commgemm.h"
@@ -237,6 +239,64 @@ static void test_open_until_its_last_job(void **state)
     commgemm_disconnect(late.client);
 }
 
+static void import_again_and_again(struct client *client, int memfd, unsigned times)
+{
+    Cgm__ImportCreate create = CGM__IMPORT_CREATE__INIT;
+    uint32_t kind = 1;
+    uint64_t offset = 0, length = BYTES;
+    create.n_kind = create.n_offset = create.n_length = 1;
+    create.kind = &kind;
+    create.offset = &offset;
+    create.length = &length;
+    for (unsigned i = 0; i < times; i++)
+        message_free(client_call(client, CGM_MSG_IMPORT_CREATE, &create.base, &memfd, 1,
+                                 CGM_MSG_IMPORT_REPLY));
+}
+
+static unsigned count_in_log(const struct daemon *daemon, const char *text)
+{
+    char path[128], line[1024];
+    unsigned count = 0;
+    snprintf(path, sizeof(path), "%s/log", daemon->folder);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file))
+        count += strstr(line, text) != NULL;
+    fclose(file);
+    return count;
+}
+
+/* Sealed meanwhile, it cannot be mapped again: the next executor takes none, and each is a line. */
+static void test_what_cannot_come_back_does_not_fill_the_log(void **state)
+{
+    enum { STRANGER = 12345, IMPORTS = 2500 };
+    struct daemon daemon;
+    struct client attacker, watcher;
+    struct rlimit limit;
+    int memfd = memory_new();
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    chmod(daemon.folder, 0711);
+    daemon_start(&daemon, REAL_EXECUTOR, "devices=2", "socket_mode=0666", NULL);
+    client_open(&watcher, &daemon);
+    wait_for_executor(&watcher);
+    client_open_as(STRANGER, &attacker, &daemon);
+    assert_int_equal(prlimit(daemon.pid, RLIMIT_NOFILE, NULL, &limit), 0);
+    if (limit.rlim_cur / 4 > IMPORTS + 8) { /* what one user may have */
+        import_again_and_again(&attacker, memfd, IMPORTS);
+        assert_int_equal(fcntl(memfd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+        uint64_t life = status_number(&watcher, "executor_life");
+        assert_int_equal(send_signal((pid_t)status_number(&watcher, "executor_pid"), SIGKILL), 0);
+        wait_for_status(&watcher, "executor_life", life + 1);
+        assert_in_range(count_in_log(&daemon, "is not taken over"), 1, IMPORTS - 1);
+    }
+    client_close(&attacker);
+    client_close(&watcher);
+    daemon_stop(&daemon);
+    close(memfd);
+}
+
 #define IDLE(name) cmocka_unit_test_setup_teardown(name, scene_set_up, scene_tear_down)
 
 int main(void)
@@ -245,6 +305,7 @@ int main(void)
         IDLE(test_closed_when_idle),
         IDLE(test_closed_for_the_next_executor),
         IDLE(test_open_until_its_last_job),
+        cmocka_unit_test(test_what_cannot_come_back_does_not_fill_the_log),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
