@@ -29,7 +29,7 @@ static void answer(int device, const struct fuse_in_header *request, int error, 
 }
 
 /* The root of the file system is the file. */
-static void serve(int device, const struct fuse_in_header *request)
+static void serve(struct slow_file *file, int device, const struct fuse_in_header *request)
 {
     struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION,
                                  .minor = FUSE_KERNEL_MINOR_VERSION,
@@ -46,19 +46,21 @@ static void serve(int device, const struct fuse_in_header *request)
         answer(device, request, 0, &attributes, sizeof(attributes));
     else if (request->opcode == FUSE_OPEN)
         answer(device, request, 0, &opened, sizeof(opened));
-    else if (request->opcode != FUSE_FLUSH && request->opcode != FUSE_READ &&
-             request->opcode != FUSE_FORGET && request->opcode != FUSE_INTERRUPT)
+    else if (request->opcode == FUSE_READ)
+        atomic_fetch_add(file->reads, 1);
+    else if (request->opcode != FUSE_FLUSH && request->opcode != FUSE_FORGET &&
+             request->opcode != FUSE_INTERRUPT)
         answer(device, request, ENOSYS, NULL, 0);
 }
 
 /* Its end is the end of the file system, and of every wait: nothing outlives it. */
-static void serve_all(int device)
+static void serve_all(struct slow_file *file, int device)
 {
     static _Alignas(8) char bytes[REQUEST_BYTES];
     ssize_t n;
     while ((n = read(device, bytes, sizeof(bytes))) > 0 || (n < 0 && errno == EINTR))
         if (n >= (ssize_t)sizeof(struct fuse_in_header))
-            serve(device, (const struct fuse_in_header *)(const void *)bytes);
+            serve(file, device, (const struct fuse_in_header *)(const void *)bytes);
 }
 
 static bool mount_at(const char *path, int device)
@@ -75,13 +77,17 @@ static bool mount_at(const char *path, int device)
 bool slow_file_start(struct slow_file *file, const char *path)
 {
     snprintf(file->path, sizeof(file->path), "%s", path);
+    file->reads =
+        mmap(NULL, sizeof(*file->reads), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (file->reads == MAP_FAILED)
+        return false;
     int device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     if (device >= 0 && mount_at(path, device)) {
         file->server = fork();
         if (file->server == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             alarm(LIFE_S);
-            serve_all(device);
+            serve_all(file, device);
             _exit(0);
         }
         close(device);
@@ -89,6 +95,7 @@ bool slow_file_start(struct slow_file *file, const char *path)
     }
     if (device >= 0)
         close(device);
+    munmap(file->reads, sizeof(*file->reads));
     unlink(path);
     return false;
 }
@@ -112,6 +119,7 @@ void slow_file_stop(struct slow_file *file)
 {
     send_signal(file->server, SIGKILL);
     waitpid(file->server, NULL, 0);
+    munmap(file->reads, sizeof(*file->reads));
     umount2(file->path, MNT_DETACH);
     unlink(file->path);
 }

@@ -3,12 +3,14 @@
 #ifndef CGM_TEST_SLOW_FILE_H
 #define CGM_TEST_SLOW_FILE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
 struct slow_file {
     char path[96];
     pid_t server;
+    _Atomic unsigned *reads; /* how many have come that wait to read it */
 };
 
 /* False where this system or this user cannot have one. The path must not exist. */

@@ -71,22 +71,6 @@ static void scene_close(struct scene *scene)
     daemon_stop(&scene->daemon);
 }
 
-/* Until the process waits for a page. */
-static void await_sleep(pid_t pid)
-{
-    char path[64], text[64] = "";
-    snprintf(path, sizeof(path), "/proc/%d/wchan", (int)pid);
-    for (int naps = 0; !strstr(text, "folio") && !strstr(text, "fuse") && !strstr(text, "request");
-         naps++) {
-        assert_true(naps < WAIT_S * 100);
-        usleep(10000);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-        text[n > 0 ? n : 0] = '\0';
-        close(fd);
-    }
-}
-
 /* A child that calls the system with the page, and has only this fd. */
 static void hold(struct scene *scene, void (*call)(int fd, void *page), int fd)
 {
@@ -99,7 +83,10 @@ static void hold(struct scene *scene, void (*call)(int fd, void *page), int fd)
         call(STDIN_FILENO, slow_file_map(&scene->file));
         _exit(0);
     }
-    await_sleep(scene->holder);
+    for (int naps = 0; atomic_load(scene->file.reads) == 0; naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+    }
 }
 
 static void write_it(int fd, void *page)
