@@ -89,13 +89,22 @@ struct cgm_usage cgm_load_usage(int pid)
     return usage;
 }
 
+static bool is_back(const struct cgm_usage *before, const struct cgm_usage *after)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they keep what is freed */
+    if (after->rss_kib > before->rss_kib + KEPT_KIB_MAX)
+        return false;
+#endif
+    return after->fds <= before->fds;
+}
+
 void cgm_load_settle(const struct cgm_load_server *server, const struct cgm_usage before[2],
                      struct cgm_usage ret_after[2])
 {
     for (uint32_t waited = 0; waited < SETTLE_MS * 1000; waited += STEP_US) {
         ret_after[0] = cgm_load_usage(server->daemon.pid);
         ret_after[1] = cgm_load_usage(server->executor);
-        if (ret_after[0].fds <= before[0].fds && ret_after[1].fds <= before[1].fds)
+        if (is_back(&before[0], &ret_after[0]) && is_back(&before[1], &ret_after[1]))
             return;
         usleep(STEP_US);
     }
@@ -103,13 +112,7 @@ void cgm_load_settle(const struct cgm_load_server *server, const struct cgm_usag
 
 bool cgm_load_is_back(const struct cgm_usage before[2], const struct cgm_usage after[2])
 {
-    bool back = true;
-    for (int i = 0; i < 2; i++) {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they keep what is freed */
-        back = back && after[i].rss_kib <= before[i].rss_kib + KEPT_KIB_MAX;
-#endif
-        back = back && after[i].fds <= before[i].fds;
-    }
+    bool back = is_back(&before[0], &after[0]) && is_back(&before[1], &after[1]);
     if (!back)
         printf("commgemm-load: something was not given back\n");
     return back;
