@@ -375,7 +375,13 @@ static void add_times(const struct cgm_plan *plan, Cgm__PlanAdded *reply, struct
     reply->n_tried_variant = reply->n_tried_ns = reply->n_tried;
 }
 
-/* On the mapper: the plan is in use from the answer on. */
+/* Poller. */
+static void plan_answered(struct cgm_task *task)
+{
+    cgm_plan_unref((struct cgm_plan *)(void *)((char *)task - offsetof(struct cgm_plan, parting)));
+}
+
+/* On the mapper: the plan is in use from the answer on, and may be removed before. */
 static void plan_answer_step(struct cgm_request *request)
 {
     const struct cgm_backend_ops *ops = request->executor->ops;
@@ -404,6 +410,8 @@ static void plan_answer_step(struct cgm_request *request)
         cgm_request_fail(request, status, "plan: its user buffers cannot be exported");
     while (n > 0)
         close(fds[--n]);
+    plan->parting.run = plan_answered;
+    cgm_poller_post(plan->comm->poller, &plan->parting);
 }
 
 static bool operands_drain_slice(struct cgm_request *request)
@@ -450,6 +458,7 @@ bool cgm_plan_step_warming(struct cgm_poller *poller)
         cgm_flight_give(plan->comm, plan->flight);
         plan->flight = NULL;
         plan->creation = NULL;
+        cgm_plan_ref(plan);
         cgm_request_in_slices(request, plan->uid, operands_drain_slice, plan_answer_step);
     }
     return busy;

@@ -32,14 +32,14 @@ struct cgm_plan {
     uint32_t n_flags;                           /* of each rank */
     uint64_t scratch_bytes;                     /* on each rank */
     uint64_t epoch;                             /* of the last launch */
-    uint32_t users;                             /* unfinished jobs, and a preparation */
+    uint32_t users;                             /* unfinished jobs, preparation, answer */
     uint64_t prepared[CGM_PLAN_PREPARED];       /* signatures; see preparation.c */
     uint32_t n_prepared;                        /* counts on */
     bool preparing;
     struct cgm_recordings *recordings; /* recordings.h; NULL: none yet. The poller's */
     struct cgm_request *removal;
     void (*freed_step)(struct cgm_request *request); /* the last one; it frees the plan */
-    struct cgm_task parting; /* from its comm, when nothing is left of it on the devices */
+    struct cgm_task parting; /* from the mapper, when it is answered, and when nothing is left */
 
     /* While it is made: the request, its first run, and the operands of that run. */
     struct cgm_request *creation;

@@ -10,6 +10,7 @@
 #define MIB (1ull << 20)
 #define MANY 40u /* of one user, more than another one's need turns */
 #define LARGE (64 * MIB)
+#define ROUNDS 8
 
 enum { BUSY_UID = 1, OTHER_UID = 2, THIRD_UID = 3 };
 enum { HELD_ID = 1, FIRST_ID = 10, OTHER_ID = 100, THIRD_ID = 200 };
@@ -46,7 +47,7 @@ static uint32_t send_comm_remove(struct fixture *f, uint64_t id)
     return f->serial;
 }
 
-static uint32_t send_plan(struct fixture *f, uint64_t id, uint64_t comm, uint32_t uid)
+static uint32_t send_plan(struct fixture *f, uint64_t id, uint64_t comm, uint32_t uid, uint64_t k)
 {
     uint8_t packed[256];
     Cgm__PlanCreate ask = CGM__PLAN_CREATE__INIT;
@@ -57,7 +58,8 @@ static uint32_t send_plan(struct fixture *f, uint64_t id, uint64_t comm, uint32_
     ask.op = CGM_OP_AG_GEMM;
     ask.method = CGM_METHOD_NONE;
     ask.comm_type = CGM_COMM_TYPE_AG;
-    ask.m = ask.n = ask.k = 16;
+    ask.m = 16;
+    ask.n = ask.k = k;
     m.id = id;
     m.request.len = cgm__plan_create__pack(&ask, packed);
     m.request.data = packed;
@@ -180,7 +182,7 @@ static void test_a_comm_waits_for_the_plan_of_another_user(void **state)
     Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
     assert_int_equal(fixture_reply(f, send_comm(f, THIRD_ID, 0, THIRD_UID)), CGM_OK);
     remove.id = OTHER_ID;
-    assert_int_equal(fixture_reply(f, send_plan(f, remove.id, THIRD_ID, OTHER_UID)), CGM_OK);
+    assert_int_equal(fixture_reply(f, send_plan(f, remove.id, THIRD_ID, OTHER_UID, 16)), CGM_OK);
     cgm_packet_close_fds(&f->packet);
     hold(scene);
     for (uint32_t i = 0; i < MANY; i++)
@@ -189,6 +191,35 @@ static void test_a_comm_waits_for_the_plan_of_another_user(void **state)
     uint32_t plan = f->serial, comm = send_comm_remove(f, THIRD_ID);
     let_go(scene);
     assert_int_equal(count_before(f, comm, plan, plan), 1);
+}
+
+static void make_and_remove_at_once(struct fixture *f, uint64_t id)
+{
+    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
+    bool made = false, gone = false;
+    uint32_t plan = send_plan(f, id, THIRD_ID, OTHER_UID, 3072);
+    remove.id = id;
+    while (!gone) {
+        fixture_send(f, CGM_MSG_PLAN_REMOVE, &remove.base, NULL, 0);
+        while (fixture_receive(f)->header.serial == plan) {
+            assert_int_equal(f->packet.header.type, CGM_MSG_PLAN_ADDED);
+            cgm_packet_close_fds(&f->packet);
+            made = true;
+        }
+        gone = f->packet.header.type == CGM_MSG_OK;
+        assert_true(gone <= made);
+    }
+}
+
+/* A plan goes that is being answered, as where a session ends while an executor is told what there
+ * is: what the answer is made of goes behind it. */
+static void test_a_plan_that_goes_is_answered_first(void **state)
+{
+    struct scene *scene = *state;
+    assert_int_equal(fixture_reply(&scene->f, send_comm(&scene->f, THIRD_ID, 0, THIRD_UID)),
+                     CGM_OK);
+    for (uint64_t i = 0; i < ROUNDS; i++)
+        make_and_remove_at_once(&scene->f, OTHER_ID + i);
 }
 
 int main(void)
@@ -201,6 +232,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_each_users_order_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_comm_waits_for_the_plan_of_another_user, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_a_plan_that_goes_is_answered_first, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
