@@ -463,7 +463,7 @@ static bool free_slice(struct cgm_request *request)
 static void endpoint_free_step(struct cgm_request *request)
 {
     const struct cgm_endpoint *endpoint = request->object;
-    cgm_request_in_sweep(request, endpoint->uid, free_slice, cgm_request_ok);
+    cgm_request_in_sweep(request, endpoint->uid, CGM_NOBODY, free_slice, cgm_request_ok);
 }
 
 static void endpoint_finish_removal(struct cgm_endpoint *endpoint)
@@ -520,6 +520,8 @@ int cgm_endpoint_grant(struct cgm_endpoint *endpoint, struct cgm_memory *memory,
 {
     if (!endpoint)
         return CGM_NOT_FOUND;
+    if (writable && memory->guest == CGM_NOBODY && endpoint->uid != memory->uid)
+        memory->guest = endpoint->uid;
     struct cgm_grant *grant = cgm_map_get(&endpoint->grants, memory->id);
     if (grant) {
         grant->writable = grant->writable || writable;

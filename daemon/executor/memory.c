@@ -82,7 +82,7 @@ static void memory_free_step(struct cgm_request *request)
 static void memory_sweep_step(struct cgm_request *request)
 {
     const struct cgm_memory *memory = request->object;
-    cgm_request_in_sweep(request, memory->uid, drain_slice, memory_freed_step);
+    cgm_request_in_sweep(request, memory->uid, memory->guest, drain_slice, memory_freed_step);
 }
 
 static void memory_free_if_unused(struct cgm_memory *memory)
@@ -217,6 +217,7 @@ static struct cgm_memory *memory_new(uint64_t id, uint32_t generation, uint64_t 
     if (!memory)
         return NULL;
     memory->id = id;
+    memory->guest = CGM_NOBODY;
     memory->generation = generation;
     memory->bytes = bytes;
     memory->device = device;
@@ -460,7 +461,7 @@ static void closing_run(struct cgm_task *task)
     struct closing *closing = (struct closing *)task;
     struct cgm_executor *executor = closing->executor;
     if (executor->ops->mem_freed_anywhere)
-        cgm_sweeps_add(&executor->sweeps, closing->uid, &closing->turn);
+        cgm_sweeps_add(&executor->sweeps, closing->uid, CGM_NOBODY, &closing->turn);
     else
         cgm_turns_add(&executor->slices, closing->uid, &closing->turn);
 }

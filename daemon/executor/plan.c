@@ -103,11 +103,20 @@ static void plan_drained_step(struct cgm_request *request)
     cgm_request_to_mapper(request, plan->uid, plan->freed_step);
 }
 
+/* On the sweeper, when nobody is granted anything of it any more. */
+static uint32_t guest_of(const struct cgm_plan *plan)
+{
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++)
+        if (plan->user[rank] && plan->user[rank]->guest != CGM_NOBODY)
+            return plan->user[rank]->guest;
+    return CGM_NOBODY;
+}
+
 /* Clients may have the user buffers, too. */
 static void plan_sweep_step(struct cgm_request *request)
 {
     const struct cgm_plan *plan = request->object;
-    cgm_request_in_sweep(request, plan->uid, plan_drain_slice, plan_drained_step);
+    cgm_request_in_sweep(request, plan->uid, guest_of(plan), plan_drain_slice, plan_drained_step);
 }
 
 static void free_on_mapper(struct cgm_plan *plan, struct cgm_request *request,

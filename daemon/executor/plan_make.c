@@ -97,6 +97,8 @@ static int make_user_buffer(struct cgm_plan *plan, uint32_t rank, struct cgm_exe
     if (status != CGM_OK)
         return status;
     *memory = (struct cgm_memory){.id = id,
+                                  .uid = plan->uid,
+                                  .guest = CGM_NOBODY,
                                   .generation = (uint32_t)executor->life,
                                   .device = plan->ranks[rank].device,
                                   .journal = journal,

@@ -76,7 +76,7 @@ static bool nothing_before(struct cgm_request *request)
 /* Of all users, as the broker has the memory, too, and mostly closes it last. */
 static void request_sweep_step(struct cgm_request *request)
 {
-    cgm_request_in_sweep(request, CGM_NOBODY, nothing_before, request_free_step);
+    cgm_request_in_sweep(request, CGM_NOBODY, CGM_NOBODY, nothing_before, request_free_step);
 }
 
 static bool has_fds(const struct cgm_packet *packet)
@@ -137,12 +137,12 @@ void cgm_request_to_mapper(struct cgm_request *request, uint32_t uid,
     cgm_turns_add(&request->executor->steps, uid, &request->turn);
 }
 
-void cgm_request_in_sweep(struct cgm_request *request, uint32_t uid,
+void cgm_request_in_sweep(struct cgm_request *request, uint32_t uid, uint32_t guest,
                           bool (*slice)(struct cgm_request *request),
                           void (*step)(struct cgm_request *request))
 {
     set_turn(request, slice, step);
-    cgm_sweeps_add(&request->executor->sweeps, uid, &request->turn);
+    cgm_sweeps_add(&request->executor->sweeps, uid, guest, &request->turn);
 }
 
 /* Out of memory for a moment: the socket itself waits for room. */

@@ -37,8 +37,8 @@ void cgm_request_to_mapper(struct cgm_request *request, uint32_t uid,
 void cgm_request_in_slices(struct cgm_request *request, uint32_t uid,
                            bool (*slice)(struct cgm_request *request),
                            void (*step)(struct cgm_request *request));
-/* From the sweeper: the same on a thread of the user's. */
-void cgm_request_in_sweep(struct cgm_request *request, uint32_t uid,
+/* From the sweeper: the same on a thread of the user's and of the guest's; see sweeps.h. */
+void cgm_request_in_sweep(struct cgm_request *request, uint32_t uid, uint32_t guest,
                           bool (*slice)(struct cgm_request *request),
                           void (*step)(struct cgm_request *request));
 

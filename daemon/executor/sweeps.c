@@ -6,11 +6,11 @@
 
 #define STACK_BYTES (256u * 1024)
 
-/* Of a user, until its thread finds nothing more. */
+/* Of a user and a guest, until its thread finds nothing more. */
 struct cgm_sweep {
     struct cgm_sweep *next;
     struct cgm_sweeps *sweeps;
-    uint32_t uid;
+    uint32_t uid, guest;
     struct cgm_rota rota; /* under lock; what is under way has left it */
 };
 
@@ -70,12 +70,13 @@ static int start_thread(struct cgm_sweep *sweep)
 }
 
 /* Under the lock, without which its thread cannot go on. NULL: there is no room for one. */
-static struct cgm_sweep *sweep_new(struct cgm_sweeps *sweeps, uint32_t uid)
+static struct cgm_sweep *sweep_new(struct cgm_sweeps *sweeps, uint32_t uid, uint32_t guest)
 {
     struct cgm_sweep *sweep = malloc(sizeof(*sweep));
     if (!sweep)
         return NULL;
-    *sweep = (struct cgm_sweep){.next = sweeps->first, .sweeps = sweeps, .uid = uid};
+    *sweep =
+        (struct cgm_sweep){.next = sweeps->first, .sweeps = sweeps, .uid = uid, .guest = guest};
     if (start_thread(sweep) != 0) {
         free(sweep);
         return NULL;
@@ -90,14 +91,14 @@ void cgm_sweeps_init(struct cgm_sweeps *sweeps)
     sweeps->first = NULL;
 }
 
-void cgm_sweeps_add(struct cgm_sweeps *sweeps, uint32_t uid, struct cgm_turn *turn)
+void cgm_sweeps_add(struct cgm_sweeps *sweeps, uint32_t uid, uint32_t guest, struct cgm_turn *turn)
 {
     pthread_mutex_lock(&sweeps->lock);
     struct cgm_sweep *sweep = sweeps->first;
-    while (sweep && sweep->uid != uid)
+    while (sweep && (sweep->uid != uid || sweep->guest != guest))
         sweep = sweep->next;
     if (!sweep)
-        sweep = sweep_new(sweeps, uid);
+        sweep = sweep_new(sweeps, uid, guest);
     turn->entry.uid = uid;
     if (sweep)
         cgm_rota_add(&sweep->rota, &turn->entry);

@@ -145,6 +145,31 @@ static void test_a_buffer_that_is_written(void **state)
     scene_close(&scene);
 }
 
+/* A guest can hold what he was let have, and nothing else that its owner gives back. */
+static void test_a_buffer_of_another_user(void **state)
+{
+    struct scene scene;
+    (void)state;
+    if (scene_open(&scene)) {
+        Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+        Cgm__BufferDestroy destroy = CGM__BUFFER_DESTROY__INIT;
+        Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+        close_it.id = buffer_create(&scene.honest, "lent", LARGE_BYTES, 0666, NULL);
+        open_it.name = destroy.name = (char *)(uintptr_t) "lent";
+        struct message *reply = client_call(&scene.attacker, CGM_MSG_BUFFER_OPEN, &open_it.base,
+                                            NULL, 0, CGM_MSG_BUFFER_REPLY);
+        hold(&scene, write_it, reply->fds[0]);
+        message_free(reply);
+        client_close(&scene.attacker);
+        client_ok(&scene.honest, CGM_MSG_BUFFER_DESTROY, &destroy.base);
+        client_ok(&scene.honest, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+        wait_for_status(&scene.honest, "sessions", 1);
+        go_on(&scene.honest);
+        client_open_as(STRANGER, &scene.attacker, &scene.daemon);
+    }
+    scene_close(&scene);
+}
+
 /* A thread of the executor's waits for what nobody can take away from it. */
 static void await_waiter(pid_t executor)
 {
@@ -190,10 +215,10 @@ static void test_an_executor_that_cannot_end(void **state)
     scene_close(&scene);
 }
 
-static uint64_t make_plan(struct client *client)
+static uint64_t make_plan(struct client *client, uint64_t comm)
 {
     Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
-    create.comm = comm_join_all(client, "held", 1);
+    create.comm = comm;
     create.op = CGM_OP_AG_GEMM;
     create.comm_type = CGM_COMM_TYPE_AG;
     create.m = create.n = create.k = 16;
@@ -204,12 +229,12 @@ static uint64_t make_plan(struct client *client)
     return id;
 }
 
-static int open_user_buffer(struct client *client, uint64_t plan)
+static int open_user_buffer(struct client *client, uint64_t plan, uint32_t rank)
 {
     Cgm__PlanChunk chunk = CGM__PLAN_CHUNK__INIT;
     Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
     chunk.plan = plan;
-    chunk.rank = 0;
+    chunk.rank = rank;
     chunk.chunk = UINT32_MAX;
     struct message *reply =
         client_call(client, CGM_MSG_PLAN_CHUNK, &chunk.base, NULL, 0, CGM_MSG_PLAN_CHUNK_REPLY);
@@ -229,12 +254,51 @@ static void test_a_user_buffer_that_is_written(void **state)
     (void)state;
     if (scene_open(&scene)) {
         Cgm__PlanDestroy destroy = CGM__PLAN_DESTROY__INIT;
-        destroy.id = make_plan(&scene.attacker);
-        int fd = open_user_buffer(&scene.attacker, destroy.id);
+        destroy.id = make_plan(&scene.attacker, comm_join_all(&scene.attacker, "held", 1));
+        int fd = open_user_buffer(&scene.attacker, destroy.id, 0);
         hold(&scene, write_it, fd);
         client_ok(&scene.attacker, CGM_MSG_PLAN_DESTROY, &destroy.base);
         go_on(&scene.honest);
         close(fd);
+    }
+    scene_close(&scene);
+}
+
+static uint32_t join(struct client *client, uint32_t rank)
+{
+    Cgm__CommJoin join = CGM__COMM_JOIN__INIT;
+    join.name = (char *)(uintptr_t) "both";
+    join.has_create = join.create = join.has_size = join.has_mode = 1;
+    join.size = 2;
+    join.mode = 0666;
+    join.n_ranks = 1;
+    join.ranks = &rank;
+    return client_send(client, CGM_MSG_COMM_JOIN, &join.base, NULL, 0);
+}
+
+/* Who has one of the ranks has its user buffer, whoever made the plan. */
+static void test_a_user_buffer_of_another_user(void **state)
+{
+    struct scene scene;
+    (void)state;
+    if (scene_open(&scene)) {
+        Cgm__PlanDestroy destroy = CGM__PLAN_DESTROY__INIT;
+        uint32_t honest = join(&scene.honest, 0), attacker = join(&scene.attacker, 1);
+        struct message *reply = client_reply(&scene.honest, honest);
+        assert_int_equal(reply->type, CGM_MSG_COMM_REPLY);
+        uint64_t comm = ((const Cgm__CommReply *)reply->body)->id;
+        message_free(reply);
+        message_free(client_reply(&scene.attacker, attacker));
+        destroy.id = make_plan(&scene.honest, comm);
+        assert_int_equal(make_plan(&scene.attacker, comm), destroy.id);
+        int fd = open_user_buffer(&scene.attacker, destroy.id, 1);
+        hold(&scene, write_it, fd);
+        client_close(&scene.attacker);
+        client_ok(&scene.honest, CGM_MSG_PLAN_DESTROY, &destroy.base);
+        wait_for_status(&scene.honest, "sessions", 1);
+        go_on(&scene.honest);
+        close(fd);
+        client_open_as(STRANGER, &scene.attacker, &scene.daemon);
     }
     scene_close(&scene);
 }
@@ -263,8 +327,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_buffer_that_is_written),
+        cmocka_unit_test(test_a_buffer_of_another_user),
         cmocka_unit_test(test_an_executor_that_cannot_end),
         cmocka_unit_test(test_a_user_buffer_that_is_written),
+        cmocka_unit_test(test_a_user_buffer_of_another_user),
         cmocka_unit_test(test_a_ring_that_is_watched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

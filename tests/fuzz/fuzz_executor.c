@@ -42,7 +42,8 @@ int __wrap_cgm_packet_recv(int fd, int flags, struct cgm_packet *ret_packet);
 int __wrap_cgm_packet_send(int fd, uint16_t type, uint32_t serial, const ProtobufCMessage *message,
                            const int *fds, unsigned n_fds);
 void __wrap_cgm_worker_flush(struct cgm_worker *worker);
-void __wrap_cgm_sweeps_add(struct cgm_sweeps *sweeps, uint32_t uid, struct cgm_turn *turn);
+void __wrap_cgm_sweeps_add(struct cgm_sweeps *sweeps, uint32_t uid, uint32_t guest,
+                           struct cgm_turn *turn);
 
 uint64_t __wrap_cgm_now_ns(void)
 {
@@ -97,10 +98,12 @@ void __wrap_cgm_worker_flush(struct cgm_worker *worker)
         continue;
 }
 
-void __wrap_cgm_sweeps_add(struct cgm_sweeps *sweeps, uint32_t uid, struct cgm_turn *turn)
+void __wrap_cgm_sweeps_add(struct cgm_sweeps *sweeps, uint32_t uid, uint32_t guest,
+                           struct cgm_turn *turn)
 {
     (void)sweeps;
     (void)uid;
+    (void)guest;
     while (turn->slice(turn))
         continue;
     turn->done(turn);
