@@ -361,11 +361,12 @@ bool cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsi
 
 void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *ring, int fd)
 {
-    const struct cgm_closing closing = {.uid = uid,
-                                        .charge = {{[CGM_QUOTA_JOBS] = ring->entries}},
-                                        .memory = true,
-                                        .ring = *ring,
-                                        .n_fds = fd >= 0};
+    const struct cgm_closing closing = {
+        .uid = uid,
+        .charge = {{[CGM_QUOTA_JOBS] = ring->entries, [CGM_QUOTA_FDS] = 1}},
+        .memory = true,
+        .ring = *ring,
+        .n_fds = fd >= 0};
     if (fd >= 0)
         close_behind(broker, &closing, &fd);
     *ring = (struct cgm_ring){0};

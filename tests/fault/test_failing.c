@@ -202,13 +202,22 @@ static bool run_errand(struct run *run, struct errand_result *ret_result)
  * ------------------------------------------------------------------
  */
 
-/* The event loop's library ends the process in these functions. */
+static bool is_in(const char *frame, const char *const *libraries)
+{
+    while (*libraries && strncmp(frame, *libraries, strlen(*libraries)) != 0)
+        libraries++;
+    return *libraries;
+}
+
+/* It was the event loop's library that called what failed, and that ends the process then. */
 static bool is_of_event_loop(const struct failing_page *page)
 {
-    for (uint32_t i = 0; i < page->depth && i < 16; i++)
-        if (strncmp(page->stack[i], "libuv", 5) == 0)
-            return true;
-    return false;
+    static const char *const below[] = {"libfailing", "libc.", "libpthread", "ld-", NULL};
+    static const char *const loop[] = {"libuv", NULL};
+    uint32_t i = 0, depth = page->depth < 16 ? page->depth : 16;
+    while (i < depth && is_in(page->stack[i], below))
+        i++;
+    return i < depth && is_in(page->stack[i], loop);
 }
 
 static bool is_fitting(int status)
