@@ -51,9 +51,8 @@ bool cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsi
  * it here, since they may have let go of it already, but for what watches it. */
 void cgm_closer_drop(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
 
-
-/* Takes the mapping, if there is one, and its fd; -1: there is neither. Until they are gone they are
- * ending in the uid's quota, the entries as jobs. */
+/* Takes the mapping, if there is one, and its fd; -1: there is neither. Until they are gone they
+ * are ending in the uid's quota, the entries as jobs. */
 void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *ring, int fd);
 
 /* A process that is forked has a copy of every fd, and closes it before it runs: with some files
