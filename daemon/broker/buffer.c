@@ -135,6 +135,10 @@ int cgm_buffer_grant(struct cgm_session *session, struct cgm_buffer *buffer, boo
     if (hold->opens == OPENS_MAX && !by_plan)
         return CGM_QUOTA;
     hold->writable |= writable;
+    if (writable && !buffer->has_guest && session->uid != buffer->owner.uid) {
+        buffer->has_guest = true;
+        buffer->guest = session->uid;
+    }
     hold->by_plan |= by_plan;
     if (!by_plan)
         hold->opens++;
@@ -271,6 +275,8 @@ int cgm_buffer_tell(struct cgm_broker *broker, struct cgm_buffer *buffer,
     adopt.tainted = buffer->tainted;
     adopt.has_uid = 1;
     adopt.uid = buffer->owner.uid;
+    adopt.has_guest = buffer->has_guest;
+    adopt.guest = buffer->guest;
     return cgm_call_executor(broker, CGM_MSG_BUFFER_ADOPT, &adopt.base, &buffer->fd, 1, call);
 }
 

@@ -30,6 +30,8 @@ struct cgm_buffer {
     size_t ipc_handle_bytes;
     uint64_t plan;    /* whose user buffer it is; 0: nobody's */
     uint32_t holders; /* sessions */
+    bool has_guest;
+    uid_t guest; /* the first other user who might write it, and may have its fd for ever */
 };
 
 /* A session's hold on a buffer: a grant at the executor. */

@@ -333,6 +333,7 @@ static void adopt_step(struct cgm_request *request)
     if (memory) {
         memory->tainted = m->tainted;
         memory->uid = m->uid;
+        memory->guest = m->has_guest ? m->guest : CGM_NOBODY;
     }
     if (fd >= 0)
         close(fd);

@@ -145,11 +145,19 @@ static void test_a_buffer_that_is_written(void **state)
     scene_close(&scene);
 }
 
+static void replace_executor(struct scene *scene)
+{
+    uint64_t life = status_number(&scene->honest, "executor_life");
+    pid_t executor = (pid_t)status_number(&scene->honest, "executor_pid");
+    assert_int_equal(send_signal(executor, SIGKILL), 0);
+    wait_for_more(&scene->honest, "executor_life", life);
+    wait_for_executor(&scene->honest);
+}
+
 /* A guest can hold what he was let have, and nothing else that its owner gives back. */
-static void test_a_buffer_of_another_user(void **state)
+static void hold_as_guest(bool of_another_life)
 {
     struct scene scene;
-    (void)state;
     if (scene_open(&scene)) {
         Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
         Cgm__BufferDestroy destroy = CGM__BUFFER_DESTROY__INIT;
@@ -158,16 +166,31 @@ static void test_a_buffer_of_another_user(void **state)
         open_it.name = destroy.name = (char *)(uintptr_t) "lent";
         struct message *reply = client_call(&scene.attacker, CGM_MSG_BUFFER_OPEN, &open_it.base,
                                             NULL, 0, CGM_MSG_BUFFER_REPLY);
+        client_close(&scene.attacker);
+        wait_for_status(&scene.honest, "sessions", 1);
+        if (of_another_life)
+            replace_executor(&scene);
         hold(&scene, write_it, reply->fds[0]);
         message_free(reply);
-        client_close(&scene.attacker);
         client_ok(&scene.honest, CGM_MSG_BUFFER_DESTROY, &destroy.base);
         client_ok(&scene.honest, CGM_MSG_BUFFER_CLOSE, &close_it.base);
-        wait_for_status(&scene.honest, "sessions", 1);
         go_on(&scene.honest);
         client_open_as(STRANGER, &scene.attacker, &scene.daemon);
     }
     scene_close(&scene);
+}
+
+static void test_a_buffer_of_another_user(void **state)
+{
+    (void)state;
+    hold_as_guest(false);
+}
+
+/* Who was one before the executor came has his descriptor still. */
+static void test_a_buffer_of_a_former_guest(void **state)
+{
+    (void)state;
+    hold_as_guest(true);
 }
 
 /* A thread of the executor's waits for what nobody can take away from it. */
@@ -328,6 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_buffer_that_is_written),
         cmocka_unit_test(test_a_buffer_of_another_user),
+        cmocka_unit_test(test_a_buffer_of_a_former_guest),
         cmocka_unit_test(test_an_executor_that_cannot_end),
         cmocka_unit_test(test_a_user_buffer_that_is_written),
         cmocka_unit_test(test_a_user_buffer_of_another_user),
