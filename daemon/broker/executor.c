@@ -423,6 +423,7 @@ static void bury(struct cgm_broker *broker)
     }
     cgm_log_warning("executor: process %d was killed and does not end; it is left behind",
                     executor->pid);
+    cgm_left_behind_add(&executor->left, executor->pid);
     executor->pid = 0;
     uv_close((uv_handle_t *)&executor->process, on_process_closed);
 }

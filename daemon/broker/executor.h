@@ -11,6 +11,7 @@
 #include "daemon/broker/candidates.h"
 #include "daemon/broker/connection.h"
 #include "daemon/broker/heartbeat.h"
+#include "daemon/broker/left_behind.h"
 #include "daemon/broker/replay.h"
 #include "proto/journal.h"
 
@@ -39,10 +40,11 @@ struct cgm_executor {
     struct cgm_journal *journal;
     int journal_fd;
     struct cgm_candidates candidates;
-    bool settled;       /* the first one is ready, or none can be started */
-    bool under_mps;     /* it was started with an MPS there */
-    bool terminating;   /* MPS is asked to end it */
-    unsigned kills;     /* of one that is dying, for want of its end */
+    bool settled;     /* the first one is ready, or none can be started */
+    bool under_mps;   /* it was started with an MPS there */
+    bool terminating; /* MPS is asked to end it */
+    unsigned kills;   /* of one that is dying, for want of its end */
+    struct cgm_left_behind left;
     int lost_status;    /* what its end means to sessions: EXECUTOR_LOST or GPU_LOST */
     const char *doom;   /* why it is given up when the loop comes round; NULL: it is not */
     char why[256];      /* why none is running */

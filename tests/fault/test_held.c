@@ -216,6 +216,15 @@ static void await_waiter(pid_t executor)
     }
 }
 
+/* Neither the process nor what the system keeps of one. */
+static void await_end(pid_t pid)
+{
+    for (int naps = 0; send_signal(pid, 0) == 0; naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+    }
+}
+
 /* Killed, it does not end while a client holds what one of its threads waits for. */
 static void test_an_executor_that_cannot_end(void **state)
 {
@@ -234,6 +243,8 @@ static void test_an_executor_that_cannot_end(void **state)
         wait_for_more(&scene.honest, "executor_life", life);
         go_on(&scene.honest);
         close(fd);
+        let_go(&scene);
+        await_end(executor);
     }
     scene_close(&scene);
 }
