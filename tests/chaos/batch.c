@@ -444,13 +444,14 @@ static void check_output(struct batch *batch, struct task *task, enum cgm_matrix
     struct client *c = batch->c;
     const struct cgm_matrix *matrix = chaos_data_matrix(task->data, name);
     char text[256] = "";
+    double worst = 0;
     void *shard = malloc(cgm_matrix_shard_bytes(matrix) + 1);
     if (!shard)
         abort();
     chaos_place_get(&task->place[name], matrix, shard);
     if (task->done.status == COMMGEMM_OK)
         chaos_data_check(task->data, name, task->rank, shard, text, sizeof(text), &c->self->checked,
-                         &c->self->worst);
+                         &worst);
     else if (is_poisoned(c, task) && !chaos_data_is_poison(matrix, shard))
         snprintf(text, sizeof(text), "a failed job's output is not NaN");
     free(shard);
@@ -462,6 +463,8 @@ static void check_output(struct batch *batch, struct task *task, enum cgm_matrix
                     task->at, task->rank, task->job->comm, cgm_matrix_text(name),
                     commgemm_status_name(task->done.status), text, task->done.detail, about);
     }
+    if (worst > c->self->worst)
+        c->self->worst = worst;
     chaos_arena_forgive(&task->place[name], matrix);
 }
 
