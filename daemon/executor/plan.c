@@ -92,15 +92,10 @@ static void plan_rehearse_step(struct cgm_request *request)
 
 /* ---- coming, on the poller ------------------------------------------------------------------ */
 
-static bool plan_drain_slice(struct cgm_request *request)
+static bool user_buffers_slice(struct cgm_request *request)
 {
-    return cgm_plan_drain(request->object);
-}
-
-static void plan_drained_step(struct cgm_request *request)
-{
-    const struct cgm_plan *plan = request->object;
-    cgm_request_to_mapper(request, plan->uid, plan->freed_step);
+    return cgm_plan_drain(request->object, request->executor, CGM_PLAN_USER_BUFFERS,
+                          CGM_PLAN_USER_BUFFERS);
 }
 
 /* On the sweeper, when nobody is granted anything of it any more. */
@@ -116,36 +111,47 @@ static uint32_t guest_of(const struct cgm_plan *plan)
 static void plan_sweep_step(struct cgm_request *request)
 {
     const struct cgm_plan *plan = request->object;
-    cgm_request_in_sweep(request, plan->uid, guest_of(plan), plan_drain_slice, plan_drained_step);
+    cgm_request_in_sweep(request, plan->uid, guest_of(plan), user_buffers_slice, plan->freed_step);
 }
 
-static void free_on_mapper(struct cgm_plan *plan, struct cgm_request *request,
-                           void (*step)(struct cgm_request *request))
+/* On the poller. Nothing is left of it but user buffers, which a client may hold for as long as he
+ * likes: the comm, which may be another user's, does not wait for that. */
+static void plan_part_step(struct cgm_request *request)
 {
-    request->object = plan;
-    plan->freed_step = step;
+    struct cgm_plan *plan = request->object;
+    struct cgm_comm *comm = plan->comm;
+    plan->comm = NULL;
+    cgm_comm_unref(comm);
     if (request->executor->ops->mem_freed_anywhere)
         cgm_request_to_sweeper(request, plan_sweep_step);
     else
-        cgm_request_in_slices(request, plan->uid, plan_drain_slice, plan_drained_step);
+        cgm_request_in_slices(request, plan->uid, user_buffers_slice, plan->freed_step);
 }
 
-/* Poller. */
-static void plan_part(struct cgm_task *task)
+static bool plan_drain_slice(struct cgm_request *request)
 {
-    struct cgm_plan *plan =
-        (struct cgm_plan *)(void *)((char *)task - offsetof(struct cgm_plan, parting));
-    struct cgm_comm *comm = plan->comm;
+    return cgm_plan_drain(request->object, request->executor, CGM_PLAN_OPERANDS, CGM_PLAN_SCRATCH);
+}
+
+static void plan_fini_step(struct cgm_request *request)
+{
+    cgm_plan_fini(request->object, request->executor);
+    cgm_request_to_poller(request, plan_part_step);
+}
+
+/* First on the mapper. The last step is anywhere. */
+static void take_apart(struct cgm_plan *plan, struct cgm_request *request,
+                       void (*step)(struct cgm_request *request))
+{
+    request->object = plan;
+    plan->freed_step = step;
+    cgm_request_in_slices(request, plan->uid, plan_drain_slice, plan_fini_step);
+}
+
+static void plan_free(struct cgm_plan *plan, struct cgm_executor *executor)
+{
+    cgm_plan_free_user_buffers(plan, executor);
     free(plan);
-    cgm_comm_unref(comm);
-}
-
-/* On the mapper. The comm's turn, which may be another user's, comes when the plan is gone. */
-static void plan_free(struct cgm_plan *plan)
-{
-    cgm_plan_fini(plan);
-    plan->parting.run = plan_part;
-    cgm_poller_post(plan->comm->poller, &plan->parting);
 }
 
 /* On each rank. */
@@ -161,9 +167,9 @@ static void plan_discarded_step(struct cgm_request *request)
     struct cgm_executor *executor = request->executor;
     const char *doing = plan->doing;
     uint64_t bytes = plan_bytes(plan);
-    uint32_t device = plan->comm->devices[0];
+    uint32_t device = plan->ranks[0].device;
     struct cgm_device_info info;
-    plan_free(plan);
+    plan_free(plan, executor);
     if (request->status == CGM_NO_MEMORY &&
         executor->ops->device_info(executor->backend, device, &info) == CGM_OK)
         cgm_request_fail(request, request->status,
@@ -179,7 +185,7 @@ static void plan_discard_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
     cgm_flight_give(plan->comm, plan->flight);
-    free_on_mapper(plan, request, plan_discarded_step);
+    take_apart(plan, request, plan_discarded_step);
 }
 
 static int register_user_buffers(struct cgm_plan *plan, struct cgm_poller *poller)
@@ -425,7 +431,7 @@ static void plan_answer_step(struct cgm_request *request)
 
 static bool operands_drain_slice(struct cgm_request *request)
 {
-    return cgm_plan_drain_operands(request->object);
+    return cgm_plan_drain(request->object, request->executor, CGM_PLAN_OPERANDS, CGM_PLAN_OPERANDS);
 }
 
 /* The first run is watched like a job. */
@@ -477,8 +483,7 @@ bool cgm_plan_step_warming(struct cgm_poller *poller)
 
 static void plan_freed_step(struct cgm_request *request)
 {
-    struct cgm_plan *plan = request->object;
-    plan_free(plan);
+    plan_free(request->object, request->executor);
     cgm_request_ok(request);
 }
 
@@ -491,7 +496,7 @@ static void plan_free_if_unused(struct cgm_plan *plan)
             return; /* a job of another plan uses it; on_unused comes back here */
     struct cgm_request *removal = plan->removal;
     plan->removal = NULL;
-    free_on_mapper(plan, removal, plan_freed_step);
+    take_apart(plan, removal, plan_freed_step);
 }
 
 static void user_buffer_unused(struct cgm_memory *memory)

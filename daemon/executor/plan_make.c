@@ -22,54 +22,63 @@ static void rank_fini(struct cgm_plan *plan, uint32_t rank, const struct cgm_bac
         if (r->flags[i])
             ops->flag_free(r->flags[i]);
     free(r->flags);
+    r->flags = NULL;
     if (plan->done[rank])
         ops->flag_free(plan->done[rank]);
     if (plan->sent[rank])
         ops->flag_free(plan->sent[rank]);
+    plan->done[rank] = plan->sent[rank] = NULL;
     if (r->scratch)
         ops->mem_free(r->scratch);
-    if (r->user)
-        ops->mem_free(r->user);
-    free(plan->user[rank]);
     if (plan->warm[rank])
         ops->mem_free(plan->warm[rank]);
+    r->scratch = plan->warm[rank] = NULL;
 }
 
-void cgm_plan_fini(struct cgm_plan *plan)
+void cgm_plan_fini(struct cgm_plan *plan, struct cgm_executor *executor)
 {
-    cgm_recordings_free(plan->comm->poller->executor, plan->recordings);
-    for (uint32_t rank = 0; rank < plan->comm->size; rank++)
-        rank_fini(plan, rank, plan->comm->poller->executor->ops);
+    cgm_recordings_free(executor, plan->recordings);
+    plan->recordings = NULL;
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++)
+        rank_fini(plan, rank, executor->ops);
 }
 
-/* What a plan has on its devices; some of it may not be there. */
-#define MEMS_PER_RANK 3u
-static struct cgm_mem *plan_mem(const struct cgm_plan *plan, uint32_t i)
+void cgm_plan_free_user_buffers(struct cgm_plan *plan, struct cgm_executor *executor)
 {
-    const struct cgm_plan_rank *r = &plan->ranks[i / MEMS_PER_RANK];
-    struct cgm_mem *const mems[MEMS_PER_RANK] = {plan->warm[i / MEMS_PER_RANK], r->scratch,
-                                                 r->user};
-    return mems[i % MEMS_PER_RANK];
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++) {
+        if (plan->ranks[rank].user)
+            executor->ops->mem_free(plan->ranks[rank].user);
+        free(plan->user[rank]);
+        plan->ranks[rank].user = NULL;
+        plan->user[rank] = NULL;
+    }
 }
 
-static bool plan_drain(struct cgm_plan *plan, uint32_t step)
+/* What a plan has on a rank's device; some of it may not be there. */
+static struct cgm_mem *plan_mem(const struct cgm_plan *plan, uint32_t rank,
+                                enum cgm_plan_memory which)
 {
-    const struct cgm_backend_ops *ops = plan->comm->poller->executor->ops;
+    switch (which) {
+    case CGM_PLAN_OPERANDS:
+        return plan->warm[rank];
+    case CGM_PLAN_SCRATCH:
+        return plan->ranks[rank].scratch;
+    case CGM_PLAN_USER_BUFFERS:
+        return plan->ranks[rank].user;
+    }
+    return NULL;
+}
+
+bool cgm_plan_drain(struct cgm_plan *plan, struct cgm_executor *executor,
+                    enum cgm_plan_memory first, enum cgm_plan_memory last)
+{
+    const struct cgm_backend_ops *ops = executor->ops;
     uint64_t bytes = CGM_MEM_SLICE;
-    for (uint32_t i = 0; ops->mem_drain && i < plan->spec.world * MEMS_PER_RANK; i += step)
-        if (plan_mem(plan, i))
-            ops->mem_drain(plan_mem(plan, i), &bytes);
+    for (uint32_t rank = 0; ops->mem_drain && rank < plan->spec.world; rank++)
+        for (enum cgm_plan_memory which = first; which <= last; which++)
+            if (plan_mem(plan, rank, which))
+                ops->mem_drain(plan_mem(plan, rank, which), &bytes);
     return bytes == 0;
-}
-
-bool cgm_plan_drain(struct cgm_plan *plan)
-{
-    return plan_drain(plan, 1);
-}
-
-bool cgm_plan_drain_operands(struct cgm_plan *plan)
-{
-    return plan_drain(plan, MEMS_PER_RANK); /* they are the first ones */
 }
 
 void cgm_plan_free_operands(struct cgm_plan *plan)
@@ -270,9 +279,11 @@ int cgm_plan_fill(struct cgm_plan *plan, bool *ret_more)
     const struct cgm_backend_ops *ops = plan->comm->poller->executor->ops;
     uint64_t bytes = CGM_MEM_SLICE;
     int status = CGM_OK;
-    for (uint32_t i = 0; ops->mem_fill && i < plan->spec.world * MEMS_PER_RANK; i++)
-        if (status == CGM_OK && plan_mem(plan, i))
-            status = ops->mem_fill(plan_mem(plan, i), &bytes);
+    for (uint32_t rank = 0; ops->mem_fill && rank < plan->spec.world; rank++)
+        for (enum cgm_plan_memory which = CGM_PLAN_OPERANDS; which <= CGM_PLAN_USER_BUFFERS;
+             which++)
+            if (status == CGM_OK && plan_mem(plan, rank, which))
+                status = ops->mem_fill(plan_mem(plan, rank, which), &bytes);
     *ret_more = status == CGM_OK && bytes == 0;
     return status;
 }

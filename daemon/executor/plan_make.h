@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cgm_executor;
 struct cgm_plan;
 struct cgm_spec;
 struct cgm_algorithm;
@@ -14,6 +15,8 @@ enum cgm_plan_operands {
     CGM_PLAN_OPERANDS_FEW, /* the fewest rows that a job can have, optional operands included */
     CGM_PLAN_OPERANDS_ALL, /* the whole capacity, what a job must have alone */
 };
+
+enum cgm_plan_memory { CGM_PLAN_OPERANDS, CGM_PLAN_SCRATCH, CGM_PLAN_USER_BUFFERS };
 
 uint64_t cgm_plan_operands_rows(const struct cgm_spec *spec, enum cgm_plan_operands operands);
 
@@ -32,10 +35,9 @@ int cgm_plan_make(struct cgm_plan *plan, enum cgm_plan_operands operands,
  * anything uses it. */
 int cgm_plan_fill(struct cgm_plan *plan, bool *ret_more);
 
-/* Gives back a slice of all of the plan's memory, or of its operands'; true: there is more. Nothing
- * uses it any more. */
-bool cgm_plan_drain(struct cgm_plan *plan);
-bool cgm_plan_drain_operands(struct cgm_plan *plan);
+/* Gives back a slice of such memory of the plan; true: there is more. Nothing uses it any more. */
+bool cgm_plan_drain(struct cgm_plan *plan, struct cgm_executor *executor,
+                    enum cgm_plan_memory first, enum cgm_plan_memory last);
 
 /* What an algorithm wants on each rank. */
 uint64_t cgm_plan_scratch_bytes(const struct cgm_plan *plan, const struct cgm_algorithm *algorithm);
@@ -48,7 +50,9 @@ int cgm_plan_rehearse(const struct cgm_plan *plan);
 /* The plan's operands are not needed any more. */
 void cgm_plan_free_operands(struct cgm_plan *plan);
 
-/* Also of what was made in part. Not the comm, nor the flight. */
-void cgm_plan_fini(struct cgm_plan *plan);
+/* Frees all but the user buffers, also of what was made in part. Not the comm, nor the flight. */
+void cgm_plan_fini(struct cgm_plan *plan, struct cgm_executor *executor);
+/* On whatever thread frees what clients may have, too. The comm may be gone. */
+void cgm_plan_free_user_buffers(struct cgm_plan *plan, struct cgm_executor *executor);
 
 #endif

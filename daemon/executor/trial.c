@@ -236,17 +236,19 @@ bool cgm_trial_drain(struct cgm_trial *trial)
         forget_recorded(trial, i);
     trial->plan->flight->recorded = NULL;
     give_scratch_back(trial);
-    return cgm_plan_drain(trial->plan);
+    return cgm_plan_drain(trial->plan, trial->plan->comm->poller->executor, CGM_PLAN_OPERANDS,
+                          CGM_PLAN_USER_BUFFERS);
 }
 
 void cgm_trial_free(struct cgm_trial *trial)
 {
-    const struct cgm_backend_ops *ops = trial->plan->comm->poller->executor->ops;
+    struct cgm_executor *executor = trial->plan->comm->poller->executor;
     give_scratch_back(trial);
     for (uint32_t rank = 0; rank < trial->plan->spec.world; rank++)
         if (trial->numbers[rank])
-            ops->mem_free(trial->numbers[rank]);
-    cgm_plan_fini(trial->plan);
+            executor->ops->mem_free(trial->numbers[rank]);
+    cgm_plan_fini(trial->plan, executor);
+    cgm_plan_free_user_buffers(trial->plan, executor);
     free(trial->plan);
     free(trial);
 }

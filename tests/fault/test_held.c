@@ -310,6 +310,18 @@ static uint32_t join(struct client *client, uint32_t rank)
     return client_send(client, CGM_MSG_COMM_JOIN, &join.base, NULL, 0);
 }
 
+/* A comm that has a rank of each. */
+static uint64_t join_both(struct scene *scene)
+{
+    uint32_t honest = join(&scene->honest, 0), attacker = join(&scene->attacker, 1);
+    struct message *reply = client_reply(&scene->honest, honest);
+    assert_int_equal(reply->type, CGM_MSG_COMM_REPLY);
+    uint64_t comm = ((const Cgm__CommReply *)reply->body)->id;
+    message_free(reply);
+    message_free(client_reply(&scene->attacker, attacker));
+    return comm;
+}
+
 /* Who has one of the ranks has its user buffer, whoever made the plan. */
 static void test_a_user_buffer_of_another_user(void **state)
 {
@@ -317,12 +329,7 @@ static void test_a_user_buffer_of_another_user(void **state)
     (void)state;
     if (scene_open(&scene)) {
         Cgm__PlanDestroy destroy = CGM__PLAN_DESTROY__INIT;
-        uint32_t honest = join(&scene.honest, 0), attacker = join(&scene.attacker, 1);
-        struct message *reply = client_reply(&scene.honest, honest);
-        assert_int_equal(reply->type, CGM_MSG_COMM_REPLY);
-        uint64_t comm = ((const Cgm__CommReply *)reply->body)->id;
-        message_free(reply);
-        message_free(client_reply(&scene.attacker, attacker));
+        uint64_t comm = join_both(&scene);
         destroy.id = make_plan(&scene.honest, comm);
         assert_int_equal(make_plan(&scene.attacker, comm), destroy.id);
         int fd = open_user_buffer(&scene.attacker, destroy.id, 1);
@@ -330,6 +337,47 @@ static void test_a_user_buffer_of_another_user(void **state)
         client_close(&scene.attacker);
         client_ok(&scene.honest, CGM_MSG_PLAN_DESTROY, &destroy.base);
         wait_for_status(&scene.honest, "sessions", 1);
+        go_on(&scene.honest);
+        close(fd);
+        client_open_as(STRANGER, &scene.attacker, &scene.daemon);
+    }
+    scene_close(&scene);
+}
+
+static uint32_t count_threads(pid_t pid)
+{
+    char path[64];
+    uint32_t count = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *tasks = opendir(path);
+    assert_non_null(tasks);
+    for (const struct dirent *task; (task = readdir(tasks));)
+        count += task->d_name[0] != '.';
+    closedir(tasks);
+    return count;
+}
+
+/* Who holds what his own plan has holds no comm of others, whose queues are threads here. */
+static void test_a_comm_of_a_plan_that_is_held(void **state)
+{
+    struct scene scene;
+    (void)state;
+    if (scene_open(&scene)) {
+        Cgm__CommLeave leave = CGM__COMM_LEAVE__INIT;
+        pid_t executor = (pid_t)status_number(&scene.honest, "executor_pid");
+        uint32_t threads = count_threads(executor);
+        leave.id = join_both(&scene);
+        uint64_t plan = make_plan(&scene.attacker, leave.id);
+        int fd = open_user_buffer(&scene.attacker, plan, 1);
+        assert_true(count_threads(executor) > threads + 1);
+        hold(&scene, write_it, fd);
+        client_close(&scene.attacker);
+        client_ok(&scene.honest, CGM_MSG_COMM_LEAVE, &leave.base);
+        await_waiter(executor);
+        for (int naps = 0; count_threads(executor) > threads + 1; naps++) {
+            assert_true(naps < WAIT_S * 100);
+            usleep(10000);
+        }
         go_on(&scene.honest);
         close(fd);
         client_open_as(STRANGER, &scene.attacker, &scene.daemon);
@@ -366,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_an_executor_that_cannot_end),
         cmocka_unit_test(test_a_user_buffer_that_is_written),
         cmocka_unit_test(test_a_user_buffer_of_another_user),
+        cmocka_unit_test(test_a_comm_of_a_plan_that_is_held),
         cmocka_unit_test(test_a_ring_that_is_watched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
