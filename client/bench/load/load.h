@@ -30,7 +30,8 @@ bool cgm_load_find_executor(struct cgm_load_server *server, commgemm_client *cli
 
 struct cgm_usage cgm_load_usage(int pid);
 
-/* Waits until both processes have given back what they did not have `before`; then what they use. */
+/* Waits until both processes have given back what they did not have `before`; then what they use.
+ */
 void cgm_load_settle(const struct cgm_load_server *server, const struct cgm_usage before[2],
                      struct cgm_usage ret_after[2]);
 /* Whether nothing was kept that matters: no fd, and little memory. */
