@@ -15,8 +15,7 @@
 #include "daemon/broker/user_log.h"
 #include "proto/ring.h"
 #include "proto/status.h"
-
-#define STACK_BYTES (256u * 1024)
+#include "proto/thread.h"
 
 /* So long unread packets are read at most. A thread that gets no processor for some of that time
  * still comes to the end of what others send. */
@@ -150,20 +149,6 @@ static void hand_back(struct cgm_closing *closing)
     uv_async_send(&closer->ended);
 }
 
-static int thread_new(int detach, void *(*run)(void *argument), void *argument,
-                      pthread_t *ret_thread)
-{
-    pthread_attr_t attributes;
-    int error = pthread_attr_init(&attributes);
-    if (error)
-        return error;
-    pthread_attr_setdetachstate(&attributes, detach);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    error = pthread_create(ret_thread, &attributes, run, argument);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 /* ---- what may take for ever: threads of its own -----------------------------------------------
  */
 
@@ -188,7 +173,7 @@ static bool start(struct cgm_closing *closing)
     pthread_mutex_lock(&closer->lock);
     bool started = closing->threads > 0 || atomic_load(&closing->begun) == 0;
     if (started)
-        started = thread_new(PTHREAD_CREATE_DETACHED, close_run, closing, &thread) == 0;
+        started = cgm_thread_start(PTHREAD_CREATE_DETACHED, close_run, closing, &thread) == 0;
     closing->threads += started;
     pthread_mutex_unlock(&closer->lock);
     return started;
@@ -459,7 +444,7 @@ int cgm_closer_init(struct cgm_broker *broker)
     cgm_nudge_init();
     pthread_mutex_init(&closer->lock, NULL);
     pthread_cond_init(&closer->more, NULL);
-    if (thread_new(PTHREAD_CREATE_JOINABLE, memory_run, closer, &closer->thread) != 0)
+    if (cgm_thread_start(PTHREAD_CREATE_JOINABLE, memory_run, closer, &closer->thread) != 0)
         return CGM_NO_MEMORY;
     pthread_setname_np(closer->thread, "cgm-closer");
     closer->runs = true;

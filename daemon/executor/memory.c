@@ -76,9 +76,7 @@ static void memory_free_step(struct cgm_request *request)
 
 /* On the sweeper: a client that has the memory too may be at it all the time, and the system lets
  * one in after the other. All of a buffer, however little, is given back: it is in nobody's quota
- * any more, and clients may keep any number of fds. What is mapped of an import only leaves this
- * process.
- */
+ * any more, and clients may keep any number of fds. Of an import it only leaves this process. */
 static void memory_sweep_step(struct cgm_request *request)
 {
     const struct cgm_memory *memory = request->object;

@@ -90,7 +90,7 @@ static void plan_rehearse_step(struct cgm_request *request)
     cgm_quiet_post(&request->executor->poller, &plan->rehearsal);
 }
 
-/* ---- coming, on the poller ------------------------------------------------------------------ */
+/* ---- taking apart --------------------------------------------------------------------------- */
 
 static bool user_buffers_slice(struct cgm_request *request)
 {
@@ -153,6 +153,8 @@ static void plan_free(struct cgm_plan *plan, struct cgm_executor *executor)
     cgm_plan_free_user_buffers(plan, executor);
     free(plan);
 }
+
+/* ---- coming, on the poller ------------------------------------------------------------------ */
 
 /* On each rank. */
 static uint64_t plan_bytes(const struct cgm_plan *plan)
@@ -393,7 +395,7 @@ static void add_times(const struct cgm_plan *plan, Cgm__PlanAdded *reply, struct
 /* Poller. */
 static void plan_answered(struct cgm_task *task)
 {
-    cgm_plan_unref((struct cgm_plan *)(void *)((char *)task - offsetof(struct cgm_plan, parting)));
+    cgm_plan_unref((struct cgm_plan *)(void *)((char *)task - offsetof(struct cgm_plan, answered)));
 }
 
 /* On the mapper: the plan is in use from the answer on, and may be removed before. */
@@ -425,8 +427,8 @@ static void plan_answer_step(struct cgm_request *request)
         cgm_request_fail(request, status, "plan: its user buffers cannot be exported");
     while (n > 0)
         close(fds[--n]);
-    plan->parting.run = plan_answered;
-    cgm_poller_post(plan->comm->poller, &plan->parting);
+    plan->answered.run = plan_answered;
+    cgm_poller_post(plan->comm->poller, &plan->answered);
 }
 
 static bool operands_drain_slice(struct cgm_request *request)

@@ -39,7 +39,7 @@ struct cgm_plan {
     struct cgm_recordings *recordings; /* recordings.h; NULL: none yet. The poller's */
     struct cgm_request *removal;
     void (*freed_step)(struct cgm_request *request); /* the last one; it frees the plan */
-    struct cgm_task parting;                         /* from the mapper, when it is answered */
+    struct cgm_task answered;                        /* from the mapper */
 
     /* While it is made: the request, its first run, and the operands of that run. */
     struct cgm_request *creation;

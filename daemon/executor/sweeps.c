@@ -3,8 +3,7 @@
 #include <stdlib.h>
 
 #include "daemon/executor/slice.h"
-
-#define STACK_BYTES (256u * 1024)
+#include "proto/thread.h"
 
 /* Of a user and a guest, until its thread finds nothing more. */
 struct cgm_sweep {
@@ -42,6 +41,7 @@ static void *sweep_main(void *argument)
     struct cgm_sweep *sweep = argument;
     struct cgm_sweeps *sweeps = sweep->sweeps;
     struct cgm_turn *turn;
+    pthread_setname_np(pthread_self(), "cgm-sweep");
     cgm_slice_shorten();
     do {
         pthread_mutex_lock(&sweeps->lock);
@@ -53,31 +53,16 @@ static void *sweep_main(void *argument)
     return NULL;
 }
 
-static int start_thread(struct cgm_sweep *sweep)
-{
-    pthread_t thread;
-    pthread_attr_t attributes;
-    int error = pthread_attr_init(&attributes);
-    if (error)
-        return error;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    error = pthread_create(&thread, &attributes, sweep_main, sweep);
-    pthread_attr_destroy(&attributes);
-    if (!error)
-        pthread_setname_np(thread, "cgm-sweep");
-    return error;
-}
-
 /* Under the lock, without which its thread cannot go on. NULL: there is no room for one. */
 static struct cgm_sweep *sweep_new(struct cgm_sweeps *sweeps, uint32_t uid, uint32_t guest)
 {
     struct cgm_sweep *sweep = malloc(sizeof(*sweep));
+    pthread_t thread;
     if (!sweep)
         return NULL;
     *sweep =
         (struct cgm_sweep){.next = sweeps->first, .sweeps = sweeps, .uid = uid, .guest = guest};
-    if (start_thread(sweep) != 0) {
+    if (cgm_thread_start(PTHREAD_CREATE_DETACHED, sweep_main, sweep, &thread) != 0) {
         free(sweep);
         return NULL;
     }
