@@ -174,8 +174,9 @@ static void test_each_users_order_stays(void **state)
     }
 }
 
-/* A comm of one user has a plan of another one, who has much before it: the comm goes last. */
-static void test_a_comm_waits_for_the_plan_of_another_user(void **state)
+/* A comm of one user has a plan of another one, who has much before it. It keeps what the plan
+ * needs of it until that is freed; which of them is answered first is nobody's business. */
+static void test_a_comm_goes_with_the_plan_of_another_user(void **state)
 {
     struct scene *scene = *state;
     struct fixture *f = &scene->f;
@@ -190,7 +191,11 @@ static void test_a_comm_waits_for_the_plan_of_another_user(void **state)
     fixture_send(f, CGM_MSG_PLAN_REMOVE, &remove.base, NULL, 0);
     uint32_t plan = f->serial, comm = send_comm_remove(f, THIRD_ID);
     let_go(scene);
-    assert_int_equal(count_before(f, comm, plan, plan), 1);
+    for (unsigned left = 2; left > 0;) {
+        uint32_t answer = next_answer(f);
+        left -= answer == plan || answer == comm;
+    }
+    assert_int_equal(fixture_reply(f, send_comm(f, THIRD_ID, 0, THIRD_UID)), CGM_OK);
 }
 
 static void make_and_remove_at_once(struct fixture *f, uint64_t id)
@@ -230,7 +235,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_large_buffer_waits_for_a_few_of_many_comms, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_each_users_order_stays, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_comm_waits_for_the_plan_of_another_user, set_up,
+        cmocka_unit_test_setup_teardown(test_a_comm_goes_with_the_plan_of_another_user, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_plan_that_goes_is_answered_first, set_up, tear_down),
     };
