@@ -33,6 +33,7 @@ struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_ow
     }
     buffer->id = ++broker->last_object;
     buffer->owner = *owner;
+    buffer->guest = CGM_NOBODY;
     buffer->generation = 1;
     buffer->fd = -1;
     if (cgm_registry_add(&broker->buffers, buffer->id, buffer) != CGM_OK) {
@@ -135,10 +136,8 @@ int cgm_buffer_grant(struct cgm_session *session, struct cgm_buffer *buffer, boo
     if (hold->opens == OPENS_MAX && !by_plan)
         return CGM_QUOTA;
     hold->writable |= writable;
-    if (writable && !buffer->has_guest && session->uid != buffer->owner.uid) {
-        buffer->has_guest = true;
-        buffer->guest = session->uid;
-    }
+    if (writable && session->uid != buffer->owner.uid)
+        buffer->guest = cgm_guest_with(buffer->guest, session->uid);
     hold->by_plan |= by_plan;
     if (!by_plan)
         hold->opens++;
@@ -275,7 +274,7 @@ int cgm_buffer_tell(struct cgm_broker *broker, struct cgm_buffer *buffer,
     adopt.tainted = buffer->tainted;
     adopt.has_uid = 1;
     adopt.uid = buffer->owner.uid;
-    adopt.has_guest = buffer->has_guest;
+    adopt.has_guest = buffer->guest != CGM_NOBODY;
     adopt.guest = buffer->guest;
     return cgm_call_executor(broker, CGM_MSG_BUFFER_ADOPT, &adopt.base, &buffer->fd, 1, call);
 }

@@ -9,6 +9,7 @@
 #include "daemon/broker/estate.h"
 #include "daemon/broker/owner.h"
 #include "daemon/broker/request.h"
+#include "proto/guest.h"
 #include "proto/messages.h"
 
 enum cgm_buffer_flags { CGM_BUFFER_IPC = 1u << 0 };
@@ -30,8 +31,7 @@ struct cgm_buffer {
     size_t ipc_handle_bytes;
     uint64_t plan;    /* whose user buffer it is; 0: nobody's */
     uint32_t holders; /* sessions */
-    bool has_guest;
-    uid_t guest; /* the first other user who might write it, and may have its fd for ever */
+    uint32_t guest;   /* the other user who might write it, and may have its fd for ever */
 };
 
 /* A session's hold on a buffer: a grant at the executor. */

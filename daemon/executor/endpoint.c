@@ -520,8 +520,8 @@ int cgm_endpoint_grant(struct cgm_endpoint *endpoint, struct cgm_memory *memory,
 {
     if (!endpoint)
         return CGM_NOT_FOUND;
-    if (writable && memory->guest == CGM_NOBODY && endpoint->uid != memory->uid)
-        memory->guest = endpoint->uid;
+    if (writable && endpoint->uid != memory->uid)
+        memory->guest = cgm_guest_with(memory->guest, endpoint->uid);
     struct cgm_grant *grant = cgm_map_get(&endpoint->grants, memory->id);
     if (grant) {
         grant->writable = grant->writable || writable;

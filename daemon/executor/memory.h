@@ -21,7 +21,7 @@ struct cgm_memory {
     uint32_t journal;    /* CGM_JOURNAL_NONE: an import, which cannot be tainted */
     uint64_t session;    /* whose import; 0: a buffer */
     uint32_t uid;        /* whose buffer or import */
-    uint32_t guest;      /* the first other user who might write it, or CGM_NOBODY */
+    uint32_t guest;      /* the other user who might write it; proto/guest.h */
     struct cgm_mem *mem; /* NULL: an import that was closed because it was idle */
     uint64_t bytes;      /* as asked for */
     uint64_t mem_bytes;  /* as the backend rounded up: the bound of every operand */

@@ -101,10 +101,11 @@ static bool user_buffers_slice(struct cgm_request *request)
 /* On the sweeper, when nobody is granted anything of it any more. */
 static uint32_t guest_of(const struct cgm_plan *plan)
 {
+    uint32_t guest = CGM_NOBODY;
     for (uint32_t rank = 0; rank < plan->spec.world; rank++)
-        if (plan->user[rank] && plan->user[rank]->guest != CGM_NOBODY)
-            return plan->user[rank]->guest;
-    return CGM_NOBODY;
+        if (plan->user[rank])
+            guest = cgm_guest_with(guest, plan->user[rank]->guest);
+    return guest;
 }
 
 /* Clients may have the user buffers, too. */

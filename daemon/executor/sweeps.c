@@ -5,11 +5,16 @@
 #include "daemon/executor/slice.h"
 #include "proto/thread.h"
 
+/* So much of what one user lets several others write has a thread of its own; more than that waits
+ * for some of it. */
+#define OF_SEVERAL_MAX 32u
+
 /* Of a user and a guest, until its thread finds nothing more. */
 struct cgm_sweep {
     struct cgm_sweep *next;
     struct cgm_sweeps *sweeps;
     uint32_t uid, guest;
+    unsigned turns;       /* under lock: with what is under way */
     struct cgm_rota rota; /* under lock; what is under way has left it */
 };
 
@@ -43,13 +48,14 @@ static void *sweep_main(void *argument)
     struct cgm_turn *turn;
     pthread_setname_np(pthread_self(), "cgm-sweep");
     cgm_slice_shorten();
-    do {
-        pthread_mutex_lock(&sweeps->lock);
-        turn = take(sweep);
+    pthread_mutex_lock(&sweeps->lock);
+    while ((turn = take(sweep))) {
         pthread_mutex_unlock(&sweeps->lock);
-        if (turn)
-            run(turn);
-    } while (turn);
+        run(turn);
+        pthread_mutex_lock(&sweeps->lock);
+        sweep->turns--;
+    }
+    pthread_mutex_unlock(&sweeps->lock);
     return NULL;
 }
 
@@ -70,6 +76,22 @@ static struct cgm_sweep *sweep_new(struct cgm_sweeps *sweeps, uint32_t uid, uint
     return sweep;
 }
 
+/* Under the lock: of those for the two the one that has least to do, and how many there are. */
+static struct cgm_sweep *find(const struct cgm_sweeps *sweeps, uint32_t uid, uint32_t guest,
+                              unsigned *ret_count)
+{
+    struct cgm_sweep *found = NULL;
+    *ret_count = 0;
+    for (struct cgm_sweep *sweep = sweeps->first; sweep; sweep = sweep->next) {
+        if (sweep->uid != uid || sweep->guest != guest)
+            continue;
+        ++*ret_count;
+        if (!found || sweep->turns < found->turns)
+            found = sweep;
+    }
+    return found;
+}
+
 void cgm_sweeps_init(struct cgm_sweeps *sweeps)
 {
     pthread_mutex_init(&sweeps->lock, NULL);
@@ -78,15 +100,17 @@ void cgm_sweeps_init(struct cgm_sweeps *sweeps)
 
 void cgm_sweeps_add(struct cgm_sweeps *sweeps, uint32_t uid, uint32_t guest, struct cgm_turn *turn)
 {
+    unsigned count, most = guest == CGM_SEVERAL ? OF_SEVERAL_MAX : 1;
     pthread_mutex_lock(&sweeps->lock);
-    struct cgm_sweep *sweep = sweeps->first;
-    while (sweep && (sweep->uid != uid || sweep->guest != guest))
-        sweep = sweep->next;
-    if (!sweep)
-        sweep = sweep_new(sweeps, uid, guest);
+    struct cgm_sweep *sweep = find(sweeps, uid, guest, &count);
+    struct cgm_sweep *another = count < most ? sweep_new(sweeps, uid, guest) : NULL;
+    if (another)
+        sweep = another;
     turn->entry.uid = uid;
-    if (sweep)
+    if (sweep) {
+        sweep->turns++;
         cgm_rota_add(&sweep->rota, &turn->entry);
+    }
     pthread_mutex_unlock(&sweeps->lock);
     if (!sweep)
         run(turn);

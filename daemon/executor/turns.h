@@ -11,9 +11,8 @@
 #include <stdint.h>
 
 #include "daemon/executor/task.h"
+#include "proto/guest.h"
 #include "proto/rota.h"
-
-#define CGM_NOBODY UINT32_MAX /* the uid of no user */
 
 struct cgm_turn {
     struct cgm_rota_entry entry;

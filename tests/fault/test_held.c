@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -22,6 +23,7 @@
 
 #define PAGE 4096u
 #define STRANGER 12345u
+#define FRIEND 12346u
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define LARGE_BYTES (4ull << 20)
 
@@ -214,6 +216,100 @@ static void await_waiter(pid_t executor)
         }
         closedir(tasks);
     }
+}
+
+static const char *value_of(const Cgm__Row *row, const char *key)
+{
+    for (size_t i = 0; i < row->n_key; i++)
+        if (strcmp(row->key[i], key) == 0)
+            return row->value[i];
+    return "";
+}
+
+/* Buffers that were given back and that the executor has not freed, of all users. */
+static unsigned long count_ending(struct client *client)
+{
+    unsigned long count = 0;
+    Cgm__Query query = CGM__QUERY__INIT;
+    query.what = CGM_QUERY_QUOTAS;
+    struct message *reply =
+        client_call(client, CGM_MSG_QUERY, &query.base, NULL, 0, CGM_MSG_QUERY_REPLY);
+    const Cgm__QueryReply *page = (const Cgm__QueryReply *)reply->body;
+    for (size_t i = 0; i < page->n_row; i++)
+        if (strcmp(value_of(page->row[i], "quota"), "\"quota_buffers\"") == 0)
+            count += strtoul(value_of(page->row[i], "ending"), NULL, 10);
+    message_free(reply);
+    return count;
+}
+
+static void open_as(struct scene *scene, uid_t uid, const char *name, int *ret_fd)
+{
+    struct client guest;
+    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+    open_it.name = (char *)(uintptr_t)name;
+    client_open_as(uid, &guest, &scene->daemon);
+    struct message *reply =
+        client_call(&guest, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0, CGM_MSG_BUFFER_REPLY);
+    if (ret_fd)
+        *ret_fd = fcntl(reply->fds[0], F_DUPFD_CLOEXEC, 3);
+    message_free(reply);
+    client_close(&guest);
+    wait_for_status(&scene->honest, "sessions", 1);
+}
+
+static void give_back(struct scene *scene, uint64_t id)
+{
+    Cgm__BufferDestroy destroy = CGM__BUFFER_DESTROY__INIT;
+    Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+    destroy.has_id = 1;
+    destroy.id = close_it.id = id;
+    client_ok(&scene->honest, CGM_MSG_BUFFER_DESTROY, &destroy.base);
+    client_ok(&scene->honest, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+}
+
+/* A second guest can hold what he was let have as well, and nothing else that the first one was
+ * let have, or others together. */
+static void hold_as_second_guest(bool of_another_life)
+{
+    struct scene scene;
+    int fd;
+    if (scene_open(&scene)) {
+        client_close(&scene.attacker);
+        uint64_t held = buffer_create(&scene.honest, "held", LARGE_BYTES, 0666, NULL);
+        uint64_t of_friend = buffer_create(&scene.honest, "friends", LARGE_BYTES, 0666, NULL);
+        uint64_t of_both = buffer_create(&scene.honest, "of_both", LARGE_BYTES, 0666, NULL);
+        open_as(&scene, FRIEND, "held", NULL);
+        open_as(&scene, STRANGER, "held", &fd);
+        open_as(&scene, FRIEND, "friends", NULL);
+        open_as(&scene, FRIEND, "of_both", NULL);
+        open_as(&scene, STRANGER, "of_both", NULL);
+        if (of_another_life)
+            replace_executor(&scene);
+        hold(&scene, write_it, fd);
+        close(fd);
+        give_back(&scene, held);
+        await_waiter((pid_t)status_number(&scene.honest, "executor_pid"));
+        give_back(&scene, of_friend);
+        give_back(&scene, of_both);
+        for (int naps = 0; count_ending(&scene.honest) != 1; naps++) {
+            assert_true(naps < WAIT_S * 10);
+            usleep(100000);
+        }
+        client_open_as(STRANGER, &scene.attacker, &scene.daemon);
+    }
+    scene_close(&scene);
+}
+
+static void test_a_buffer_of_two_guests(void **state)
+{
+    (void)state;
+    hold_as_second_guest(false);
+}
+
+static void test_a_buffer_of_two_former_guests(void **state)
+{
+    (void)state;
+    hold_as_second_guest(true);
 }
 
 /* Neither the process nor what the system keeps of one. */
@@ -411,6 +507,8 @@ int main(void)
         cmocka_unit_test(test_a_buffer_that_is_written),
         cmocka_unit_test(test_a_buffer_of_another_user),
         cmocka_unit_test(test_a_buffer_of_a_former_guest),
+        cmocka_unit_test(test_a_buffer_of_two_guests),
+        cmocka_unit_test(test_a_buffer_of_two_former_guests),
         cmocka_unit_test(test_an_executor_that_cannot_end),
         cmocka_unit_test(test_a_user_buffer_that_is_written),
         cmocka_unit_test(test_a_user_buffer_of_another_user),
