@@ -50,6 +50,21 @@ bool cgm_kernel_flagged_gemm_can(const struct cgm_kernel_flagged_gemm *gemm);
 cudaError_t cgm_kernel_flagged_gemm_launch(const struct cgm_kernel_flagged_gemm *gemm,
                                            cudaStream_t stream);
 
+/* What a launch hands to the kernel is one argument of so many bytes. */
+size_t cgm_kernel_flagged_gemm_bytes(const struct cgm_kernel_flagged_gemm *gemm);
+
+/* How the argument differs when a launch that was captured in a graph is made once more. */
+struct cgm_kernel_flagged_repeat {
+    uint64_t raise;    /* every value of a flag is higher by so much */
+    uint64_t launches; /* with these counters, which were expected to be 0 before; with this one */
+    const uint64_t *give_up;
+};
+
+/* Of so many bytes, as cgm_kernel_flagged_gemm_bytes says. */
+void cgm_kernel_flagged_gemm_repeat(const void *captured, size_t bytes,
+                                    const struct cgm_kernel_flagged_repeat *repeat,
+                                    void *ret_argument);
+
 #ifdef __cplusplus
 }
 #endif

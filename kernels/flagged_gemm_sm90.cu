@@ -313,4 +313,38 @@ extern "C" cudaError_t cgm_kernel_flagged_gemm_launch(const cgm_kernel_flagged_g
     return variants[kind_of(gemm)][bf16][gemm->transa][gemm->transb].launch(gemm, stream);
 }
 
+namespace
+{
+
+template <unsigned parts>
+void repeat_argument(const void *captured, const cgm_kernel_flagged_repeat *repeat,
+                     void *ret_argument)
+{
+    auto *gemm = static_cast<arguments<parts> *>(ret_argument);
+    memcpy(gemm, captured, sizeof(*gemm));
+    gemm->give_up = repeat->give_up;
+    for (uint32_t i = 0; i < gemm->n_parts; i++) {
+        gemm->part[i].await_value += repeat->raise;
+        gemm->part[i].publish_value += repeat->raise;
+        gemm->part[i].counted *= repeat->launches;
+    }
+}
+
+} // namespace
+
+extern "C" size_t cgm_kernel_flagged_gemm_bytes(const struct cgm_kernel_flagged_gemm *gemm)
+{
+    return kind_of(gemm) == many_wide ? sizeof(arguments<many>) : sizeof(arguments<few>);
+}
+
+extern "C" void cgm_kernel_flagged_gemm_repeat(const void *captured, size_t bytes,
+                                               const struct cgm_kernel_flagged_repeat *repeat,
+                                               void *ret_argument)
+{
+    if (bytes == sizeof(arguments<many>))
+        repeat_argument<many>(captured, repeat, ret_argument);
+    else
+        repeat_argument<few>(captured, repeat, ret_argument);
+}
+
 CGM_KERNEL_ANCHOR(flagged_gemm_sm90, flagged_gemm<few, wide, true, false, false>)

@@ -370,6 +370,10 @@ struct cgm_backend_ops {
     /* The next replay will probably be with this: whatever can be done for it beforehand. On the
      * thread of the device. NULL: nothing can. */
     void (*foresee)(struct cgm_queue *queue, struct cgm_recording *recording, uint64_t raise);
+    /* Whether it must not be replayed as things are: what it holds while it waits may be needed by
+     * what it waits for. Enqueued as usual the same is right. Any thread. NULL: none ever is. */
+    bool (*recording_is_outdated)(const struct cgm_backend *backend,
+                                  const struct cgm_recording *recording);
     /* Mapping thread; no replay of it is under way. */
     void (*recording_free)(struct cgm_recording *recording);
     /* Looks at the devices, for less than a second. Mapping thread, while nothing is launched. */

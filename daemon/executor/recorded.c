@@ -48,6 +48,14 @@ void cgm_recorded_free(const struct cgm_backend_ops *ops, struct cgm_recorded *r
     *recorded = (struct cgm_recorded){0};
 }
 
+bool cgm_recorded_is_outdated(const struct cgm_recorded *recorded,
+                              const struct cgm_backend_ops *ops, const struct cgm_backend *backend)
+{
+    return ops->recording_is_outdated && recorded->compute &&
+           (ops->recording_is_outdated(backend, recorded->compute) ||
+            ops->recording_is_outdated(backend, recorded->comm));
+}
+
 int cgm_recorded_replay(const struct cgm_recorded *recorded, const struct cgm_launch *launch,
                         uint32_t rank)
 {

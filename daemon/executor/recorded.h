@@ -15,6 +15,10 @@ int cgm_recorded_make(const struct cgm_algorithm *algorithm, const struct cgm_la
                       uint32_t rank, struct cgm_recorded *ret_recorded);
 void cgm_recorded_free(const struct cgm_backend_ops *ops, struct cgm_recorded *recorded);
 
+/* Whether it must be enqueued as usual just now (backend.h). Any thread. */
+bool cgm_recorded_is_outdated(const struct cgm_recorded *recorded,
+                              const struct cgm_backend_ops *ops, const struct cgm_backend *backend);
+
 /* Enqueues the same for a launch on the same memory, as cgm_launch_enqueue would. */
 int cgm_recorded_replay(const struct cgm_recorded *recorded, const struct cgm_launch *launch,
                         uint32_t rank);

@@ -302,6 +302,15 @@ static struct slot *find(const struct cgm_recordings *recordings)
     return NULL;
 }
 
+static bool is_outdated(const struct slot *slot, const struct cgm_gang *gang)
+{
+    const struct cgm_executor *executor = gang->comm->poller->executor;
+    bool outdated = false;
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++)
+        outdated |= cgm_recorded_is_outdated(&slot->ranks[rank], executor->ops, executor->backend);
+    return outdated;
+}
+
 /* The plan's, made when they are first looked for. NULL: nothing of this launch is recorded. */
 static struct cgm_recordings *recordings_of(const struct cgm_gang *gang)
 {
@@ -326,6 +335,8 @@ bool cgm_recordings_find(struct cgm_gang *gang, const struct cgm_recorded **ret_
         return false;
     key_write(recordings->key, gang);
     struct slot *slot = find(recordings);
+    if (slot && is_outdated(slot, gang))
+        return true;
     if (slot) {
         slot->used = gang->plan->epoch + 1;
         poller->counters.replays++;

@@ -191,6 +191,99 @@ static void test_a_failed_run_lets_go(void **state)
     lane_close(&lane);
 }
 
+/* ---- recordings -------------------------------------------------------------------------------
+ */
+
+/* The product of chunks->epoch. */
+static struct cgm_recording *record_chunks(const struct chunks *chunks, const struct lane *lane)
+{
+    struct lane stand_in = *lane;
+    struct cgm_recording *recording = NULL;
+    assert_int_equal(ops->record_begin(lane->queue, &stand_in.queue), CGM_OK);
+    assert_int_equal(chunks_multiply(chunks, &stand_in), CGM_OK);
+    assert_int_equal(ops->record_end(stand_in.queue, &recording), CGM_OK);
+    return recording;
+}
+
+static void replay_chunks(struct chunks *chunks, struct lane *lane, struct lane *taker,
+                          struct cgm_recording *recording, uint64_t raise)
+{
+    assert_int_equal(ops->replay(lane->queue, recording, raise), CGM_OK);
+    for (uint32_t c = 0; c < CHUNKS; c++)
+        chunks_bring(chunks, taker, c);
+    for (uint32_t c = 0; c < CHUNKS; c++)
+        chunks_take(chunks, taker, c);
+    lane_finish(taker);
+    lane_finish(lane);
+    chunks_judge_taken(chunks);
+}
+
+/* Each replay waits for what comes in its turn, foreseen or not, and beside products of the same
+ * stream that are not replayed. */
+static void test_replays(void **state)
+{
+    (void)state;
+    struct lane lane, taker;
+    struct chunks chunks;
+    lane_open(&lane, 0);
+    lane_open(&taker, 0);
+    chunks_open(&chunks);
+    uint64_t recorded = chunks.epoch;
+    struct cgm_recording *recording = record_chunks(&chunks, &lane);
+    for (int i = 0; i < 12; i++) {
+        chunks_reset(&chunks, &lane);
+        if (i % 3 == 1) /* what is foreseen does not always come */
+            ops->foresee(lane.queue, recording, chunks.epoch - recorded + i % 2);
+        if (i % 4 == 3) {
+            for (uint32_t c = 0; c < CHUNKS; c++)
+                chunks_bring(&chunks, &taker, c);
+            assert_int_equal(chunks_multiply(&chunks, &lane), CGM_OK);
+            lane_finish(&taker);
+            lane_finish(&lane);
+            chunks_judge(&chunks);
+            continue;
+        }
+        replay_chunks(&chunks, &lane, &taker, recording, chunks.epoch - recorded);
+    }
+    ops->recording_free(recording);
+    chunks_close(&chunks);
+    lane_close(&taker);
+    lane_close(&lane);
+}
+
+/* Nobody brings anything: the kernel waits until the run has failed, then publishes all. The next
+ * replay is right. */
+static void test_a_failed_replay_lets_go(void **state)
+{
+    (void)state;
+    struct lane lane, taker;
+    struct chunks chunks;
+    lane_open(&lane, 0);
+    lane_open(&taker, 0);
+    chunks_open(&chunks);
+    uint64_t recorded = chunks.epoch;
+    struct cgm_recording *recording = record_chunks(&chunks, &lane);
+    chunks_reset(&chunks, &lane);
+    assert_int_equal(ops->replay(lane.queue, recording, chunks.epoch - recorded), CGM_OK);
+    assert_int_equal(ops->signal(lane.queue, lane.done, ++lane.epoch), CGM_OK);
+    ops->foresee(lane.queue, recording, chunks.epoch + 1 - recorded);
+    assert_false(lane_is_through(&lane, 50));
+    atomic_store(&lane.run.status, CGM_WATCHDOG);
+    ops->release_waits(backend, &lane.run);
+    assert_true(lane_is_through(&lane, 2000));
+    for (uint32_t c = 0; c < CHUNKS; c++) /* waits for what was published */
+        chunks_take(&chunks, &taker, c);
+    lane_finish(&taker);
+    atomic_store(&lane.run.status, CGM_OK);
+    lane.run.begin_ns = now_ns();
+    chunks_reset(&chunks, &lane);
+    replay_chunks(&chunks, &lane, &taker, recording, chunks.epoch - recorded);
+    ops->recording_free(recording);
+    chunks_close(&chunks);
+    lane_close(&taker);
+    lane_close(&lane);
+}
+
 int main(int argc, char **argv)
 {
     take_filter(argc, argv);
@@ -202,6 +295,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_beside_a_full_device),
         cmocka_unit_test(test_parts_are_published),
         cmocka_unit_test(test_a_failed_run_lets_go),
+        cmocka_unit_test(test_replays),
+        cmocka_unit_test(test_a_failed_replay_lets_go),
     };
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

@@ -199,6 +199,7 @@ const struct cgm_backend_ops cgm_backend_cuda = {
     .record_end = cgm_cuda_record_end,
     .replay = cgm_cuda_replay,
     .foresee = cgm_cuda_foresee,
+    .recording_is_outdated = cgm_cuda_recording_is_outdated,
     .recording_free = cgm_cuda_recording_free,
     .finish_phases = cgm_cuda_finish_phases,
     .check = cgm_cuda_health,

@@ -169,6 +169,8 @@ int cgm_cuda_record_begin(struct cgm_queue *queue, struct cgm_queue **ret_stand_
 int cgm_cuda_record_end(struct cgm_queue *stand_in, struct cgm_recording **ret_recording);
 int cgm_cuda_replay(struct cgm_queue *queue, struct cgm_recording *recording, uint64_t raise);
 void cgm_cuda_foresee(struct cgm_queue *queue, struct cgm_recording *recording, uint64_t raise);
+bool cgm_cuda_recording_is_outdated(const struct cgm_backend *backend,
+                                    const struct cgm_recording *recording);
 void cgm_cuda_recording_free(struct cgm_recording *recording);
 
 /* Whose collectives groups are made of: "NCCL 2.28.3", or "no NCCL". Loads it. */

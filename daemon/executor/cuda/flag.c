@@ -6,7 +6,7 @@
 #include "proto/status.h"
 
 #define SLAB_FLAGS 1024u
-#define FLAG_BYTES 64u /* a cache line each */
+#define FLAG_BYTES (CGM_FLAG_WORDS * sizeof(uint64_t)) /* a cache line each */
 #define SLAB_BYTES (SLAB_FLAGS * FLAG_BYTES)
 #define WORD_BITS 64u
 

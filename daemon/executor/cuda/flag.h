@@ -14,6 +14,10 @@ struct cgm_flag {
     _Atomic uint64_t enqueued;
 };
 
+/* So many words of memory come with a flag: the first one is the flag, the others are 0 at first.
+ */
+#define CGM_FLAG_WORDS 8u
+
 /* A signal of this value is in some queue. */
 void cgm_flag_will_be(struct cgm_flag *flag, uint64_t value);
 

@@ -10,6 +10,7 @@
 #include "daemon/executor/cuda/flag.h"
 #include "daemon/executor/cuda/gemm.h"
 #include "daemon/executor/cuda/queue.h"
+#include "daemon/executor/cuda/recording.h"
 #include "daemon/executor/cuda/view.h"
 #include "daemon/executor/flagged_gemm.h"
 #include "kernels/flagged_gemm.h"
@@ -150,23 +151,12 @@ static int resolve(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagg
     return status;
 }
 
-static bool streams_are_shared(struct cgm_backend *backend)
-{
-    for (uint32_t i = 0; i < backend->n_devices; i++)
-        if (atomic_load_explicit(&backend->devices[i].n_sharing, memory_order_relaxed) > 0)
-            return true;
-    return false;
-}
-
 /* The kernel waits, or the stream before it. */
 static int set_awaits(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged,
                       struct fused *fused)
 {
-    bool by_stream = streams_are_shared(queue->backend);
-    uint32_t give_up;
-    CUdeviceptr give_up_at;
-    int status = cgm_queue_take_give_up(queue, &give_up, &give_up_at);
-    fused->gemm.give_up = (const uint64_t *)(uintptr_t)give_up_at;
+    bool by_stream = cgm_streams_are_shared(queue->backend);
+    int status = CGM_OK;
     for (uint32_t i = 0; i < flagged->n_parts && status == CGM_OK; i++) {
         const struct cgm_flag_value *await = &flagged->parts[i].await;
         if (!await->flag)
@@ -179,8 +169,19 @@ static int set_awaits(struct cgm_queue *queue, const struct cgm_flagged_gemm *fl
             (const uint64_t *)(uintptr_t)cgm_flag_at(await->flag, queue->device->index);
         fused->parts[i].await_value = await->value;
         status = fused->parts[i].await ? CGM_OK : CGM_NOT_SUPPORTED;
-        cgm_queue_remember(queue, await, give_up, 1ull << i);
     }
+    return status;
+}
+
+static int set_give_up(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged,
+                       struct fused *fused)
+{
+    struct cgm_give_up give_up;
+    int status = cgm_queue_take_give_up(queue, &give_up);
+    fused->gemm.give_up = (const uint64_t *)(uintptr_t)give_up.at;
+    for (uint32_t i = 0; i < flagged->n_parts && status == CGM_OK; i++)
+        if (fused->parts[i].await)
+            cgm_queue_remember(queue, &flagged->parts[i].await, give_up.index, 1ull << i);
     return status;
 }
 
@@ -188,7 +189,11 @@ static int launch(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagge
                   struct fused *fused)
 {
     struct cgm_stream *stream = queue->stream;
-    int status = set_awaits(queue, flagged, fused);
+    int status = cgm_gemm_need_workspace(queue);
+    if (status == CGM_OK)
+        status = set_awaits(queue, flagged, fused);
+    if (status == CGM_OK)
+        status = set_give_up(queue, flagged, fused);
     if (status != CGM_OK)
         return status;
     fused->gemm.counters = stream->counters;
@@ -203,6 +208,14 @@ static int launch(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagge
     return status;
 }
 
+/* The kernel's values of flags become those of each replay. */
+static int record(struct cgm_queue *stand_in, const struct cgm_flagged_gemm *flagged,
+                  struct fused *fused)
+{
+    int status = set_awaits(stand_in, flagged, fused);
+    return status == CGM_OK ? cgm_recording_add_kernel(stand_in, flagged, &fused->gemm) : status;
+}
+
 /* ---- either --------------------------------------------------------------------------------- */
 
 int cgm_cuda_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged)
@@ -212,15 +225,12 @@ int cgm_cuda_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm
         return CGM_INVALID_ARGUMENT;
     if (!kernel_can(queue, flagged))
         return multiply_parts(queue, flagged);
-    if (queue->recording) /* the values of its flags are among the kernel's arguments */
-        return CGM_NOT_SUPPORTED;
     int status = resolve(queue, flagged, &fused);
     if (status != CGM_OK)
         return status;
     if (!cgm_queue_begin(queue, "a flagged product")) /* only waits and signals are left */
         return multiply_parts(queue, flagged);
-    status = cgm_gemm_need_workspace(queue);
-    return status == CGM_OK ? launch(queue, flagged, &fused) : status;
+    return queue->recording ? record(queue, flagged, &fused) : launch(queue, flagged, &fused);
 }
 
 int cgm_cuda_prepare_flagged_gemm(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged,

@@ -76,6 +76,14 @@ static int take_stream(struct cgm_device *device, int priority, uint32_t beside,
     return CGM_OK;
 }
 
+bool cgm_streams_are_shared(const struct cgm_backend *backend)
+{
+    for (uint32_t i = 0; i < backend->n_devices; i++)
+        if (atomic_load_explicit(&backend->devices[i].n_sharing, memory_order_relaxed) > 0)
+            return true;
+    return false;
+}
+
 /* ---- queues --------------------------------------------------------------------------------- */
 
 static void list_add(struct cgm_queue *queue)

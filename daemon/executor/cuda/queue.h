@@ -51,7 +51,13 @@ struct cgm_queue {
      * with all of them looking now and then), so they do not. */
     uint64_t give_ups[CGM_QUEUE_WAITS];
     CUdeviceptr give_ups_at;
-    uint32_t n_give_ups; /* counts on */
+    uint32_t n_give_ups; /* counts on; the device's thread */
+};
+
+/* The word of one kernel that waits. */
+struct cgm_give_up {
+    uint32_t index, turn;
+    CUdeviceptr at;
 };
 
 /* signal.c. Remembers a wait of the current run, for the case that it fails. */
@@ -59,11 +65,17 @@ void cgm_queue_remember(struct cgm_queue *queue, const struct cgm_flag_value *aw
                         uint32_t give_up, uint64_t bit);
 
 /* The next word for a kernel that waits; it is zero when the stream comes there. */
-int cgm_queue_take_give_up(struct cgm_queue *queue, uint32_t *ret_index, CUdeviceptr *ret_at);
+int cgm_queue_take_give_up(struct cgm_queue *queue, struct cgm_give_up *ret_give_up);
+
+/* Whether a word that was taken before may still be used: it is not soon another kernel's. */
+bool cgm_queue_has_give_up(const struct cgm_queue *queue, const struct cgm_give_up *give_up);
 
 /* Begins every operation: makes the device current, notes the name, delays when a test wants it.
  * False when the run has failed and its work is to be skipped. */
 bool cgm_queue_begin(struct cgm_queue *queue, const char *doing);
+
+/* Whether a queue of any device shares its stream with another one. Any thread. */
+bool cgm_streams_are_shared(const struct cgm_backend *backend);
 
 /* phase.c. NULL: the run wants no times, or there is no room. */
 struct cgm_span *cgm_span_begin(struct cgm_queue *queue, int kind, const struct cgm_label *label);

@@ -1,5 +1,6 @@
 /* A recording: a graph of what a stand-in captured. Its flags are nodes of their own, put between
- * what is captured, because their values are other ones at every launch. */
+ * what is captured, because their values are other ones at every launch; those of flagged products
+ * are set in their kernels' nodes. */
 #include "daemon/executor/cuda/recording.h"
 
 #include <stdlib.h>
@@ -7,9 +8,12 @@
 
 #include "daemon/executor/cuda/flag.h"
 #include "daemon/executor/cuda/queue.h"
+#include "daemon/executor/cuda/recorded_kernel.h"
 #include "proto/status.h"
 
 #define BATCHES_AT_FIRST 16u
+/* A launch has one; what has more is enqueued as usual. */
+#define KERNELS_MAX 4u
 
 /* What a queue waits for, or signals, at once. */
 struct batch {
@@ -27,6 +31,8 @@ struct cgm_recording {
     cudaGraphExec_t exec; /* NULL: nothing was enqueued */
     struct batch *batches;
     uint32_t n_batches, capacity;
+    struct cgm_recorded_kernel *kernels[KERNELS_MAX];
+    uint32_t n_kernels;
     uint64_t raised; /* by so much the values in exec are higher than those recorded */
 };
 
@@ -115,6 +121,8 @@ void cgm_cuda_recording_free(struct cgm_recording *recording)
         cgm_cuda_check(cudaGraphDestroy(recording->graph), "cudaGraphDestroy", 0);
     if (recording->stream.handle)
         cgm_cuda_check(cudaStreamDestroy(recording->stream.handle), "cudaStreamDestroy", 0);
+    for (uint32_t i = 0; i < recording->n_kernels; i++)
+        cgm_recorded_kernel_free(recording->kernels[i]);
     free(recording->batches);
     free(recording);
 }
@@ -183,6 +191,18 @@ int cgm_recording_add(struct cgm_recording *recording, bool waits,
     return status;
 }
 
+int cgm_recording_add_kernel(struct cgm_queue *stand_in, const struct cgm_flagged_gemm *flagged,
+                             struct cgm_kernel_flagged_gemm *gemm)
+{
+    struct cgm_recording *recording = stand_in->recording;
+    if (recording->n_kernels == KERNELS_MAX)
+        return CGM_NOT_SUPPORTED;
+    int status =
+        cgm_recorded_kernel_new(stand_in, flagged, gemm, &recording->kernels[recording->n_kernels]);
+    recording->n_kernels += status == CGM_OK;
+    return status;
+}
+
 /* ---- replaying ------------------------------------------------------------------------------ */
 
 static int raise_batch(struct cgm_recording *recording, struct batch *batch, uint64_t raise,
@@ -201,7 +221,7 @@ static int raise_batch(struct cgm_recording *recording, struct batch *batch, uin
         "cuGraphExecBatchMemOpNodeSetParams", device);
 }
 
-static int raise_all(struct cgm_recording *recording, uint64_t raise, uint32_t device)
+static int raise_batches(struct cgm_recording *recording, uint64_t raise, uint32_t device)
 {
     int status = CGM_OK;
     if (recording->raised == raise)
@@ -209,6 +229,14 @@ static int raise_all(struct cgm_recording *recording, uint64_t raise, uint32_t d
     for (uint32_t i = 0; i < recording->n_batches && status == CGM_OK; i++)
         status = raise_batch(recording, &recording->batches[i], raise, device);
     recording->raised = status == CGM_OK ? raise : UINT64_MAX; /* some are, some are not */
+    return status;
+}
+
+static int raise_all(struct cgm_queue *queue, struct cgm_recording *recording, uint64_t raise)
+{
+    int status = raise_batches(recording, raise, queue->device->index);
+    for (uint32_t i = 0; i < recording->n_kernels && status == CGM_OK; i++)
+        status = cgm_recorded_kernel_set(recording->kernels[i], queue, recording->exec, raise);
     return status;
 }
 
@@ -234,20 +262,34 @@ int cgm_cuda_replay(struct cgm_queue *queue, struct cgm_recording *recording, ui
         return CGM_OK;
     /* Also in a failed run, whose outputs are poisoned later. */
     cgm_queue_begin(queue, "a graph");
-    int status = raise_all(recording, raise, device);
+    int status = raise_all(queue, recording, raise);
     if (status != CGM_OK)
         return status;
     note_flags(queue, recording, true);
+    for (uint32_t i = 0; i < recording->n_kernels; i++)
+        cgm_recorded_kernel_begin(recording->kernels[i], queue);
     status = cgm_cuda_check(cudaGraphLaunch(recording->exec, queue->stream->handle),
                             "cudaGraphLaunch", device);
-    if (status == CGM_OK)
-        note_flags(queue, recording, false);
-    return status;
+    if (status != CGM_OK)
+        return status;
+    note_flags(queue, recording, false);
+    for (uint32_t i = 0; i < recording->n_kernels; i++)
+        cgm_recorded_kernel_end(recording->kernels[i]);
+    return CGM_OK;
 }
 
 void cgm_cuda_foresee(struct cgm_queue *queue, struct cgm_recording *recording, uint64_t raise)
 {
     cgm_device_use(queue->device->index);
     if (recording->exec)
-        raise_all(recording, raise, queue->device->index);
+        raise_all(queue, recording, raise);
+}
+
+bool cgm_cuda_recording_is_outdated(const struct cgm_backend *backend,
+                                    const struct cgm_recording *recording)
+{
+    bool waits = false;
+    for (uint32_t i = 0; i < recording->n_kernels; i++)
+        waits |= cgm_recorded_kernel_waits(recording->kernels[i]);
+    return waits && cgm_streams_are_shared(backend);
 }

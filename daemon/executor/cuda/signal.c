@@ -149,20 +149,24 @@ static CUdeviceptr give_up_at(const struct cgm_queue *queue, uint32_t index)
     return queue->give_ups_at + index * sizeof(queue->give_ups[0]);
 }
 
-int cgm_queue_take_give_up(struct cgm_queue *queue, uint32_t *ret_index, CUdeviceptr *ret_at)
+int cgm_queue_take_give_up(struct cgm_queue *queue, struct cgm_give_up *ret_give_up)
 {
+    uint32_t turn = queue->n_give_ups++, index = turn % CGM_QUEUE_WAITS;
+    CUdeviceptr at = give_up_at(queue, index);
     pthread_mutex_lock(&queue->lock);
-    uint32_t index = queue->n_give_ups++ % CGM_QUEUE_WAITS;
     bool was_used = queue->give_ups[index] != 0;
     queue->give_ups[index] = 0;
     pthread_mutex_unlock(&queue->lock);
-    *ret_index = index;
-    *ret_at = give_up_at(queue, index);
-    return was_used
-               ? cgm_driver_check(cgm_driver.StreamWriteValue64(queue->stream->handle, *ret_at, 0,
-                                                                CU_STREAM_WRITE_VALUE_DEFAULT),
-                                  "cuStreamWriteValue64", queue->device->index)
-               : CGM_OK;
+    *ret_give_up = (struct cgm_give_up){.index = index, .turn = turn, .at = at};
+    return was_used ? cgm_driver_check(cgm_driver.StreamWriteValue64(queue->stream->handle, at, 0,
+                                                                     CU_STREAM_WRITE_VALUE_DEFAULT),
+                                       "cuStreamWriteValue64", queue->device->index)
+                    : CGM_OK;
+}
+
+bool cgm_queue_has_give_up(const struct cgm_queue *queue, const struct cgm_give_up *give_up)
+{
+    return queue->n_give_ups - give_up->turn < CGM_QUEUE_WAITS / 2;
 }
 
 /* By the stream and not by a kernel: the one that waits may have all multiprocessors. */
