@@ -1,5 +1,5 @@
 /* A product in one kernel whose parts await and publish counters. sm_90a: TMA, mbarriers, wgmma;
- * the grid is persistent, one block a multiprocessor, and blocks do not depend on each other. */
+ * the grid is persistent, one block a multiprocessor, and no block waits for another one. */
 #ifndef CGM_FLAGGED_GEMM_KERNEL_H
 #define CGM_FLAGGED_GEMM_KERNEL_H
 
@@ -10,6 +10,7 @@ extern "C" {
 #endif
 
 #define CGM_KERNEL_PARTS_MAX 64
+#define CGM_KERNEL_MEETINGS_MAX 256 /* at which blocks put together what they share */
 
 /* out = op(a) * columns [col, col + out.cols) of op(b), and the same into each of `also`. A block
  * waits for *await >= await_value before it reads a or writes out; *publish becomes its value when
@@ -33,6 +34,12 @@ struct cgm_kernel_flagged_gemm {
      * uses them; never reset, one launch at a time. expected: what they will be when everything
      * that was launched so far is through; moved on by a launch. */
     uint64_t *counters, *expected;
+    /* Of the device, for tiles that several blocks multiply a slice of the depth of: room for their
+     * sums, whatever is in it, and [CGM_KERNEL_MEETINGS_MAX] words that are 0 before and after. For
+     * one launch at a time. NULL: no tile is shared. */
+    void *partials;
+    uint64_t partial_bytes;
+    uint32_t *meetings;
     /* A word in memory of the device that the host may set bits of: bit i: part i's await will
      * never be over. Then nothing more is stored, the other parts are awaited, and everything is
      * published. */

@@ -55,6 +55,12 @@ template <unsigned parts> struct arguments {
     CUtensorMap out[parts];
     part part[parts];
     uint32_t n_parts, tiles, steps; // steps: of tile_depth
+    // The first tiles are worked on by one block each. The last ones, too few for all blocks, are
+    // shared: by so many blocks each, a slice of the depth for each of them. A unit is one or the
+    // other.
+    uint32_t whole, slices, units;
+    float4 *partials;   // [shared tile][consumer][slice][a thread's sums / 4][thread]
+    uint32_t *meetings; // [shared tile][consumer]
     uint64_t *counters;
     const uint64_t *give_up;
     cgm_kernel_matrix bias;

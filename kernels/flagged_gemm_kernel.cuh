@@ -2,7 +2,9 @@
 // the depth into a ring of stages in shared memory; two warpgroups multiply half a tile each and
 // put it, piece by piece, into shared memory again, from where a warp for each of them sends it off
 // by bulk copies: stores of single threads reach other devices slowly, and the warpgroups would
-// wait for them. Built for sm_90a alone; code for other devices is empty and never started.
+// wait for them. Tiles that are left when all blocks have had as many as each other are shared, a
+// slice of the depth a block. Built for sm_90a alone; code for other devices is empty and never
+// started.
 #ifndef CGM_FLAGGED_GEMM_KERNEL_CUH
 #define CGM_FLAGGED_GEMM_KERNEL_CUH
 
@@ -50,6 +52,28 @@ __device__ place place_of(const arguments<parts> &gemm, uint32_t tile, uint32_t 
     while (part + 1 < gemm.n_parts && tile >= gemm.part[part + 1].first_tile)
         part++;
     return place_in<cols>(gemm.part[part], part, tile - gemm.part[part].first_tile);
+}
+
+// What a block does at a time: a tile, or a slice of one.
+struct unit {
+    place at;
+    uint32_t first_step, end_step, shared, slice; // shared: which one of the shared tiles
+    bool is_slice;
+};
+
+template <unsigned parts, unsigned cols>
+__device__ unit unit_of(const arguments<parts> &gemm, uint32_t index, uint32_t part)
+{
+    if (index < gemm.whole)
+        return {place_of<parts, cols>(gemm, index, part), 0, gemm.steps, 0, 0, false};
+    const uint32_t shared = (index - gemm.whole) / gemm.slices;
+    const uint32_t slice = (index - gemm.whole) % gemm.slices;
+    return {place_of<parts, cols>(gemm, gemm.whole + shared, part),
+            gemm.steps * slice / gemm.slices,
+            gemm.steps * (slice + 1) / gemm.slices,
+            shared,
+            slice,
+            true};
 }
 
 // ---- counters ----------------------------------------------------------------------------------
@@ -127,8 +151,9 @@ template <unsigned parts, unsigned cols, bool transa, bool transb>
 __device__ void bring(const arguments<parts> &gemm, ring<cols> ring, volatile int *aborted)
 {
     uint32_t awaited = 0, at_part = 0; // the parts before `awaited` are there
-    for (uint32_t tile = blockIdx.x; tile < gemm.tiles; tile += gridDim.x) {
-        const place at = place_of<parts, cols>(gemm, tile, at_part);
+    for (uint32_t index = blockIdx.x; index < gemm.units; index += gridDim.x) {
+        const unit unit = unit_of<parts, cols>(gemm, index, at_part);
+        const place &at = unit.at;
         if (!at.exists)
             continue;
         const part &part = gemm.part[at.part];
@@ -139,7 +164,7 @@ __device__ void bring(const arguments<parts> &gemm, ring<cols> ring, volatile in
                 *aborted = 1;
             cgm::copies_follow();
         }
-        for (uint32_t step = 0; step < gemm.steps; step++) {
+        for (uint32_t step = unit.first_step; step < unit.end_step; step++) {
             const uint32_t full = ring.full + ring.stage * 8;
             const uint32_t data = ring.data + ring.stage * tile_of<cols>::stage_bytes;
             const int32_t depth = static_cast<int32_t>(step * tile_depth);
@@ -205,6 +230,46 @@ __device__ void multiply_tile(float (&sums)[tile_of<cols>::sums], ring<cols> &ri
     cgm::products_wait<0>();
     if (arrives)
         cgm::barrier_arrive(ring.empty + before * 8);
+}
+
+// ---- slices ------------------------------------------------------------------------------------
+
+// Puts a warpgroup's sums of a slice where the others' are. The one that comes last gets the sums
+// of all slices, in the slices' order whatever the order in which they came; it waits for nobody.
+// False: others come later. *ret_last: for the thread that sends.
+template <unsigned parts, unsigned count>
+__device__ bool meet(const arguments<parts> &gemm, const unit &unit, float (&sums)[count],
+                     unsigned consumer, volatile int *ret_last)
+{
+    constexpr unsigned words = count / 4 * group;
+    const unsigned thread = threadIdx.x % group;
+    const uint32_t meeting = unit.shared * consumers + consumer;
+    float4 *first = gemm.partials + static_cast<size_t>(meeting) * gemm.slices * words + thread;
+    float4 *own = first + unit.slice * words;
+#pragma unroll
+    for (unsigned i = 0; i < count / 4; i++)
+        __stcg(own + i * group,
+               make_float4(sums[i * 4], sums[i * 4 + 1], sums[i * 4 + 2], sums[i * 4 + 3]));
+    __threadfence();
+    cgm::named_barrier(1 + consumer, group);
+    if (thread == 0) // the last one makes it 0 again
+        *ret_last = atomicInc(gemm.meetings + meeting, gemm.slices - 1) == gemm.slices - 1;
+    cgm::named_barrier(1 + consumer, group);
+    if (!*ret_last)
+        return false;
+    __threadfence();
+    for (uint32_t slice = 0; slice < gemm.slices; slice++) {
+        const float4 *from = first + slice * words;
+#pragma unroll
+        for (unsigned i = 0; i < count / 4; i++) {
+            const float4 part = __ldcg(from + i * group);
+            sums[i * 4] = slice ? sums[i * 4] + part.x : part.x;
+            sums[i * 4 + 1] = slice ? sums[i * 4 + 1] + part.y : part.y;
+            sums[i * 4 + 2] = slice ? sums[i * 4 + 2] + part.z : part.z;
+            sums[i * 4 + 3] = slice ? sums[i * 4 + 3] + part.w : part.w;
+        }
+    }
+    return true;
 }
 
 // ---- storing -----------------------------------------------------------------------------------
@@ -275,7 +340,8 @@ __device__ void hand_over(outgoing &to, bool arrives)
     to.advance();
 }
 
-// Nothing is stored any more, but everything is counted.
+// A place without a piece, for the sender to go on: of a tile that is counted though nothing is
+// stored any more, or of a slice.
 __device__ void hand_over_nothing(outgoing &to, bool arrives)
 {
     cgm::barrier_wait(to.empty + to.stage * 8, to.parity ^ 1);
@@ -354,18 +420,26 @@ __device__ void store_tile(const arguments<parts> &gemm, const place &at, float 
 
 template <unsigned parts, unsigned cols, bool bf16, bool transa, bool transb>
 __device__ void consume(const arguments<parts> &gemm, ring<cols> ring, outgoing to,
-                        unsigned consumer, const volatile int *aborted)
+                        unsigned consumer, const volatile int *aborted, volatile int *ret_last)
 {
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x % group / 32;
     const uint32_t row = consumer * piece_rows + warp * 16 + lane / 4;
     float sums[tile_of<cols>::sums];
     uint32_t at_part = 0;
-    for (uint32_t tile = blockIdx.x; tile < gemm.tiles; tile += gridDim.x) {
-        const place at = place_of<parts, cols>(gemm, tile, at_part);
+    for (uint32_t index = blockIdx.x; index < gemm.units; index += gridDim.x) {
+        const unit unit = unit_of<parts, cols>(gemm, index, at_part);
+        const place &at = unit.at;
         if (!at.exists)
             continue;
         at_part = at.part;
-        multiply_tile<cols, bf16, transa, transb>(sums, ring, gemm.steps, consumer, lane == 0);
+        multiply_tile<cols, bf16, transa, transb>(sums, ring, unit.end_step - unit.first_step,
+                                                  consumer, lane == 0);
+        if (unit.is_slice) {
+            const bool last = meet(gemm, unit, sums, consumer, ret_last);
+            hand_over_nothing(to, lane == 0);
+            if (!last)
+                continue;
+        }
         if (*aborted && gemm.format == CGM_FORMAT_FP32)
             hand_over_nothing(to, lane == 0);
         else
@@ -386,26 +460,43 @@ __device__ void send_piece(const arguments<parts> &gemm, const part &part, uint3
     cgm::stores_wait_read();
 }
 
+__device__ void take_back(outgoing &from)
+{
+    cgm::barrier_arrive(from.empty + from.stage * 8);
+    from.advance();
+}
+
+// What the warpgroup hands over before the pieces of a shared tile, if it has them.
+__device__ bool came_last(outgoing &from, const volatile int *last)
+{
+    cgm::barrier_wait(from.full + from.stage * 8, from.parity);
+    const bool came = *last;
+    take_back(from);
+    return came;
+}
+
 // One thread for each warpgroup: sends its pieces, and counts a tile when all of it is stored.
 template <unsigned parts, unsigned cols>
 __device__ void send(const arguments<parts> &gemm, outgoing from, unsigned consumer,
-                     const volatile int *aborted)
+                     const volatile int *aborted, const volatile int *last)
 {
     uint32_t at_part = 0;
-    for (uint32_t tile = blockIdx.x; tile < gemm.tiles; tile += gridDim.x) {
-        const place at = place_of<parts, cols>(gemm, tile, at_part);
+    for (uint32_t index = blockIdx.x; index < gemm.units; index += gridDim.x) {
+        const unit unit = unit_of<parts, cols>(gemm, index, at_part);
+        const place &at = unit.at;
         if (!at.exists)
             continue;
         const part &part = gemm.part[at.part];
         const uint32_t count_of_pieces = part.n_outs > 0 ? tile_of<cols>::pieces : 1;
         at_part = at.part;
+        if (unit.is_slice && !came_last(from, last))
+            continue;
         for (uint32_t i = 0; i < count_of_pieces; i++) {
             cgm::barrier_wait(from.full + from.stage * 8, from.parity);
             if (part.n_outs > 0 && !*aborted)
                 send_piece(gemm, part, from.data + from.stage * piece_bytes,
                            at.row + consumer * piece_rows, at.col + i * piece_cols);
-            cgm::barrier_arrive(from.empty + from.stage * 8);
-            from.advance();
+            take_back(from);
         }
         cgm::stores_wait();
         if (part.publish)
@@ -418,7 +509,8 @@ __device__ void send(const arguments<parts> &gemm, outgoing from, unsigned consu
 template <unsigned stages> struct barriers {
     uint64_t full[stages], empty[stages];
     uint64_t put[consumers][places], sent[consumers][places];
-    int aborted; // written by the thread that brings, before it brings
+    int aborted;         // written by the thread that brings, before it brings
+    int last[consumers]; // whether the warpgroup came last with its slice; a block has one at most
 };
 
 template <unsigned stages> __device__ void barriers_init(barriers<stages> &shared)
@@ -466,14 +558,16 @@ __global__ void __launch_bounds__(threads, 1)
         const unsigned consumer = threadIdx.x / group - 1;
         cgm::registers_take<232>();
         consume<parts, cols, bf16, transa, transb>(gemm, ring, outgoing_of(shared, begin, consumer),
-                                                   consumer, &shared.aborted);
+                                                   consumer, &shared.aborted,
+                                                   &shared.last[consumer]);
         return;
     }
     cgm::registers_give<40>();
     if (threadIdx.x == 0)
         bring<parts, cols, transa, transb>(gemm, ring, &shared.aborted);
     else if (threadIdx.x % 32 == 0 && warp <= consumers)
-        send<parts, cols>(gemm, outgoing_of(shared, begin, warp - 1), warp - 1, &shared.aborted);
+        send<parts, cols>(gemm, outgoing_of(shared, begin, warp - 1), warp - 1, &shared.aborted,
+                          &shared.last[warp - 1]);
 #endif
 }
 

@@ -141,14 +141,77 @@ void add_part(arguments<parts> &gemm, const cgm_kernel_flagged_gemm *asked, uint
     to->counted = asked->expected[index];
 }
 
+uint32_t steps_of(const cgm_kernel_flagged_gemm *gemm)
+{
+    const cgm_kernel_matrix *a = &gemm->parts[0].a;
+    return tiles_of(gemm->transa ? a->rows : a->cols, tile_depth);
+}
+
+// Woven parts have as many tiles as the longest one, some of which do not exist.
+uint32_t count_tiles(const cgm_kernel_flagged_gemm *gemm, uint32_t cols)
+{
+    uint32_t all = 0, most = 0;
+    for (uint32_t i = 0; i < gemm->n_parts; i++) {
+        const cgm_kernel_matrix *out = &gemm->parts[i].out;
+        const uint32_t tiles = tiles_of(out->rows, tile_rows) * tiles_of(out->cols, cols);
+        all += tiles;
+        most = tiles > most ? tiles : most;
+    }
+    return gemm->woven ? most * gemm->n_parts : all;
+}
+
+struct division {
+    uint32_t whole, slices; // arguments.whole, arguments.slices
+    uint64_t cost;          // in steps of one block
+};
+
+// What sharing a tile costs beside its products, in the time of so many steps: once, and for each
+// slice, whose sums the last block adds up. A slice has this many steps at least.
+constexpr uint64_t meeting_cost = 6, slice_cost = 7, slice_steps = 4;
+
+bool can_share(const cgm_kernel_flagged_gemm *gemm, uint32_t tiles, uint32_t slices, uint32_t cols)
+{
+    return gemm->partials && tiles * slices <= gemm->blocks &&
+           tiles * consumers <= CGM_KERNEL_MEETINGS_MAX &&
+           static_cast<uint64_t>(tiles) * slices * tile_rows * cols * sizeof(float) <=
+               gemm->partial_bytes;
+}
+
+division divide(const cgm_kernel_flagged_gemm *gemm, uint32_t cols)
+{
+    const uint32_t tiles = count_tiles(gemm, cols), steps = steps_of(gemm);
+    const uint32_t rest = tiles % gemm->blocks;
+    const uint64_t waves = tiles / gemm->blocks;
+    division best = {tiles, 1, (waves + (rest > 0)) * steps};
+    for (uint32_t slices = 2; rest > 0 && slices * slice_steps <= steps; slices++) {
+        const uint64_t cost = waves * steps + tiles_of(steps, slices) + meeting_cost +
+                              static_cast<uint64_t>(slices) * slice_cost;
+        if (!can_share(gemm, rest, slices, cols))
+            break;
+        if (cost < best.cost)
+            best = {tiles - rest, slices, cost};
+    }
+    return best;
+}
+
+template <unsigned parts>
+void share_last_tiles(arguments<parts> &gemm, const cgm_kernel_flagged_gemm *asked, uint32_t cols)
+{
+    const division division = divide(asked, cols);
+    gemm.whole = division.whole;
+    gemm.slices = division.slices;
+    gemm.units = division.whole + (gemm.tiles - division.whole) * division.slices;
+    gemm.partials = static_cast<float4 *>(asked->partials);
+    gemm.meetings = asked->meetings;
+}
+
 template <unsigned parts, unsigned cols, bool bf16, bool transa, bool transb>
 cudaError_t launch(const cgm_kernel_flagged_gemm *asked, cudaStream_t stream)
 {
     arguments<parts> gemm;
-    const cgm_kernel_matrix *a = &asked->parts[0].a;
     gemm.n_parts = asked->n_parts;
     gemm.tiles = 0;
-    gemm.steps = tiles_of(transa ? a->rows : a->cols, tile_depth);
+    gemm.steps = steps_of(asked);
     gemm.counters = asked->counters;
     gemm.give_up = asked->give_up;
     gemm.bias = asked->bias;
@@ -163,7 +226,8 @@ cudaError_t launch(const cgm_kernel_flagged_gemm *asked, cudaStream_t stream)
         return cudaErrorInvalidValue;
     for (uint32_t i = 0; i < asked->n_parts; i++)
         add_part<parts, cols>(gemm, asked, i);
-    const uint32_t blocks = gemm.tiles < asked->blocks ? gemm.tiles : asked->blocks;
+    share_last_tiles(gemm, asked, cols);
+    const uint32_t blocks = gemm.units < asked->blocks ? gemm.units : asked->blocks;
     flagged_gemm<parts, cols, bf16, transa, transb>
         <<<blocks, threads, shared_bytes, stream>>>(gemm);
     return cudaGetLastError();
@@ -243,15 +307,6 @@ uint32_t count_outs(const cgm_kernel_flagged_gemm *gemm)
     return count;
 }
 
-uint64_t count_waves(const cgm_kernel_flagged_gemm *gemm, uint32_t cols)
-{
-    uint64_t tiles = 0;
-    for (uint32_t i = 0; i < gemm->n_parts; i++)
-        tiles += static_cast<uint64_t>(tiles_of(gemm->parts[i].out.rows, tile_rows)) *
-                 tiles_of(gemm->parts[i].out.cols, cols);
-    return (tiles + gemm->blocks - 1) / gemm->blocks;
-}
-
 // Others go on with what is stored.
 bool is_awaited(const cgm_kernel_flagged_gemm *gemm)
 {
@@ -269,9 +324,9 @@ bool wants_narrow(const cgm_kernel_flagged_gemm *gemm)
 {
     if (gemm->tile_cols)
         return gemm->tile_cols == narrow;
-    const uint64_t waves = count_waves(gemm, wide);
-    const uint64_t worth = waves <= few_waves && is_awaited(gemm) ? early_worth : 0;
-    return count_waves(gemm, narrow) * narrow_cost < waves * (100 + worth);
+    const bool is_short = count_tiles(gemm, wide) <= few_waves * gemm->blocks;
+    const uint64_t worth = is_short && is_awaited(gemm) ? early_worth : 0;
+    return divide(gemm, narrow).cost * narrow_cost < divide(gemm, wide).cost * (100 + worth);
 }
 
 kind kind_of(const cgm_kernel_flagged_gemm *gemm)

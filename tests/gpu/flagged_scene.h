@@ -83,7 +83,7 @@ static inline void operand_place(struct product *product, struct operand *operan
 static inline void product_open(struct product *product, int kind)
 {
     static const uint64_t sizes[] = {1, 8, 40, 64, 128, 129, 264, 300, 520};
-    uint64_t m = sizes[pick(9)], n = sizes[pick(9)], k = sizes[pick(9)];
+    uint64_t m = sizes[pick(9)], n = sizes[pick(9)], k = pick(4) ? sizes[pick(9)] : 2056;
     bool transa = kind & 1, transb = kind & 2;
     int dtype = kind & 4 ? CGM_DTYPE_BF16 : CGM_DTYPE_FP16;
     int out_dtype = pick(2) ? CGM_DTYPE_FP32 : dtype;

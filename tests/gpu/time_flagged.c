@@ -157,7 +157,9 @@ int main(void)
         {8192, 8192, 7168, false, false},   {8192, 8192, 2048, false, false},
         {2048, 8192, 7168, false, false},   {512, 8192, 7168, false, false},
         {4096, 12288, 12288, false, false}, {4864, 1024, 8256, false, false},
-        {4864, 4096, 2064, false, false},   {8192, 10240, 2048, false, false},
+        {4864, 2048, 8256, false, false},   {4864, 4096, 2064, false, false},
+        {8192, 10240, 2048, false, false},  {512, 2048, 8192, false, false},
+        {128, 4096, 8192, false, false},    {2048, 2560, 8192, false, false},
     };
     const struct cgm_backend_options options = {.devices = 1};
     char detail[256] = "";

@@ -33,6 +33,7 @@ struct cgm_stream {
     void *workspace;   /* of cuBLASLt; NULL until a product is prepared */
     /* Of flagged products (kernels/flagged_gemm.h); in the workspace's memory, behind it. */
     uint64_t *counters, expected[CGM_GEMM_PARTS_MAX];
+    uint32_t *meetings;
 };
 
 struct cgm_gemm_table;

@@ -185,11 +185,22 @@ static int set_give_up(struct cgm_queue *queue, const struct cgm_flagged_gemm *f
     return status;
 }
 
+/* cuBLASLt's room, which its products need one at a time, too. */
+static int set_workspace(const struct cgm_stream *stream, struct fused *fused)
+{
+    fused->gemm.partials = stream->workspace;
+    fused->gemm.partial_bytes = CGM_GEMM_WORKSPACE_BYTES;
+    fused->gemm.meetings = stream->meetings;
+    return stream->workspace ? CGM_OK : CGM_NOT_SUPPORTED;
+}
+
 static int launch(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagged,
                   struct fused *fused)
 {
     struct cgm_stream *stream = queue->stream;
     int status = cgm_gemm_need_workspace(queue);
+    if (status == CGM_OK)
+        status = set_workspace(stream, fused);
     if (status == CGM_OK)
         status = set_awaits(queue, flagged, fused);
     if (status == CGM_OK)
@@ -212,7 +223,9 @@ static int launch(struct cgm_queue *queue, const struct cgm_flagged_gemm *flagge
 static int record(struct cgm_queue *stand_in, const struct cgm_flagged_gemm *flagged,
                   struct fused *fused)
 {
-    int status = set_awaits(stand_in, flagged, fused);
+    int status = set_workspace(stand_in->stream, fused);
+    if (status == CGM_OK)
+        status = set_awaits(stand_in, flagged, fused);
     return status == CGM_OK ? cgm_recording_add_kernel(stand_in, flagged, &fused->gemm) : status;
 }
 

@@ -114,6 +114,7 @@ int cgm_gemm_need_workspace(struct cgm_queue *queue)
         return status;
     stream->workspace = memory;
     stream->counters = (uint64_t *)(void *)((char *)memory + bytes);
+    stream->meetings = (uint32_t *)(void *)(stream->counters + CGM_GEMM_PARTS_MAX);
     return cgm_cuda_check(
         cudaMemsetAsync(stream->counters, 0, CGM_GEMM_COUNTER_BYTES, stream->handle),
         "cudaMemsetAsync of counters", queue->device->index);

@@ -4,12 +4,14 @@
 
 #include "daemon/executor/cuda/gemm_table.h"
 #include "kernels/device_kernels.h"
+#include "kernels/flagged_gemm.h"
 
 #define CGM_GEMM_ALIGN_MAX 16u
 /* Behind cuBLASLt's workspace: a bias that is not aligned as it wants is copied there. */
 #define CGM_GEMM_BIAS_BYTES (1ull << 20)
-/* And behind that: the counters of flagged products. */
-#define CGM_GEMM_COUNTER_BYTES (CGM_GEMM_PARTS_MAX * sizeof(uint64_t))
+/* And behind that: the counters of flagged products, and their meetings. */
+#define CGM_GEMM_COUNTER_BYTES                                                                     \
+    (CGM_GEMM_PARTS_MAX * sizeof(uint64_t) + CGM_KERNEL_MEETINGS_MAX * sizeof(uint32_t))
 
 /* A product that a device's thread has enqueued. */
 struct cgm_last_product {
