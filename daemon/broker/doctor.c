@@ -17,6 +17,7 @@
 #include "daemon/broker/query.h"
 
 #define FDS_WANTED 4096u
+#define SHMEM_ENABLED "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 
 enum result { OK, WARNING, FAILURE };
 
@@ -154,6 +155,26 @@ static void check_memfd(const struct cgm_broker *broker, struct finding *finding
         close(fd);
 }
 
+/* Who collapses the pages of a ring (MADV_COLLAPSE) holds their locks, and on a processor that
+ * others keep busy the poller waits for that. Nothing but this setting keeps a client from it. */
+static void check_collapse(const struct cgm_broker *broker, struct finding *finding)
+{
+    struct stat st;
+    char setting[128] = "";
+    FILE *file = fopen(SHMEM_ENABLED, "re");
+    if (file && !fgets(setting, sizeof(setting), file))
+        setting[0] = '\0';
+    if (file)
+        fclose(file);
+    if (!setting[0] || strstr(setting, "[deny]"))
+        find(finding, OK, "", "clients cannot collapse the pages of their rings");
+    else if (stat(broker->listener.path, &st) == 0 && !(st.st_mode & 022))
+        find(finding, OK, "", "pages of rings can be collapsed, by the daemon's own uid alone");
+    else
+        find(finding, WARNING, "where users are not trusted that far, echo deny >" SHMEM_ENABLED,
+             "a client can collapse the pages of its ring, and so hold up all jobs for seconds");
+}
+
 static void check_systemd(const struct cgm_broker *broker, struct finding *finding)
 {
     (void)broker;
@@ -171,7 +192,8 @@ static const struct {
 } checks[] = {
     {"executor", check_executor}, {"backend", check_backend},   {"cuda", check_cuda},
     {"mps", check_mps},           {"fd limit", check_fd_limit}, {"memlock", check_memlock},
-    {"socket", check_socket},     {"memfd", check_memfd},       {"systemd", check_systemd},
+    {"socket", check_socket},     {"memfd", check_memfd},       {"collapse", check_collapse},
+    {"systemd", check_systemd},
 };
 #define CHECK_COUNT (sizeof(checks) / sizeof(checks[0]))
 
