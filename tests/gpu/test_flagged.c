@@ -1,11 +1,12 @@
 /* Flagged products: right results for every type, layout and odd size; parts that wait for what a
  * copy engine brings, alone and beside a kernel that fills the device; parts that are published
- * while the rest is multiplied; a run that fails lets go. */
+ * while the rest is multiplied; a run that fails lets go; all of that from recordings, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "daemon/executor/cuda/cuda.h"
 #include "tests/gpu/flagged_scene.h"
 
 /* ---- contents ---------------------------------------------------------------------------------
@@ -284,6 +285,27 @@ static void test_a_failed_replay_lets_go(void **state)
     lane_close(&lane);
 }
 
+/* What a kernel waits for may come behind other work then. */
+static void test_shared_streams_outdate(void **state)
+{
+    (void)state;
+    struct lane lanes[CGM_CUDA_STREAMS + 1];
+    struct chunks chunks;
+    lane_open(&lanes[0], 0);
+    chunks_open(&chunks);
+    struct cgm_recording *recording = record_chunks(&chunks, &lanes[0]);
+    assert_false(ops->recording_is_outdated(backend, recording));
+    for (uint32_t i = 1; i <= CGM_CUDA_STREAMS; i++)
+        lane_open(&lanes[i], 0);
+    assert_true(ops->recording_is_outdated(backend, recording));
+    for (uint32_t i = 1; i <= CGM_CUDA_STREAMS; i++)
+        lane_close(&lanes[i]);
+    assert_false(ops->recording_is_outdated(backend, recording));
+    ops->recording_free(recording);
+    chunks_close(&chunks);
+    lane_close(&lanes[0]);
+}
+
 int main(int argc, char **argv)
 {
     take_filter(argc, argv);
@@ -297,6 +319,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_failed_run_lets_go),
         cmocka_unit_test(test_replays),
         cmocka_unit_test(test_a_failed_replay_lets_go),
+        cmocka_unit_test(test_shared_streams_outdate),
     };
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }
