@@ -181,9 +181,12 @@ static void close_handle(uv_handle_t *handle, void *unused)
         uv_close(handle, NULL);
 }
 
-/* Sessions and executor have ended; what is left of the loop are timers and signals. */
+/* Sessions and executor have ended; what is left of the loop are timers and signals. What keeps
+ * this process from ending then, which may be a client, keeps no other daemon from its start. */
 static void broker_fini(struct cgm_broker *broker)
 {
+    cgm_timings_close(&broker->timings);
+    cgm_listener_fini(&broker->listener);
     cgm_closer_fini(broker);
     uv_walk(&broker->loop, close_handle, NULL);
     uv_run(&broker->loop, UV_RUN_DEFAULT);
@@ -196,7 +199,6 @@ static void broker_fini(struct cgm_broker *broker)
     cgm_indices_fini(&broker->comm_indices);
     cgm_registry_fini(&broker->sessions);
     cgm_quota_fini(broker);
-    cgm_timings_close(&broker->timings);
     free(broker->wire);
 }
 
@@ -219,12 +221,12 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
                           config->test_steps, sizeof(struct cgm_step_page));
     int status = cgm_listener_bind(&broker->listener, config, ret_detail, size);
     if (status != CGM_OK) {
-        cgm_listener_close(&broker->listener);
+        cgm_listener_fini(&broker->listener);
         return status;
     }
     int error = uv_loop_init(&broker->loop);
     if (error) {
-        cgm_listener_close(&broker->listener);
+        cgm_listener_fini(&broker->listener);
         return cgm_detail(ret_detail, size, CGM_NO_MEMORY, "cannot make the event loop: %s",
                           uv_strerror(error));
     }
@@ -245,7 +247,6 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
         start_timers_and_signals(broker);
         return CGM_OK;
     }
-    cgm_listener_close(&broker->listener);
     broker_fini(broker);
     return status;
 }

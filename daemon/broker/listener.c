@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -42,7 +41,8 @@ void cgm_listener_admit(int fd)
 void cgm_listener_init(struct cgm_listener *listener)
 {
     memset(listener, 0, sizeof(*listener));
-    listener->fd = listener->lock_fd = listener->spare_fd = -1;
+    listener->fd = listener->spare_fd = -1;
+    cgm_lock_init(&listener->lock);
 }
 
 static int make_folder(const char *path, char *ret_detail, size_t size)
@@ -59,59 +59,26 @@ static int make_folder(const char *path, char *ret_detail, size_t size)
                       "cannot create the folder %s of the socket: %s", folder, strerror(errno));
 }
 
-static int name_the_other(int lock_fd, const char *path, char *ret_detail, size_t size)
+static int remove_left_over(const char *path)
 {
-    char pid[16] = "";
-    ssize_t n = pread(lock_fd, pid, sizeof(pid) - 1, 0);
-    pid[n > 0 ? strcspn(pid, "\n") : 0] = '\0';
-    return cgm_detail(ret_detail, size, CGM_EXISTS, "another daemon%s%s%s listens on %s",
-                      pid[0] ? " (pid " : "", pid, pid[0] ? ")" : "", path);
+    cgm_log_info("socket %s: removing a stale socket file", path);
+    unlink(path);
+    return CGM_OK;
 }
 
-/* True when the path still leads to the file that we locked: its owner before us may have removed
- * it between our open and our lock. */
-static bool lock_is_current(int fd, const char *path)
+/* The lock is ours, so a file that refuses connections is left over, and one of who had the lock
+ * before us. */
+static int remove_stale(const struct cgm_listener *listener, char *ret_detail, size_t size)
 {
-    struct stat ours, theirs;
-    return fstat(fd, &ours) == 0 && stat(path, &theirs) == 0 && ours.st_ino == theirs.st_ino &&
-           ours.st_dev == theirs.st_dev;
-}
-
-static int take_lock(struct cgm_listener *listener, char *ret_detail, size_t size)
-{
-    snprintf(listener->lock_path, sizeof(listener->lock_path), "%s.lock", listener->path);
-    for (;;) {
-        /* Whoever may open it may lock it, and keep every daemon from this socket. */
-        int fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0)
-            return cgm_detail(
-                ret_detail, size, cgm_status_of_errno(errno),
-                "cannot open %s: %s; --socket or $COMMGEMM_SOCKET names another place",
-                listener->lock_path, strerror(errno));
-        if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-            name_the_other(fd, listener->path, ret_detail, size);
-            close(fd);
-            return CGM_EXISTS;
-        }
-        if (lock_is_current(fd, listener->lock_path)) {
-            listener->lock_fd = fd;
-            if (ftruncate(fd, 0) < 0 || dprintf(fd, "%d\n", (int)getpid()) < 0)
-                cgm_log_warning("socket %s: cannot write the lock file", listener->path);
-            return CGM_OK;
-        }
-        close(fd);
-    }
-}
-
-/* The lock is ours, so a file that refuses connections is left over. */
-static int remove_stale(const char *path, char *ret_detail, size_t size)
-{
+    const char *path = listener->path;
     struct stat st;
     int other;
     if (lstat(path, &st) < 0)
         return CGM_OK;
     if (!S_ISSOCK(st.st_mode))
         return cgm_detail(ret_detail, size, CGM_EXISTS, "%s exists and is not a socket", path);
+    if (cgm_lock_left(&listener->lock, path))
+        return remove_left_over(path);
     int status = cgm_socket_connect(path, &other);
     if (status == CGM_OK) {
         close(other);
@@ -120,9 +87,7 @@ static int remove_stale(const char *path, char *ret_detail, size_t size)
     if (status != CGM_NOT_RUNNING)
         return cgm_detail(ret_detail, size, status, "cannot tell who listens on %s: %s", path,
                           strerror(errno));
-    cgm_log_info("socket %s: removing a stale socket file", path);
-    unlink(path);
-    return CGM_OK;
+    return remove_left_over(path);
 }
 
 static int set_access(const char *path, const struct cgm_config *config, char *ret_detail,
@@ -199,12 +164,15 @@ int cgm_listener_bind(struct cgm_listener *listener, const struct cgm_config *co
                           "the socket's path is longer than 107 bytes: %s", config->socket);
     status = make_folder(listener->path, ret_detail, size);
     if (status == CGM_OK)
-        status = take_lock(listener, ret_detail, size);
+        status = cgm_lock_take(&listener->lock, listener->path, ret_detail, size);
     if (status == CGM_OK)
-        status = remove_stale(listener->path, ret_detail, size);
+        status = remove_stale(listener, ret_detail, size);
     if (status == CGM_OK)
         status = bind_path(listener, ret_detail, size);
-    return status == CGM_OK ? set_access(listener->path, config, ret_detail, size) : status;
+    if (status == CGM_OK)
+        status = set_access(listener->path, config, ret_detail, size);
+    return status == CGM_OK ? cgm_lock_keep(&listener->lock, listener->path, ret_detail, size)
+                            : status;
 }
 
 /* Out of fds: a waiting client would keep the loop awake for ever, so it is taken and dropped. What
@@ -267,12 +235,14 @@ void cgm_listener_close(struct cgm_listener *listener)
         if (!listener->inherited)
             unlink(listener->path);
     }
-    if (listener->lock_fd >= 0) {
-        unlink(listener->lock_path);
-        close(listener->lock_fd);
-    }
     if (listener->spare_fd >= 0)
         close(listener->spare_fd);
-    listener->fd = listener->lock_fd = listener->spare_fd = -1;
+    listener->fd = listener->spare_fd = -1;
     listener->listening = false;
+}
+
+void cgm_listener_fini(struct cgm_listener *listener)
+{
+    cgm_listener_close(listener);
+    cgm_lock_give(&listener->lock);
 }

@@ -1,5 +1,5 @@
-/* The listening socket. A lock file beside it decides between two daemons; a socket file that
- * nobody serves is replaced. The socket is bound first and listens later, when the daemon can
+/* The listening socket. A lock file beside it decides between two daemons (lock.h); a socket file
+ * that nobody serves is replaced. The socket is bound first and listens later, when the daemon can
  * serve. */
 #ifndef CGM_LISTENER_H
 #define CGM_LISTENER_H
@@ -8,14 +8,17 @@
 #include <stddef.h>
 #include <uv.h>
 
+#include "daemon/broker/lock.h"
+
 struct cgm_config;
 
 struct cgm_listener {
     uv_poll_t poll;
-    int fd, lock_fd;
+    struct cgm_lock lock;
+    int fd;
     int spare_fd; /* given up for a moment to refuse a client when fds are exhausted */
     bool inherited, listening, polling;
-    char path[256], lock_path[264];
+    char path[256];
     void (*on_client)(void *owner, int fd);
     void (*on_refused)(void *owner, int fd);
     void *owner;
@@ -38,7 +41,11 @@ int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
  * long as it likes. */
 void cgm_listener_admit(int fd);
 
-/* Removes socket and lock file. Safe in every state. */
+/* Removes the socket: nobody comes in any more. Safe in every state. */
 void cgm_listener_close(struct cgm_listener *listener);
+
+/* And the lock file: from now on another daemon can start, and this one does nothing that it would
+ * notice. */
+void cgm_listener_fini(struct cgm_listener *listener);
 
 #endif

@@ -65,6 +65,10 @@ static const struct cgm_event_row cgm_events[] = {
      "The executor and its jobs end with it, and every buffer too. Client libraries release their "
      "streams and every call returns DAEMON_LOST; systemd starts the daemon again",
      "fault.deaths:test_daemon_dies unit.client_loss:test_daemon_lost fault.steps"},
+    {"The daemon ends, or is killed, while a client keeps one of its threads from closing a file",
+     "Its executor ends, and another daemon can start. The process does nothing any more, and is "
+     "gone when the file is closed",
+     "fault.successors"},
     {"Memory or a quota is exhausted",
      "The request is refused with how much was asked for, used and allowed; nothing else is "
      "disturbed",

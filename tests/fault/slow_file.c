@@ -17,6 +17,7 @@
 #include "tests/send_signal.h"
 
 #define REQUEST_BYTES (128u * 1024)
+#define COUNTS_BYTES (2 * sizeof(_Atomic unsigned))
 #define LIFE_S 90 /* when a test hangs, everything goes on after it */
 
 static void answer(int device, const struct fuse_in_header *request, int error, const void *body,
@@ -48,8 +49,9 @@ static void serve(struct slow_file *file, int device, const struct fuse_in_heade
         answer(device, request, 0, &opened, sizeof(opened));
     else if (request->opcode == FUSE_READ)
         atomic_fetch_add(file->reads, 1);
-    else if (request->opcode != FUSE_FLUSH && request->opcode != FUSE_FORGET &&
-             request->opcode != FUSE_INTERRUPT)
+    else if (request->opcode == FUSE_FLUSH)
+        atomic_fetch_add(file->closes, 1);
+    else if (request->opcode != FUSE_FORGET && request->opcode != FUSE_INTERRUPT)
         answer(device, request, ENOSYS, NULL, 0);
 }
 
@@ -78,9 +80,10 @@ bool slow_file_start(struct slow_file *file, const char *path)
 {
     snprintf(file->path, sizeof(file->path), "%s", path);
     file->reads =
-        mmap(NULL, sizeof(*file->reads), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        mmap(NULL, COUNTS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (file->reads == MAP_FAILED)
         return false;
+    file->closes = file->reads + 1;
     int device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     if (device >= 0 && mount_at(path, device)) {
         file->server = fork();
@@ -95,7 +98,7 @@ bool slow_file_start(struct slow_file *file, const char *path)
     }
     if (device >= 0)
         close(device);
-    munmap(file->reads, sizeof(*file->reads));
+    munmap(file->reads, COUNTS_BYTES);
     unlink(path);
     return false;
 }
@@ -119,7 +122,7 @@ void slow_file_stop(struct slow_file *file)
 {
     send_signal(file->server, SIGKILL);
     waitpid(file->server, NULL, 0);
-    munmap(file->reads, sizeof(*file->reads));
+    munmap(file->reads, COUNTS_BYTES);
     umount2(file->path, MNT_DETACH);
     unlink(file->path);
 }

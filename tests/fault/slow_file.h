@@ -10,7 +10,8 @@
 struct slow_file {
     char path[96];
     pid_t server;
-    _Atomic unsigned *reads; /* how many have come that wait to read it */
+    _Atomic unsigned *reads;  /* how many have come that wait to read it */
+    _Atomic unsigned *closes; /* and to close it */
 };
 
 /* False where this system or this user cannot have one. The path must not exist. */
