@@ -12,10 +12,15 @@
 #include "proto/status.h"
 #include "proto/step.h"
 
-/* Entries taken from one ring before the others get their turn. */
-#define DRAIN_BATCH 64u
-
 /* ---- completions ---------------------------------------------------------------------------- */
+
+/* Cut off where there is no more room. */
+static void set_detail(struct cgm_cqe *cqe, const char *detail)
+{
+    size_t bytes = strnlen(detail, sizeof(cqe->detail) - 1);
+    memcpy(cqe->detail, detail, bytes);
+    cqe->detail[bytes] = '\0';
+}
 
 static void cqe_fill(struct cgm_cqe *cqe, uint64_t ticket, uint32_t slot, uint64_t comm_number,
                      const struct cgm_outcome *outcome)
@@ -32,8 +37,7 @@ static void cqe_fill(struct cgm_cqe *cqe, uint64_t ticket, uint32_t slot, uint64
     cqe->phases_lost = outcome->n_phases - outcome->phases_stored;
     cqe->begin_ns = outcome->begin_ns;
     if (outcome->status != CGM_OK)
-        cgm_detail(cqe->detail, sizeof(cqe->detail), 0, "%s",
-                   outcome->detail ? outcome->detail : "");
+        set_detail(cqe, outcome->detail ? outcome->detail : "");
 }
 
 static void complete_on_ring(struct cgm_endpoint *endpoint, uint64_t ticket, uint32_t slot,
@@ -238,9 +242,9 @@ static bool take_entry(struct cgm_endpoint *endpoint, uint32_t slot, uint64_t no
     return true;
 }
 
-/* How many entries may be taken now, so that each one's completion has room; breaks the session and
- * gives 0 when the client's indices are impossible. */
-static uint32_t takeable(struct cgm_endpoint *endpoint)
+/* How many entries may be taken now, of `most`, so that each one's completion has room; breaks the
+ * session and gives 0 when the client's indices are impossible. */
+static uint32_t takeable(struct cgm_endpoint *endpoint, uint32_t most)
 {
     struct cgm_ring_header *header = endpoint->ring.header;
     if (cgm_endpoint_is_mute(endpoint))
@@ -259,7 +263,8 @@ static uint32_t takeable(struct cgm_endpoint *endpoint)
     }
     uint32_t unreaped = endpoint->accepted - cq_head;
     uint32_t room = unreaped < endpoint->entries ? endpoint->entries - unreaped : 0;
-    uint32_t most = room < DRAIN_BATCH ? room : DRAIN_BATCH;
+    if (room < most)
+        most = room;
     return pending < most ? pending : most;
 }
 
@@ -273,9 +278,80 @@ bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint)
            atomic_load_explicit(&header->sq_tail, memory_order_acquire) != endpoint->sq_head;
 }
 
-bool cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint64_t now_ns)
+/* ---- cancelling ----------------------------------------------------------------------------- */
+
+/* NULL: it is not in flight. Whoever asks again and again for what is not there takes little time
+ * of the poller, whatever else is in flight. */
+static struct cgm_job *job_find(const struct cgm_endpoint *endpoint, uint64_t ticket)
 {
-    uint32_t count = takeable(endpoint);
+    for (uint32_t i = 0; ticket != 0 && i < endpoint->entries; i++)
+        if (endpoint->tickets[i] == ticket)
+            return &endpoint->jobs[i];
+    return NULL;
+}
+
+static void cancel_noop(struct cgm_job *job, const char *detail)
+{
+    cgm_noops_leave(&job->endpoint->poller->noops, job);
+    cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_CANCELLED, .detail = detail});
+}
+
+static void cancel_now(struct cgm_endpoint *endpoint, uint64_t ticket)
+{
+    char detail[CGM_CQE_DETAIL];
+    struct cgm_job *job = job_find(endpoint, ticket);
+    if (!job)
+        return;
+    cgm_detail(detail, sizeof(detail), 0, "session %llu cancelled its ticket %llu",
+               (unsigned long long)endpoint->session, (unsigned long long)ticket);
+    if (job->opcode == CGM_OPCODE_NOOP)
+        cancel_noop(job, detail);
+    else
+        cgm_gang_cancel(job, detail);
+}
+
+/* True when the entry to cancel may still lie in the ring, which is taken out of it when it has its
+ * turn. */
+static bool may_be_ahead(const struct cgm_endpoint *endpoint, uint64_t ticket)
+{
+    return ticket > endpoint->last_ticket && ticket - endpoint->last_ticket <= endpoint->entries &&
+           endpoint->ring.header && cgm_endpoint_has_work(endpoint);
+}
+
+static void step_cancels(struct cgm_endpoint *endpoint)
+{
+    struct cgm_task **link = &endpoint->cancels;
+    while (*link) {
+        struct cgm_request *request = (struct cgm_request *)*link;
+        uint64_t ticket = ((const Cgm__CancelForward *)request->message)->ticket;
+        if (may_be_ahead(endpoint, ticket)) {
+            link = &request->task.next;
+            continue;
+        }
+        *link = request->task.next;
+        cancel_now(endpoint, ticket);
+        cgm_request_ok(request);
+    }
+}
+
+void cgm_endpoint_on_cancel(struct cgm_request *request)
+{
+    const Cgm__CancelForward *m = (const Cgm__CancelForward *)request->message;
+    struct cgm_endpoint *endpoint = cgm_map_get(&request->executor->poller.endpoints, m->session);
+    if (!endpoint) {
+        cgm_request_ok(request);
+        return;
+    }
+    if (endpoint->ring_fd >= 0)
+        cgm_endpoint_begin(endpoint);
+    request->task.next = endpoint->cancels;
+    endpoint->cancels = &request->task;
+    step_cancels(endpoint);
+}
+
+uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most, uint64_t now_ns)
+{
+    uint32_t count = takeable(endpoint, most);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t at = endpoint->sq_head & endpoint->ring.mask;
         uint32_t slot = atomic_load_explicit(&endpoint->ring.sq[at], memory_order_relaxed);
@@ -286,7 +362,9 @@ bool cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint64_t now_ns)
     if (count > 0)
         atomic_store_explicit(&endpoint->ring.header->sq_head, endpoint->sq_head,
                               memory_order_release);
-    return count > 0;
+    if (endpoint->cancels)
+        step_cancels(endpoint);
+    return count;
 }
 
 void cgm_endpoint_on_submit(struct cgm_request *request)
@@ -321,45 +399,6 @@ void cgm_endpoint_on_submit(struct cgm_request *request)
         accept_job(endpoint, &entry, 0, cgm_now_ns());
     /* Last: whoever knows that a number was taken finds it in the journal, even if this process
      * ends here. */
-    cgm_request_ok(request);
-}
-
-/* NULL: it is not in flight. Whoever asks again and again for what is not there takes little time
- * of the poller, whatever else is in flight. */
-static struct cgm_job *job_find(const struct cgm_endpoint *endpoint, uint64_t ticket)
-{
-    for (uint32_t i = 0; ticket != 0 && i < endpoint->entries; i++)
-        if (endpoint->tickets[i] == ticket)
-            return &endpoint->jobs[i];
-    return NULL;
-}
-
-static void cancel_noop(struct cgm_job *job, const char *detail)
-{
-    cgm_noops_leave(&job->endpoint->poller->noops, job);
-    cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_CANCELLED, .detail = detail});
-}
-
-void cgm_endpoint_on_cancel(struct cgm_request *request)
-{
-    const Cgm__CancelForward *m = (const Cgm__CancelForward *)request->message;
-    struct cgm_poller *poller = &request->executor->poller;
-    struct cgm_endpoint *endpoint = cgm_map_get(&poller->endpoints, m->session);
-    char detail[CGM_CQE_DETAIL];
-    if (endpoint && endpoint->ring_fd >= 0)
-        cgm_endpoint_begin(endpoint);
-    /* The entry to cancel may still lie in the ring, but not behind as many as it holds. */
-    for (uint32_t seen = 0; endpoint && endpoint->ring.header && seen < endpoint->entries;
-         seen += DRAIN_BATCH)
-        if (!cgm_endpoint_drain(endpoint, cgm_now_ns()))
-            break;
-    cgm_detail(detail, sizeof(detail), 0, "session %llu cancelled its ticket %llu",
-               (unsigned long long)m->session, (unsigned long long)m->ticket);
-    struct cgm_job *job = endpoint ? job_find(endpoint, m->ticket) : NULL;
-    if (job && job->opcode == CGM_OPCODE_NOOP)
-        cancel_noop(job, detail);
-    else if (job)
-        cgm_gang_cancel(job, detail);
     cgm_request_ok(request);
 }
 
@@ -506,6 +545,7 @@ void cgm_endpoint_on_remove(struct cgm_request *request)
         return;
     }
     endpoint->bad = true;
+    step_cancels(endpoint);
     drop_noops(endpoint);
     cgm_map_each(&poller->comms, lose_session, endpoint);
     cgm_wishes_session_lost(&request->executor->wishes, m->session);

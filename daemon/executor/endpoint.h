@@ -27,9 +27,10 @@ struct cgm_endpoint {
     bool bad;           /* broke the protocol: nothing is read from it any more */
     bool notify;        /* completions were written that the client may not know of */
     struct cgm_job *jobs, *free_jobs;
-    uint32_t used_jobs;    /* from the start on: those behind were never in flight */
-    uint64_t *tickets;     /* of jobs, in the same order; 0: it is free */
-    struct cgm_map grants; /* id -> struct cgm_grant */
+    uint32_t used_jobs;       /* from the start on: those behind were never in flight */
+    uint64_t *tickets;        /* of jobs, in the same order; 0: it is free */
+    struct cgm_map grants;    /* id -> struct cgm_grant */
+    struct cgm_task *cancels; /* requests that await that their entry is taken */
     struct cgm_request *removal;
     struct cgm_notice notice;
 };
@@ -60,8 +61,8 @@ static inline bool cgm_endpoint_is_mute(const struct cgm_endpoint *endpoint)
     return endpoint->ring_fd >= 0 || endpoint->bad;
 }
 
-/* Takes what the client has submitted; false when there was nothing. */
-bool cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint64_t now_ns);
+/* Takes what the client has submitted, in its order and at most so many entries; how many. */
+uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most, uint64_t now_ns);
 
 /* True when the ring has entries that could be taken now. */
 bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint);

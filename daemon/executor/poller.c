@@ -75,33 +75,22 @@ static int poller_watch(struct cgm_poller *poller, int fd, struct cgm_endpoint *
 
 int cgm_poller_add_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint)
 {
-    if (poller->n_rings == poller->rings_capacity) {
-        uint32_t capacity = poller->rings_capacity ? poller->rings_capacity * 2 : 16;
-        struct cgm_endpoint **rings =
-            realloc(poller->rings, capacity * sizeof(struct cgm_endpoint *));
-        if (!rings)
-            return CGM_NO_MEMORY;
-        poller->rings = rings;
-        poller->rings_capacity = capacity;
-    }
-    int status = poller_watch(poller, endpoint->wake_fd, endpoint);
-    if (status != CGM_OK)
-        return status;
-    poller->rings[poller->n_rings++] = endpoint;
-    poller->n_fresh++;
-    return CGM_OK;
+    int status = cgm_rings_add(&poller->rings, endpoint);
+    if (status == CGM_OK)
+        status = poller_watch(poller, endpoint->wake_fd, endpoint);
+    if (status == CGM_OK)
+        poller->n_fresh++;
+    else
+        cgm_rings_remove(&poller->rings, endpoint);
+    return status;
 }
 
 void cgm_poller_remove_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint)
 {
-    for (uint32_t i = 0; i < poller->n_rings; i++) {
-        if (poller->rings[i] != endpoint)
-            continue;
-        poller->rings[i] = poller->rings[--poller->n_rings];
-        poller->n_fresh -= endpoint->ring_fd >= 0;
-        epoll_ctl(poller->epoll_fd, EPOLL_CTL_DEL, endpoint->wake_fd, NULL);
+    if (!cgm_rings_remove(&poller->rings, endpoint))
         return;
-    }
+    poller->n_fresh -= endpoint->ring_fd >= 0;
+    epoll_ctl(poller->epoll_fd, EPOLL_CTL_DEL, endpoint->wake_fd, NULL);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -130,14 +119,6 @@ static void look_at_fresh_rings(struct cgm_poller *poller, uint64_t now_ns)
 }
 
 /* ---- one round ------------------------------------------------------------------------------ */
-
-static bool round_rings(struct cgm_poller *poller, uint64_t now_ns)
-{
-    bool busy = false;
-    for (uint32_t i = 0; i < poller->n_rings; i++)
-        busy |= cgm_endpoint_drain(poller->rings[i], now_ns);
-    return busy;
-}
 
 /* A step ends at most its own gang, and new ones go to the front: `next` stays valid. */
 static bool round_moving(struct cgm_poller *poller, uint64_t now_ns)
@@ -197,7 +178,7 @@ static bool anything_runs(const struct cgm_poller *poller);
 /* By the mapper: calls of the device's library may take long while memory is mapped or freed. */
 static void round_health(struct cgm_poller *poller, uint64_t now_ns)
 {
-    if (!poller->executor->ops->check || poller->n_rings == 0 ||
+    if (!poller->executor->ops->check || poller->rings.n_rings == 0 ||
         now_ns - poller->health_ns < (anything_runs(poller) ? HEALTH_WITH_FLIGHTS_NS : HEALTH_NS) ||
         atomic_load_explicit(&poller->health_asked, memory_order_acquire))
         return;
@@ -223,16 +204,6 @@ static void look_at_imports(struct cgm_poller *poller, uint64_t now_ns)
     cgm_memory_close_idle(poller, now_ns);
 }
 
-static void round_notices(struct cgm_poller *poller)
-{
-    poller->next_notice_ns = 0;
-    for (uint32_t i = 0; i < poller->n_rings; i++) {
-        uint64_t again_ns = cgm_endpoint_notify(poller->rings[i]);
-        if (again_ns && (poller->next_notice_ns == 0 || again_ns < poller->next_notice_ns))
-            poller->next_notice_ns = again_ns;
-    }
-}
-
 static bool poller_round(struct cgm_poller *poller)
 {
     uint64_t now_ns = cgm_now_ns();
@@ -240,7 +211,7 @@ static bool poller_round(struct cgm_poller *poller)
     bool busy = cgm_task_list_run(&poller->inbox);
     if (poller->n_fresh > 0)
         look_at_fresh_rings(poller, now_ns);
-    busy |= round_rings(poller, now_ns);
+    busy |= cgm_rings_drain(&poller->rings, now_ns);
     if (poller->noops.first)
         busy |= cgm_noops_step(&poller->noops, now_ns);
     if (poller->moving)
@@ -253,7 +224,7 @@ static bool poller_round(struct cgm_poller *poller)
         busy |= cgm_tuning_step(poller);
     if (poller->quiet_first)
         busy |= cgm_quiet_step(poller);
-    round_notices(poller);
+    poller->next_notice_ns = cgm_rings_notify(&poller->rings);
     if (now_ns - poller->health_ns > HEALTH_WITH_FLIGHTS_NS)
         round_health(poller, now_ns);
     return busy;
@@ -261,22 +232,10 @@ static bool poller_round(struct cgm_poller *poller)
 
 /* ---- sleeping ------------------------------------------------------------------------------- */
 
-static void rings_ask_for_wakeup(struct cgm_poller *poller, uint32_t value)
+static bool poller_has_work(struct cgm_poller *poller)
 {
-    for (uint32_t i = 0; i < poller->n_rings; i++)
-        if (!cgm_endpoint_is_mute(poller->rings[i]))
-            atomic_store_explicit(&poller->rings[i]->ring.header->sq_need_wakeup, value,
-                                  memory_order_relaxed);
-}
-
-static bool poller_has_work(const struct cgm_poller *poller)
-{
-    if (atomic_load_explicit(&poller->inbox.filled, memory_order_acquire))
-        return true;
-    for (uint32_t i = 0; i < poller->n_rings; i++)
-        if (cgm_endpoint_has_work(poller->rings[i]))
-            return true;
-    return false;
+    return atomic_load_explicit(&poller->inbox.filled, memory_order_acquire) ||
+           cgm_rings_have_work(&poller->rings);
 }
 
 /* Whatever a queue signalled before the fence is seen by this look, whatever came later by wake. */
@@ -338,7 +297,8 @@ static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_li
         ns = SLEEP_WITH_DEVICES_NS;
     else if (awaits_stream(poller) || rests)
         ns = SLEEP_WITH_STREAMS_MS * 1000000u;
-    else if (!has_work_under_way(poller) && poller->executor->ops->check && poller->n_rings > 0)
+    else if (!has_work_under_way(poller) && poller->executor->ops->check &&
+             poller->rings.n_rings > 0)
         ns = HEALTH_NS;
     else if (!has_work_under_way(poller))
         ns = imports_look_every_ns(poller);
@@ -365,7 +325,7 @@ static void sleep_in_epoll(const struct cgm_poller *poller)
 static void poller_sleep(struct cgm_poller *poller)
 {
     atomic_store_explicit(&poller->asleep, true, memory_order_relaxed);
-    rings_ask_for_wakeup(poller, 1);
+    cgm_rings_ask_for_wakeup(&poller->rings, 1);
     /* Pairs with the fences in cgm_poller_wake and in the library's submit. */
     atomic_thread_fence(memory_order_seq_cst);
     if (!poller_has_work(poller) && !gangs_have_work(poller)) {
@@ -373,7 +333,7 @@ static void poller_sleep(struct cgm_poller *poller)
         poller->counters.syscalls++;
         sleep_in_epoll(poller);
     }
-    rings_ask_for_wakeup(poller, 0);
+    cgm_rings_ask_for_wakeup(&poller->rings, 0);
     atomic_store_explicit(&poller->asleep, false, memory_order_relaxed);
 }
 

@@ -12,6 +12,7 @@
 
 #include "daemon/executor/map.h"
 #include "daemon/executor/noops.h"
+#include "daemon/executor/rings.h"
 #include "daemon/executor/task.h"
 #include "proto/spin.h"
 
@@ -42,9 +43,8 @@ struct cgm_poller {
     _Atomic bool asleep; /* whoever sends work and sees it true writes wake_fd */
     struct cgm_task_list inbox;
     struct cgm_map endpoints, comms, plans, memories;
-    struct cgm_endpoint **rings; /* endpoints with a ring, in order of arrival */
-    uint32_t n_rings, rings_capacity;
-    uint32_t n_fresh; /* of them, that have not begun */
+    struct cgm_rings rings; /* of endpoints */
+    uint32_t n_fresh;       /* of them, that have not begun */
     uint64_t next_fresh_look_ns;
     struct cgm_map notices;  /* of users with rings: notices.h */
     uint64_t next_notice_ns; /* when a client that waits for its notice may have it; 0: none does */
