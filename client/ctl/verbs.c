@@ -141,7 +141,9 @@ static const struct cgm_verb verbs[] = {
     {.name = "jobs",
      .arguments = "",
      .run = cgm_ctl_list,
-     .summary = "list the jobs that are not done"},
+     .summary = "list the jobs that are not done",
+     .description = "All of them, by session. One that comes or ends while they are listed may be "
+                    "there or not."},
     {.name = "imports",
      .arguments = "",
      .run = cgm_ctl_list,

@@ -433,6 +433,26 @@ static void endpoint_detach(struct cgm_endpoint *endpoint)
     cgm_notice_fini(&endpoint->notice, &endpoint->poller->notices, endpoint->uid);
 }
 
+/* Sessions mostly come in the order of their numbers. */
+static void list_enter(struct cgm_endpoint *endpoint)
+{
+    struct cgm_poller *poller = endpoint->poller;
+    struct cgm_endpoint *before = poller->last_endpoint;
+    while (before && before->session > endpoint->session)
+        before = before->previous;
+    endpoint->previous = before;
+    endpoint->next = before ? before->next : poller->first_endpoint;
+    *(before ? &before->next : &poller->first_endpoint) = endpoint;
+    *(endpoint->next ? &endpoint->next->previous : &poller->last_endpoint) = endpoint;
+}
+
+static void list_leave(struct cgm_endpoint *endpoint)
+{
+    struct cgm_poller *poller = endpoint->poller;
+    *(endpoint->previous ? &endpoint->previous->next : &poller->first_endpoint) = endpoint->next;
+    *(endpoint->next ? &endpoint->next->previous : &poller->last_endpoint) = endpoint->previous;
+}
+
 static void grant_free(void *context, uint64_t id, void *grant)
 {
     (void)context;
@@ -481,6 +501,7 @@ void cgm_endpoint_on_add(struct cgm_request *request)
             status = cgm_map_add(&poller->endpoints, m->session, endpoint);
     }
     if (status == CGM_OK) {
+        list_enter(endpoint);
         cgm_request_ok(request);
         return;
     }
@@ -509,6 +530,7 @@ static void endpoint_finish_removal(struct cgm_endpoint *endpoint)
 {
     struct cgm_request *removal = endpoint->removal;
     cgm_map_remove(&endpoint->poller->endpoints, endpoint->session);
+    list_leave(endpoint);
     endpoint_detach(endpoint);
     removal->object = endpoint;
     cgm_request_to_sweeper(removal, endpoint_free_step);

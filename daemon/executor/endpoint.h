@@ -12,6 +12,7 @@
 #include "proto/ring.h"
 
 struct cgm_endpoint {
+    struct cgm_endpoint *next, *previous; /* by session */
     uint64_t session;
     uint32_t uid, pid;
     struct cgm_poller *poller;

@@ -14,6 +14,7 @@
 #include "daemon/executor/gang.h"
 #include "daemon/executor/memory.h"
 #include "daemon/executor/plan.h"
+#include "daemon/executor/query.h"
 #include "daemon/executor/quiet.h"
 #include "daemon/executor/slice.h"
 #include "daemon/executor/tuning.h"
@@ -211,6 +212,8 @@ static bool poller_round(struct cgm_poller *poller)
     bool busy = cgm_task_list_run(&poller->inbox);
     if (poller->n_fresh > 0)
         look_at_fresh_rings(poller, now_ns);
+    if (poller->first_query)
+        busy |= cgm_query_step(poller);
     busy |= cgm_rings_drain(&poller->rings, now_ns);
     if (poller->noops.first)
         busy |= cgm_noops_step(&poller->noops, now_ns);

@@ -43,8 +43,9 @@ struct cgm_poller {
     _Atomic bool asleep; /* whoever sends work and sees it true writes wake_fd */
     struct cgm_task_list inbox;
     struct cgm_map endpoints, comms, plans, memories;
-    struct cgm_rings rings; /* of endpoints */
-    uint32_t n_fresh;       /* of them, that have not begun */
+    struct cgm_endpoint *first_endpoint, *last_endpoint; /* all of them, by their sessions */
+    struct cgm_rings rings;
+    uint32_t n_fresh; /* of them, that have not begun */
     uint64_t next_fresh_look_ns;
     struct cgm_map notices;  /* of users with rings: notices.h */
     uint64_t next_notice_ns; /* when a client that waits for its notice may have it; 0: none does */
@@ -68,8 +69,9 @@ struct cgm_poller {
     uint64_t health_ns;     /* when it was asked last */
     _Atomic bool health_asked;
     uint64_t next_imports_look_ns;
-    uint64_t next_recording_ns;   /* no plan makes one before (recordings.h) */
-    struct cgm_request *shutdown; /* answered when nothing runs any more */
+    uint64_t next_recording_ns;                /* no plan makes one before (recordings.h) */
+    struct cgm_task *first_query, *last_query; /* requests that query.h has not answered yet */
+    struct cgm_request *shutdown;              /* answered when nothing runs any more */
     struct cgm_poller_counters counters;
 };
 

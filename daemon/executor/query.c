@@ -71,8 +71,9 @@ static void row_add_text(struct page *page, Cgm__Row *row, const char *key, cons
     row_add(page, row, key, "\"%s\"", plain);
 }
 
-static void query_status(struct page *page, struct cgm_poller *poller)
+static void query_status(struct page *page, struct cgm_poller *poller, uint64_t after)
 {
+    (void)after;
     const struct cgm_poller_counters *c = &poller->counters;
     struct cgm_executor *executor = poller->executor;
     Cgm__Row *row = page_row(page);
@@ -84,9 +85,21 @@ static void query_status(struct page *page, struct cgm_poller *poller)
     row_add(page, row, "replays", "%llu", (ull)c->replays);
 }
 
-static void job_row(struct page *page, const struct cgm_job *job, const struct cgm_gang *gang,
-                    uint64_t now_ns)
+/* ---- jobs -----------------------------------------------------------------------------------
+ *
+ * Of one session after the other. The cursor is the session and how many of its jobs' places were
+ * seen: what comes and goes in between moves nothing else. */
+
+#define PLACES (2ull * CGM_RING_ENTRIES_MAX)
+#define ALL_PLACES (PLACES - 1)
+/* A page ends when it has so many rows, or has looked at so many places; a session is some. */
+#define JOBS_PER_PAGE 32u
+#define LOOKS_PER_PAGE 2048u
+#define LOOKS_PER_SESSION 16u
+
+static void job_row(struct page *page, const struct cgm_job *job, uint64_t now_ns)
 {
+    const struct cgm_gang *gang = job->gang; /* NULL: a noop */
     Cgm__Row *row = page_row(page);
     if (!row)
         return;
@@ -102,16 +115,46 @@ static void job_row(struct page *page, const struct cgm_job *job, const struct c
     row_add(page, row, "age_ms", "%llu", (ull)(now_ns - job->accept_ns) / 1000000);
 }
 
-static void query_jobs(struct page *page, struct cgm_poller *poller)
+/* Its jobs from a place on, as far as the page goes; how many places were seen. */
+static uint32_t endpoint_jobs(struct page *page, const struct cgm_endpoint *endpoint, uint32_t from,
+                              uint32_t *looks, uint64_t now_ns)
 {
-    uint64_t now_ns = cgm_now_ns();
-    for (const struct cgm_gang *gang = poller->gangs; gang; gang = gang->links[CGM_GANGS_ALL].next)
-        for (uint32_t rank = 0; rank < gang->comm->size; rank++)
-            if (gang->jobs[rank])
-                job_row(page, gang->jobs[rank], gang, now_ns);
-    for (const struct cgm_job *job = poller->noops.first; job; job = job->next)
-        job_row(page, job, NULL, now_ns);
+    uint32_t i = from;
+    for (; i < endpoint->used_jobs; i++, --*looks) {
+        if (page->reply.n_row == JOBS_PER_PAGE || *looks == 0)
+            return i;
+        if (endpoint->tickets[i] != 0)
+            job_row(page, &endpoint->jobs[i], now_ns);
+    }
+    return ALL_PLACES;
 }
+
+static const struct cgm_endpoint *endpoint_from(const struct cgm_poller *poller, uint64_t session)
+{
+    const struct cgm_endpoint *endpoint = poller->first_endpoint;
+    while (endpoint && endpoint->session < session)
+        endpoint = endpoint->next;
+    return endpoint;
+}
+
+static void query_jobs(struct page *page, struct cgm_poller *poller, uint64_t after)
+{
+    uint64_t now_ns = cgm_now_ns(), session = after / PLACES;
+    uint32_t looks = LOOKS_PER_PAGE;
+    const struct cgm_endpoint *endpoint = endpoint_from(poller, session);
+    for (; endpoint && !page->reply.has_next; endpoint = endpoint->next) {
+        uint64_t from = endpoint->session == session ? after % PLACES : 0;
+        uint64_t seen = ALL_PLACES;
+        if (endpoint->in_flight > 0)
+            seen = endpoint_jobs(page, endpoint, (uint32_t)from, &looks, now_ns);
+        looks -= looks < LOOKS_PER_SESSION ? looks : LOOKS_PER_SESSION;
+        page->reply.next = endpoint->session * PLACES + seen;
+        page->reply.has_next = seen != ALL_PLACES || (looks == 0 && endpoint->next);
+    }
+}
+
+/* ---- what never changes ---------------------------------------------------------------------
+ */
 
 static void ops_list(uint32_t ops, char *ret_text, size_t size)
 {
@@ -123,8 +166,9 @@ static void ops_list(uint32_t ops, char *ret_text, size_t size)
                                      cgm_type_name(CGM_TABLE_OP, op));
 }
 
-static void query_algorithms(struct page *page, struct cgm_poller *poller)
+static void query_algorithms(struct page *page, struct cgm_poller *poller, uint64_t after)
 {
+    (void)after;
     char ops[VALUE_BYTES - 2], parameters[VALUE_BYTES - 2];
     for (size_t i = 0; i < cgm_algorithm_count; i++) {
         const struct cgm_algorithm *a = cgm_algorithms[i];
@@ -157,8 +201,9 @@ static void doctor_row(struct page *page, const char *check, enum cgm_doctor_res
     row_add_text(page, row, "fix", fix);
 }
 
-static void query_devices(struct page *page, struct cgm_poller *poller)
+static void query_devices(struct page *page, struct cgm_poller *poller, uint64_t after)
 {
+    (void)after;
     struct cgm_executor *executor = poller->executor;
     struct cgm_device_info info;
     char check[32];
@@ -172,7 +217,7 @@ static void query_devices(struct page *page, struct cgm_poller *poller)
 
 static const struct {
     uint32_t what;
-    void (*rows)(struct page *page, struct cgm_poller *poller);
+    void (*rows)(struct page *page, struct cgm_poller *poller, uint64_t after);
 } queries[] = {
     {CGM_QUERY_STATUS, query_status},
     {CGM_QUERY_JOBS, query_jobs},
@@ -216,7 +261,7 @@ static void doctor_add(void *context, const char *check, enum cgm_doctor_result 
 static void doctor_run(struct cgm_quiet *quiet)
 {
     struct cgm_executor *executor = quiet->poller->executor;
-    query_devices(doctor.page, quiet->poller);
+    query_devices(doctor.page, quiet->poller, 0);
     executor->ops->doctor(executor->backend, doctor_add, doctor.page);
 }
 
@@ -228,7 +273,7 @@ static void doctor_done(struct cgm_quiet *quiet)
     while (doctor.waiting) {
         struct cgm_request *request = doctor.waiting;
         doctor.waiting = (struct cgm_request *)request->task.next;
-        answer(request, doctor.page);
+        cgm_query_on_query(request); /* it is known now */
     }
 }
 
@@ -255,21 +300,37 @@ static void doctor_ask(struct cgm_request *request)
     cgm_quiet_post(&request->executor->poller, &doctor.quiet);
 }
 
-void cgm_query_on_query(struct cgm_request *request)
+/* ---- one at a time -------------------------------------------------------------------------- */
+
+static void query_answer(struct cgm_request *request)
 {
+    static struct page page; /* the poller's; what was never used takes no memory */
     const Cgm__Query *m = (const Cgm__Query *)request->message;
-    if (m->what == CGM_QUERY_DOCTOR && request->executor->ops->doctor) {
-        doctor_ask(request);
-        return;
-    }
-    struct page *page = page_new();
-    if (!page) {
-        cgm_request_fail(request, CGM_NO_MEMORY, "query: out of host memory");
-        return;
-    }
+    cgm__query_reply__init(&page.reply);
     for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++)
         if (queries[i].what == m->what)
-            queries[i].rows(page, &request->executor->poller);
-    answer(request, page);
-    free(page);
+            queries[i].rows(&page, &request->executor->poller, m->has_after ? m->after : 0);
+    answer(request, &page);
+}
+
+void cgm_query_on_query(struct cgm_request *request)
+{
+    struct cgm_poller *poller = &request->executor->poller;
+    request->task.next = NULL;
+    *(poller->first_query ? &poller->last_query->next : &poller->first_query) = &request->task;
+    poller->last_query = &request->task;
+}
+
+bool cgm_query_step(struct cgm_poller *poller)
+{
+    struct cgm_request *request = (struct cgm_request *)poller->first_query;
+    if (!request)
+        return false;
+    poller->first_query = request->task.next;
+    if (((const Cgm__Query *)request->message)->what == CGM_QUERY_DOCTOR &&
+        poller->executor->ops->doctor)
+        doctor_ask(request);
+    else
+        query_answer(request);
+    return true;
 }
