@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define CGM_JOURNAL_MAGIC 0x4c4e524a4d4743ull
-#define CGM_JOURNAL_VERSION 1u
+#define CGM_JOURNAL_VERSION 2u
 #define CGM_JOURNAL_BUFFERS 65536u
 #define CGM_JOURNAL_COMMS 4096u
 
@@ -23,6 +23,8 @@ struct cgm_journal {
     /* Jobs of all executors so far. What was accepted and neither done nor failed at death is lost,
      * and the broker counts it as failed. Launches count every rank. */
     _Atomic uint64_t jobs_accepted, jobs_launched, jobs_done, jobs_failed;
+    /* The buffer or import that is mapped right now, where who has it can hold that up; 0: none. */
+    _Atomic uint64_t mapping;
 };
 
 /* For the one who writes a counter: cheaper than an atomic addition. */

@@ -25,8 +25,9 @@ struct cgm_buffer {
     uint32_t generation;
     uint32_t index; /* in the journal */
     bool tainted;
-    bool ready; /* the executor has allocated it */
-    int fd;     /* -1: IPC memory, or not ready */
+    bool ready;    /* the executor has allocated it */
+    bool left_out; /* no executor gets it any more; replay.h */
+    int fd;        /* -1: IPC memory, or not ready */
     uint8_t ipc_handle[CGM_IPC_HANDLE_BYTES];
     size_t ipc_handle_bytes;
     uint64_t plan;    /* whose user buffer it is; 0: nobody's */

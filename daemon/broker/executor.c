@@ -86,6 +86,7 @@ static void journal_read_and_clear(struct cgm_broker *broker)
     cgm_journal_count(&journal->jobs_failed, atomic_load(&journal->jobs_accepted) - ended);
     memset((void *)journal->writers, 0, sizeof(journal->writers));
     memset((void *)journal->comm_high, 0, sizeof(journal->comm_high));
+    atomic_store(&journal->mapping, 0);
 }
 
 /* ---- death ------------------------------------------------------------------------------------
@@ -428,6 +429,16 @@ static void bury(struct cgm_broker *broker)
     uv_close((uv_handle_t *)&executor->process, on_process_closed);
 }
 
+static void on_no_answer(struct cgm_broker *broker)
+{
+    struct cgm_executor *executor = &broker->executor;
+    if (executor->state == CGM_EXECUTOR_REPLAYING && !executor->exit_why[0])
+        cgm_replay_on_stuck(broker);
+    cgm_executor_give_up(broker, executor->exit_why[0]
+                                     ? executor->exit_why
+                                     : "it did not answer in time while it started");
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct cgm_broker *broker = timer->data;
@@ -438,9 +449,7 @@ static void on_timer(uv_timer_t *timer)
     else if (broker->executor.doom)
         cgm_executor_give_up(broker, broker->executor.doom);
     else
-        cgm_executor_give_up(broker, broker->executor.exit_why[0]
-                                         ? broker->executor.exit_why
-                                         : "it did not answer in time while it started");
+        on_no_answer(broker);
 }
 
 int cgm_executor_init(struct cgm_broker *broker, char *ret_detail, size_t size)

@@ -62,8 +62,6 @@ static void on_event(struct cgm_broker *broker, struct cgm_packet *packet)
 static void on_packet(void *owner, struct cgm_packet *packet)
 {
     struct cgm_broker *broker = owner;
-    if (broker->executor.state != CGM_EXECUTOR_READY)
-        uv_timer_again(&broker->executor.timer);
     if (packet->header.serial == 0)
         on_event(broker, packet);
     else if (cgm_calls_on_reply(broker, packet) != CGM_OK)

@@ -273,12 +273,10 @@ void cgm_import_on_added(struct cgm_broker *broker, uint64_t id, const struct cg
         cgm_tell_executor(broker, CGM_MSG_IMPORT_REMOVE, &remove.base);
 }
 
-void cgm_import_on_idle(struct cgm_broker *broker, const ProtobufCMessage *message)
+/* It has no memory any more, and the client is told so. */
+static void make_idle(struct cgm_broker *broker, struct cgm_import *import,
+                      const Cgm__ImportIdle *event)
 {
-    const Cgm__ImportIdle *event = (const Cgm__ImportIdle *)message;
-    struct cgm_import *import = cgm_registry_find(&broker->imports, event->id);
-    if (!import || import->idle)
-        return;
     cgm_closer_drop(broker, import->estate->uid, import->fds, import->n_fds);
     import->n_fds = 0;
     cgm_estate_give_part(broker, import->estate, CGM_QUOTA_FDS);
@@ -286,8 +284,27 @@ void cgm_import_on_idle(struct cgm_broker *broker, const ProtobufCMessage *messa
     import->idle = true;
     import->message->generation = event->generation;
     import->message->has_idle = import->message->idle = 1;
+    cgm_answer(broker, import->session, 0, CGM_MSG_IMPORT_IDLE, &event->base, NULL, 0);
+}
+
+void cgm_import_on_idle(struct cgm_broker *broker, const ProtobufCMessage *message)
+{
+    const Cgm__ImportIdle *event = (const Cgm__ImportIdle *)message;
+    struct cgm_import *import = cgm_registry_find(&broker->imports, event->id);
+    if (!import || import->idle)
+        return;
+    make_idle(broker, import, event);
     cgm_log_debug("import %ju: closed, as no job had named it for long", (uintmax_t)import->id);
-    cgm_answer(broker, import->session, 0, CGM_MSG_IMPORT_IDLE, message, NULL, 0);
+}
+
+void cgm_import_leave_out(struct cgm_broker *broker, struct cgm_import *import)
+{
+    Cgm__ImportIdle event = CGM__IMPORT_IDLE__INIT;
+    if (!import->ready || import->idle)
+        return;
+    event.id = import->id;
+    event.generation = import->message->generation + 1;
+    make_idle(broker, import, &event);
 }
 
 static void on_imported(struct cgm_broker *broker, const struct cgm_call *call,

@@ -23,6 +23,7 @@ static void count_answer(struct cgm_broker *broker, const struct cgm_result *res
 {
     if (result->status == CGM_EXECUTOR_LOST)
         return; /* this replay is over */
+    uv_timer_again(&broker->executor.timer);
     broker->executor.replay.in_flight--;
     pump(broker);
 }
@@ -39,7 +40,7 @@ static int step_buffers(struct cgm_broker *broker, struct cgm_replay *replay)
     struct cgm_buffer *buffer;
     while ((buffer = cgm_registry_next(&broker->buffers, &replay->cursor))) {
         struct cgm_call call = {.done = on_buffer, .object = buffer->id};
-        if (buffer->plan == 0 && buffer->ready)
+        if (buffer->plan == 0 && buffer->ready && !buffer->left_out)
             return cgm_buffer_tell(broker, buffer, &call);
     }
     return CGM_NOT_FOUND;
@@ -222,8 +223,40 @@ static void pump(struct cgm_broker *broker)
         finish(broker);
 }
 
+/* ---- who holds it up --------------------------------------------------------------------------
+ */
+
+static void leave_out(struct cgm_broker *broker, uid_t uid, uint32_t guest)
+{
+    uint64_t at = 0;
+    struct cgm_buffer *buffer;
+    struct cgm_import *import;
+    cgm_log_warning("executor: it was held up by memory of uid %u, which the next one does not get",
+                    (unsigned)uid);
+    while (guest != CGM_SEVERAL && (buffer = cgm_registry_next(&broker->buffers, &at)))
+        buffer->left_out |= buffer->owner.uid == uid && buffer->guest == guest;
+    at = 0;
+    while (guest == CGM_NOBODY && (import = cgm_registry_next(&broker->imports, &at)))
+        if (import->estate->uid == uid)
+            cgm_import_leave_out(broker, import);
+}
+
+void cgm_replay_on_stuck(struct cgm_broker *broker)
+{
+    uint64_t id = atomic_load(&broker->executor.journal->mapping);
+    struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, id);
+    const struct cgm_import *import = cgm_registry_find(&broker->imports, id);
+    if (buffer) {
+        buffer->left_out = true;
+        leave_out(broker, buffer->owner.uid, buffer->guest);
+    } else if (import) {
+        leave_out(broker, import->estate->uid, CGM_NOBODY);
+    }
+}
+
 void cgm_replay_start(struct cgm_broker *broker)
 {
     memset(&broker->executor.replay, 0, sizeof(broker->executor.replay));
+    uv_timer_again(&broker->executor.timer);
     pump(broker);
 }

@@ -317,6 +317,14 @@ void cgm_buffer_on_alloc(struct cgm_request *request)
     cgm_request_to_mapper(request, memory->uid, alloc_step);
 }
 
+/* Clients have it, too, and can hold the system's locks on it: then this process cannot map
+ * anything any more, and the broker is to know why. id: 0 when it is done. */
+static void note_mapping(struct cgm_executor *executor, uint64_t id)
+{
+    if (executor->ops->mem_freed_anywhere)
+        atomic_store(&executor->journal->mapping, id);
+}
+
 static void adopt_step(struct cgm_request *request)
 {
     const Cgm__BufferAdopt *m = (const Cgm__BufferAdopt *)request->message;
@@ -325,9 +333,11 @@ static void adopt_step(struct cgm_request *request)
         return;
     int fd = cgm_packet_take_fd(request->packet, 0);
     struct cgm_memory *memory = memory_new(m->id, m->generation, m->bytes, m->device, m->journal);
+    note_mapping(executor, m->id);
     int status =
         memory ? executor->ops->mem_adopt(executor->backend, m->device, fd, m->bytes, &memory->mem)
                : CGM_NO_MEMORY;
+    note_mapping(executor, 0);
     if (memory) {
         memory->tainted = m->tainted;
         memory->uid = m->uid;
@@ -401,9 +411,11 @@ static void import_step(struct cgm_request *request)
         bytes += m->length[i];
     struct cgm_memory *memory = memory_new(m->id, m->generation, bytes, device, CGM_JOURNAL_NONE);
     int status = memory ? CGM_OK : CGM_NO_MEMORY;
+    note_mapping(executor, m->id);
     if (memory && !m->idle)
         status = executor->ops->mem_import(executor->backend, device, segments, (uint32_t)m->n_kind,
                                            m->read_only, detail, sizeof(detail), &memory->mem);
+    note_mapping(executor, 0);
     if (memory) {
         memory->session = m->session;
         memory->read_only = m->read_only;

@@ -44,6 +44,11 @@ static const struct cgm_event_row cgm_events[] = {
      "fault.deaths:test_ranks_agree_after_a_restart "
      "fault.deaths:test_executor_dies_before_it_takes_an_entry "
      "unit.client_loss:test_executor_lost fault.steps tests/gpu/recovery.sh"},
+    {"What a user has holds up the executor that takes over everything",
+     "It is given up after executor_start_timeout. The next one takes over what others have; "
+     "buffers of that user cannot be named any more, and imports are opened again",
+     "daemon.broker_executor:test_memory_that_holds_up_an_executor "
+     "fault.held:test_an_executor_that_cannot_take_over"},
     {"The executor hangs", "One that answers nothing for executor_timeout is killed; then as above",
      "fault.deaths:test_executor_that_hangs fault.deaths:test_daemon_that_stops_for_long "
      "daemon.broker_executor:test_executor_that_does_not_answer"},

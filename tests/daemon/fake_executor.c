@@ -9,6 +9,7 @@
  *   lose.<Message>       says that its device is lost, and ends; once
  *   stuck.<Message>      says that a job does not end, and waits; once
  *   garbage.<Message>    answers with bytes that are no packet, once
+ *   hold.BufferAdopt     maps the buffer whose id is in the file, and never gets it
  *   backend              says what it calls itself
  * A submitted RUN marks its `out` buffer as being written, and its number as submitted, in the
  * journal, and never completes. A NOOP completes. */
@@ -156,6 +157,12 @@ static void on_alloc(struct cgm_packet *packet, const ProtobufCMessage *message)
 static void on_adopt(struct cgm_packet *packet, const ProtobufCMessage *message)
 {
     const Cgm__BufferAdopt *adopt = (const Cgm__BufferAdopt *)message;
+    int held = 0;
+    if (fault("hold", "BufferAdopt", false, &held) && (uint64_t)held == adopt->id) {
+        atomic_store(&journal->mapping, adopt->id);
+        for (;;)
+            pause();
+    }
     index_of_buffer[adopt->id % OBJECTS_MAX] = adopt->journal + 1;
     note("adopt %ju generation %u tainted %d fds %u\n", (uintmax_t)adopt->id, adopt->generation,
          adopt->tainted, packet->n_fds);

@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/send_signal.h"
 
 #define ENTRIES 16u
+#define STRANGER 12345u
 
 static uint64_t kill_executor(struct client *client)
 {
@@ -382,6 +384,58 @@ static void test_executor_that_does_not_answer(void **state)
     daemon_stop(&daemon);
 }
 
+static bool was_adopted(const struct daemon *daemon, uint64_t id)
+{
+    char line[64];
+    snprintf(line, sizeof(line), "adopt %ju ", (uintmax_t)id);
+    return fake_has_line(daemon, line);
+}
+
+/* What one user has holds up an executor that takes over everything: the next one gets the others'.
+ */
+static void test_memory_that_holds_up_an_executor(void **state)
+{
+    struct daemon daemon;
+    struct client stranger, honest;
+    char held[32];
+    uint64_t theirs[2], ours[2];
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    chmod(daemon.folder, 0711);
+    daemon_start(&daemon, "socket_mode=0666", "executor_start_timeout=1", NULL);
+    client_open(&honest, &daemon);
+    client_open_as(STRANGER, &stranger, &daemon);
+    for (int i = 0; i < 2; i++) {
+        ours[i] = buffer_create(&honest, NULL, 4096, 0, NULL);
+        theirs[i] = buffer_create(&stranger, NULL, 4096, 0, NULL);
+    }
+    snprintf(held, sizeof(held), "%ju", (uintmax_t)theirs[1]);
+    fake_fault(&daemon, "hold", "BufferAdopt", held);
+    uint64_t life = kill_executor(&honest);
+    wait_for_more(&honest, "executor_life", life + 1);
+    wait_for_executor(&honest);
+    fake_forget_lines(&daemon);
+    life = kill_executor(&honest);
+    wait_for_more(&honest, "executor_life", life);
+    wait_for_executor(&honest);
+    for (int i = 0; i < 2; i++) {
+        assert_true(was_adopted(&daemon, ours[i]));
+        assert_false(was_adopted(&daemon, theirs[i]));
+        Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+        close_it.id = theirs[i];
+        client_ok(&stranger, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+    }
+    uint64_t another = buffer_create(&stranger, NULL, 4096, 0, NULL);
+    life = kill_executor(&honest);
+    wait_for_more(&honest, "executor_life", life);
+    wait_for_executor(&honest);
+    assert_true(was_adopted(&daemon, another));
+    client_close(&stranger);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
 /* RingSetup without an executor is a wish that is granted when there is one. */
 static void test_ring_wish_is_remembered(void **state)
 {
@@ -419,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_without_an_executor),
         cmocka_unit_test(test_executor_that_ends_at_once),
         cmocka_unit_test(test_executor_that_does_not_answer),
+        cmocka_unit_test(test_memory_that_holds_up_an_executor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
