@@ -2,7 +2,7 @@
 # siege.sh BUILD [ROUNDS [SECONDS]]: how an honest client fares while another user does his worst to its
 # daemon, on the CPU backend: ROUNDS (2) of SECONDS (1) of each attack, behind a time with nobody and
 # one with a spinner; first with all processors for all, then, where there are four or more, with half
-# of them for attackers and spinner alone. A round takes 47 s. From the source folder, with the
+# of them for attackers and spinner alone. A round takes 54 s. From the source folder, with the
 # executables of BUILD, which may come from another machine (preset gpu). What else runs on the machine
 # counts less in a session of its own: setsid sh -c 'echo -20 >/proc/self/autogroup; sh ...'. Exit
 # status 1 when a product was wrong or something died, 77 without root, for the attackers' uid.

@@ -46,9 +46,9 @@
 #define ROUNDS_MAX 32
 
 static const char *seconds = "1", *daemon_nice; /* NULL: nobody has a session of its own */
-static const char *attacks[ATTACKS_MAX] = {"messages", "packets",   "fds",   "flood",   "half_open",
-                                           "deaf",     "questions", "rings", "entries", "scribble",
-                                           "comms",    "buffers",   "plans", "imports"};
+static const char *attacks[ATTACKS_MAX] = {
+    "messages", "packets",  "fds",  "flood",    "half_open", "deaf",    "questions", "rings",
+    "entries",  "scribble", "feed", "listings", "comms",     "buffers", "plans",     "imports"};
 static unsigned rounds; /* 0: one, with one spinner */
 static unsigned apart;  /* processors that attackers and spinner have, and nobody else */
 static const int ops[OPS] = {COMMGEMM_OP_AG_GEMM, COMMGEMM_OP_GEMM_RS};

@@ -69,6 +69,8 @@ void attack_questions(struct hostile *hostile);
 void attack_rings(struct hostile *hostile);
 void attack_scribble(struct hostile *hostile);
 void attack_entries(struct hostile *hostile);
+void attack_feed(struct hostile *hostile);
+void attack_listings(struct hostile *hostile);
 void attack_comms(struct hostile *hostile);
 void attack_buffers(struct hostile *hostile);
 void attack_plans(struct hostile *hostile);

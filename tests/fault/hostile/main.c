@@ -27,6 +27,8 @@ static const struct attack attacks[] = {
     {"rings", "indices that jump, slots that are not there", attack_rings},
     {"entries", "jobs with odd operands, rows, plans and flags", attack_entries},
     {"scribble", "entries and slots that change while they are read", attack_scribble},
+    {"feed", "many rings that are always full", attack_feed},
+    {"listings", "listings of many jobs that wait", attack_listings},
     {"comms", "thousands of comms", attack_comms},
     {"buffers", "thousands of buffers, and those of others", attack_buffers},
     {"plans", "hundreds of plans, with sizes that overflow", attack_plans},
