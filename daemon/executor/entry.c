@@ -18,6 +18,12 @@ static bool operand_is_written(int operand)
     return CGM_OPERANDS_WRITTEN >> operand & 1;
 }
 
+bool cgm_job_reads(const struct cgm_job *job, int operand)
+{
+    bool accumulates = job->plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;
+    return !operand_is_written(operand) || (operand == CGM_OPERAND_OUT && accumulates);
+}
+
 static int check_fixed(const struct cgm_entry *entry, char *detail, size_t bytes)
 {
     if (entry->flags & ~(uint32_t)CGM_ENTRY_FLAGS_ALL)
@@ -119,7 +125,7 @@ static int check_range(const char *name, const struct cgm_operand *o, const stru
 }
 
 static int check_right(const char *name, const struct cgm_operand *o, const struct cgm_grant *grant,
-                       bool written, char *detail, size_t bytes)
+                       bool written, bool read, char *detail, size_t bytes)
 {
     if (!grant)
         return cgm_detail(detail, bytes, CGM_NOT_FOUND, "%s.id: %llu is not open in this session",
@@ -137,7 +143,7 @@ static int check_right(const char *name, const struct cgm_operand *o, const stru
     if (written && !grant->writable)
         return cgm_detail(detail, bytes, CGM_PERMISSION, "%s: object %llu is open for reading only",
                           name, (ull)o->id);
-    if (!written && grant->memory->tainted)
+    if (read && grant->memory->tainted)
         return cgm_detail(detail, bytes, CGM_TAINTED, "%s: object %llu is tainted", name,
                           (ull)o->id);
     return CGM_OK;
@@ -188,7 +194,8 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT, "%s: this plan's %s takes none",
                           name, job_name(job));
     struct cgm_grant *grant = cgm_map_get(&endpoint->grants, o->id);
-    int status = check_right(name, o, grant, operand_is_written(operand), detail, bytes);
+    int status = check_right(name, o, grant, operand_is_written(operand),
+                             cgm_job_reads(job, operand), detail, bytes);
     if (status == CGM_OK)
         status = check_range(name, o, &shape, grant->memory, detail, bytes, &job->view[operand]);
     if (status == CGM_OK)

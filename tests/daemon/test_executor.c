@@ -429,6 +429,73 @@ static void test_bad_entries_are_refused_by_name(void **state)
     scene_close(&scene);
 }
 
+/* ---- what an executor before this one left damaged ----------------------------------------------
+ */
+
+#define GEMM_PLAN 6u
+#define DAMAGED 20u
+
+/* A buffer whose writer died: known to this executor as it is to one that comes after. */
+static void adopt_damaged(struct scene *scene)
+{
+    Cgm__BufferAdopt adopt = CGM__BUFFER_ADOPT__INIT;
+    Cgm__Grant grant = CGM__GRANT__INIT;
+    uint32_t serial = fixture_buffer_send(&scene->f, DAMAGED + 1, BUFFER_BYTES, 0);
+    assert_int_equal(fixture_reply(&scene->f, serial), CGM_OK);
+    int fd = cgm_packet_take_fd(&scene->f.packet, 0);
+    adopt.id = grant.id = adopt.journal = DAMAGED;
+    adopt.generation = 2;
+    adopt.bytes = M * N * sizeof(float);
+    adopt.has_tainted = adopt.tainted = 1;
+    fixture_ok(&scene->f, CGM_MSG_BUFFER_ADOPT, &adopt.base, &fd, 1);
+    close(fd);
+    grant.session = 1;
+    grant.writable = 1;
+    fixture_ok(&scene->f, CGM_MSG_GRANT, &grant.base, NULL, 0);
+}
+
+static void gemm_plan(struct scene *scene, uint64_t id, uint32_t epilogue)
+{
+    Cgm__PlanCreate ask = CGM__PLAN_CREATE__INIT;
+    ask.comm = COMM;
+    ask.op = CGM_OP_GEMM;
+    ask.method = CGM_METHOD_NONE;
+    ask.m = M;
+    ask.n = N;
+    ask.k = K;
+    ask.has_epilogue = 1;
+    ask.epilogue = epilogue;
+    assert_int_equal(fixture_plan_try(&scene->f, id, &ask, WORLD), CGM_OK);
+}
+
+static struct cgm_cqe multiply_into_damaged(struct scene *scene, uint64_t plan)
+{
+    struct cgm_entry e = job_of(scene, 0, 0);
+    e.plan = plan;
+    e.operand[CGM_OPERAND_OUT] = (struct cgm_operand){DAMAGED, 0, 0, 2, 0};
+    fixture_push(&scene->s[0], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
+    return fixture_reap(&scene->s[0]);
+}
+
+/* Adding to what is damaged reads it; writing all of it makes it sound. */
+static void test_nothing_is_added_to_a_tainted_buffer(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 60000);
+    gemm_plan(&scene, GEMM_PLAN, 0);
+    gemm_plan(&scene, GEMM_PLAN + 1, CGM_EPILOGUE_ACCUMULATE);
+    adopt_damaged(&scene);
+    for (int i = 0; i < 2; i++) {
+        struct cgm_cqe cqe = multiply_into_damaged(&scene, GEMM_PLAN + 1);
+        assert_int_equal(cqe.status, CGM_TAINTED);
+        assert_non_null(strstr(cqe.detail, "out: object 20"));
+    }
+    assert_int_equal(multiply_into_damaged(&scene, GEMM_PLAN).status, CGM_OK);
+    assert_int_equal(multiply_into_damaged(&scene, GEMM_PLAN + 1).status, CGM_OK);
+    scene_close(&scene);
+}
+
 /* ---- a ring that breaks the protocol ------------------------------------------------------------
  */
 
@@ -507,6 +574,7 @@ int main(void)
         cmocka_unit_test(test_dead_session_is_named),
         cmocka_unit_test(test_numbers_before_a_restart_are_burnt),
         cmocka_unit_test(test_bad_entries_are_refused_by_name),
+        cmocka_unit_test(test_nothing_is_added_to_a_tainted_buffer),
         cmocka_unit_test(test_broken_rings_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
