@@ -95,8 +95,9 @@ enum cgm_exit {
       "the executor is being restarted, or cannot start on this machine",                          \
       "try again in a second; the daemon's log has the reason if it lasts", FAILED)                \
     X(-27, TAINTED, "the buffer's contents are not to be trusted",                                 \
-      "an executor died while a job was writing this buffer",                                      \
-      "write the buffer again: that clears the mark", FAILED)
+      "an executor died while a job was writing this buffer, or with what a plan's user buffer "   \
+      "held; or the last copy_in into that one failed",                                            \
+      "write the buffer again, or copy in again: that clears the mark", FAILED)
 
 enum cgm_status {
 #define CGM_STATUS_ENUM(number, NAME, text, cause, fix, exit_class) CGM_##NAME = (number),

@@ -117,6 +117,12 @@ enum commgemm_dtype {
  * result stays in the user buffer: for bulk_ag all of it, for bulk_rs the chunk of the rank. It is
  * moved as a whole, whatever the job's rows are.
  *
+ * A user buffer is zeroes until something is copied in. When a COPY_IN fails in any way its chunks,
+ * and when the executor is replaced all of them, are not to be trusted: until a later COPY_IN
+ * succeeds, jobs that would read them fail with TAINTED on all ranks. So do those of a job that
+ * failed while it left its result there. Who writes a user buffer by his own mapping says so with
+ * commgemm_buffer_rewritten then; before, nobody asks.
+ *
  * a2av: S are the rows that the rank sends, T those that it receives. In lhs they lie in the order
  * of the ranks that they go to, in out in that of the ranks that they come from. A rank that sends
  * or receives none has no such operand. A job always moves all of them: its rows are 0 or m. */
@@ -321,7 +327,8 @@ int commgemm_buffer_close(commgemm_client *client, uint64_t id);
 /* Removes the name and the daemon's reference. Owner (or root) only. */
 int commgemm_buffer_destroy(commgemm_client *client, const char *name);
 
-/* Clears the tainted mark: the caller has rewritten all of it through its own mapping. */
+/* Clears the tainted mark: the caller has rewritten all of it through its own mapping. Also of a
+ * plan's user buffer that was lost or whose COPY_IN failed (enum commgemm_op). */
 int commgemm_buffer_rewritten(commgemm_client *client, uint64_t id);
 
 /* ---- imports: the client's own memory ---------------------------------------------------------
@@ -500,7 +507,9 @@ int commgemm_import_pointer(commgemm_client *client, uint64_t device_pointer, ui
                             struct commgemm_operand *ret_operand);
 
 /* NOOP: nothing, for this session alone; plan and rank are not looked at.
- * RUN: the plan's operation. COPY_IN: lhs into the plan's user buffer.
+ * RUN: the plan's operation. COPY_IN: lhs into the plan's user buffer. A rank's COPY_INs and the
+ * RUNs that read its user buffer, or leave their result there, take effect in the order in which it
+ * submitted them, on whatever streams.
  * BARRIER: nothing, as soon as every rank of the plan's comm has come to it, each in the order of
  * its stream; it takes its turn among the comm's jobs, whatever the plan's operation is. */
 enum commgemm_job_kind {

@@ -416,6 +416,8 @@ int cgm_plan_tell(struct cgm_broker *broker, const struct cgm_plan *plan,
                                                    : plan->no_trial);
     add.has_uid = 1;
     add.uid = plan->owner.uid;
+    add.has_lost = 1;
+    add.lost = plan->ready; /* made before, by an executor that has ended */
     return cgm_call_executor(broker, CGM_MSG_PLAN_ADD, &add.base, NULL, 0, call);
 }
 

@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "daemon/executor/contents.h"
 #include "daemon/executor/entry.h"
 #include "daemon/executor/gang.h"
 #include "daemon/executor/plan.h"
@@ -147,6 +148,7 @@ void cgm_job_complete(struct cgm_job *job, const struct cgm_outcome *outcome)
 {
     struct cgm_endpoint *endpoint = job->endpoint;
     complete(endpoint, job->ticket, job->slot, job->comm_number, outcome);
+    cgm_contents_on_end(job, outcome->status);
     cgm_job_release(job);
     endpoint->tickets[job - endpoint->jobs] = 0;
     job->next = endpoint->free_jobs;
@@ -163,6 +165,8 @@ static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *en
     bool burns = false;
     struct cgm_job *job = job_take(endpoint, entry, slot, now_ns);
     int status = cgm_entry_check(endpoint, entry, job, detail, sizeof(detail), &burns);
+    if (status == CGM_OK)
+        cgm_contents_on_submit(job);
     if (status == CGM_OK && job->comm_number != 0) {
         cgm_gang_submit(job);
         return;

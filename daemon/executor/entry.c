@@ -204,6 +204,8 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
         return status;
     cgm_memory_ref(grant->memory);
     job->memory[operand] = grant->memory;
+    if (grant->memory->contents)
+        job->in_user_buffers |= 1u << operand;
     return CGM_OK;
 }
 

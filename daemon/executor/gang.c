@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/executor/contents.h"
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/preparation.h"
@@ -166,9 +167,15 @@ static void gang_start(struct cgm_gang *gang, uint64_t now_ns)
 
 static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *recorded, uint64_t now_ns)
 {
+    char detail[CGM_CQE_DETAIL];
     if (gang->opcode == CGM_OPCODE_BARRIER) {
         gang_start(gang, now_ns);
         gang_end(gang, now_ns);
+        return;
+    }
+    int status = cgm_contents_check(gang, detail, sizeof(detail));
+    if (status != CGM_OK) {
+        cgm_gang_fail(gang, status, detail);
         return;
     }
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_LAUNCH);
@@ -178,6 +185,7 @@ static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *record
         return;
     }
     gang_start(gang, now_ns);
+    cgm_contents_on_launch(gang);
     each_written(gang, begin_write);
     gang_fly(gang, gang->opcode == CGM_OPCODE_COPY_IN ? CGM_FLIGHT_COPY_IN : CGM_FLIGHT_RUN,
              recorded, now_ns);
@@ -302,11 +310,26 @@ static bool step_late_stream(struct cgm_gang *gang, uint32_t rank, uint64_t now_
     return true;
 }
 
+/* What it waits for has limits of its own: only the client's counts here. */
+static bool step_late_contents(struct cgm_gang *gang, uint64_t now_ns)
+{
+    char detail[CGM_CQE_DETAIL];
+    if (!is_late(gang->first_ns, gang->deadline_ms, now_ns))
+        return false;
+    cgm_detail(detail, sizeof(detail), 0,
+               "job %llu of comm %llu waited for what its ranks submitted before it for %llu ms",
+               (ull)gang->number, (ull)gang->comm->id, (ull)gang->deadline_ms);
+    cgm_gang_fail(gang, CGM_READY_TIMEOUT, detail);
+    return true;
+}
+
 static bool step_collected(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
 {
     uint32_t rank = first_not_ready(gang);
     if (rank == gang->comm->size && is_next(gang)) {
         const struct cgm_recorded *recorded;
+        if (cgm_contents_are_awaited(gang))
+            return look_at_deadlines && step_late_contents(gang, now_ns);
         if (!cgm_preparation_is_done(gang) || cgm_quiet_holds(gang->comm->poller) ||
             !cgm_recordings_find(gang, &recorded))
             return false;

@@ -13,13 +13,16 @@ struct cgm_endpoint;
 struct cgm_plan;
 
 struct cgm_job {
-    struct cgm_job *next;     /* in the endpoint's free list, or in the poller's list of noops */
-    struct cgm_job *previous; /* in the latter */
+    /* In the endpoint's free list, in the poller's list of noops, or in a line of contents.h. */
+    struct cgm_job *next;
+    struct cgm_job *previous; /* in the latter two */
     struct cgm_endpoint *endpoint;
     struct cgm_plan *plan; /* referenced; NULL for a noop */
     struct cgm_gang *gang; /* NULL: none yet, or a noop */
     uint64_t ticket, comm_number, rows, submit_ns, accept_ns, deadline_ms;
     uint32_t slot, opcode, rank, flags, chunk;
+    uint32_t in_user_buffers;                     /* bits of the operands that lie there */
+    bool in_line;                                 /* of its own rank's user buffer */
     struct cgm_memory *memory[CGM_OPERAND_COUNT]; /* referenced; NULL: absent */
     struct cgm_view view[CGM_OPERAND_COUNT];
 };

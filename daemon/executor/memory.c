@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/executor/contents.h"
 #include "daemon/executor/endpoint.h"
 #include "proto/messages.h"
 #include "proto/status.h"
@@ -552,6 +553,8 @@ void cgm_memory_on_rewritten(struct cgm_request *request)
     struct cgm_memory *memory = cgm_map_get(&request->executor->poller.memories, m->id);
     if (memory)
         memory->tainted = false;
+    if (memory && memory->contents)
+        cgm_contents_vouch(memory->contents);
     cgm_request_ok(request);
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/executor/request.h"
 #include "daemon/executor/wishes.h"
 
+struct cgm_contents;
 struct cgm_plan;
 
 #define CGM_JOURNAL_NONE UINT32_MAX
@@ -26,11 +27,12 @@ struct cgm_memory {
     uint64_t bytes;      /* as asked for */
     uint64_t mem_bytes;  /* as the backend rounded up: the bound of every operand */
     bool tainted, read_only;
-    uint64_t unused_since_ns;    /* of an import without users */
-    uint32_t users;              /* unfinished jobs that name it, and pins of plans */
-    struct cgm_request *removal; /* answered when the last user is gone; NULL: not removed */
-    struct cgm_wish wish;        /* while it is made */
-    struct cgm_plan *owner;      /* of a user buffer; NULL: a buffer or an import */
+    uint64_t unused_since_ns;      /* of an import without users */
+    uint32_t users;                /* unfinished jobs that name it, and pins of plans */
+    struct cgm_request *removal;   /* answered when the last user is gone; NULL: not removed */
+    struct cgm_wish wish;          /* while it is made */
+    struct cgm_plan *owner;        /* of a user buffer; NULL: a buffer or an import */
+    struct cgm_contents *contents; /* of a user buffer; NULL: a buffer or an import */
     void (*on_unused)(struct cgm_memory *memory); /* of a removed plan's user buffer */
 };
 

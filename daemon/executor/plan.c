@@ -318,6 +318,7 @@ static void plan_add(struct cgm_request *request, struct cgm_comm *comm,
     }
     plan->id = m->id;
     plan->uid = m->uid;
+    plan->lost = m->lost;
     plan->creation = request;
     cgm_comm_ref(comm);
     request->object = plan;

@@ -44,6 +44,7 @@ struct cgm_plan {
     /* While it is made: the request, its first run, and the operands of that run. */
     struct cgm_request *creation;
     const char *doing; /* for the error, when it fails */
+    bool lost;         /* an executor before this one had it, and what lay in its user buffers */
     bool rehearsing;
     struct cgm_quiet rehearsal;
     struct cgm_plan *next_warming;

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "daemon/executor/contents.h"
 #include "daemon/executor/executor.h"
 #include "daemon/executor/memory.h"
 #include "daemon/executor/plan.h"
@@ -48,6 +49,8 @@ void cgm_plan_free_user_buffers(struct cgm_plan *plan, struct cgm_executor *exec
     for (uint32_t rank = 0; rank < plan->spec.world; rank++) {
         if (plan->ranks[rank].user)
             executor->ops->mem_free(plan->ranks[rank].user);
+        if (plan->user[rank])
+            free(plan->user[rank]->contents);
         free(plan->user[rank]);
         plan->ranks[rank].user = NULL;
         plan->user[rank] = NULL;
@@ -113,9 +116,10 @@ static int make_user_buffer(struct cgm_plan *plan, uint32_t rank, struct cgm_exe
                                   .journal = journal,
                                   .mem = plan->ranks[rank].user,
                                   .bytes = bytes,
-                                  .owner = plan};
+                                  .owner = plan,
+                                  .contents = cgm_contents_new(&plan->spec, plan->lost)};
     memory->mem_bytes = executor->ops->mem_bytes(memory->mem);
-    return CGM_OK;
+    return memory->contents ? CGM_OK : CGM_NO_MEMORY;
 }
 
 static int make_flags(struct cgm_plan *plan, uint32_t rank, struct cgm_executor *executor)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "daemon/executor/contents.h"
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/memory.h"
 #include "proto/messages.h"
@@ -248,6 +249,11 @@ static int check_copy(const struct cgm_endpoint *endpoint, const Cgm__CopyForwar
     if (!dst->writable)
         return cgm_detail(detail, size, CGM_PERMISSION, "dst: object %llu is open for reading only",
                           (ull)m->dst);
+    /* A program may look at what is damaged, in memory of its own; other jobs may not. */
+    bool is_sound =
+        !src->memory->tainted && cgm_contents_are_sound(src->memory, m->src_offset, m->bytes);
+    if (!is_sound && dst->memory->session == 0)
+        return cgm_detail(detail, size, CGM_TAINTED, "src: object %llu is tainted", (ull)m->src);
     if (m->dst == m->src && m->dst_offset < m->src_offset + m->bytes &&
         m->src_offset < m->dst_offset + m->bytes)
         return cgm_detail(detail, size, CGM_INVALID_ARGUMENT, "dst: it overlaps src");

@@ -38,8 +38,14 @@ static const struct cgm_event_row cgm_events[] = {
      "Jobs in flight fail with EXECUTOR_LOST and every stream that waits for one is released. The "
      "daemon starts a new executor, which takes over every buffer with its contents; what a job "
      "was "
-     "writing is tainted until it is rewritten. Sessions stay connected and get new rings",
+     "writing is tainted until it is rewritten, also where a job would add to it. What plans' user "
+     "buffers held is lost: a job that would read it, or a copy of it to another buffer, fails "
+     "with TAINTED until it is copied in again. Sessions stay connected and get new rings",
      "fault.deaths:test_executor_dies_in_a_job "
+     "fault.deaths:test_user_buffers_end_with_their_executor "
+     "daemon.executor:test_nothing_is_added_to_a_tainted_buffer "
+     "daemon.contents:test_lost_buffers_are_named "
+     "daemon.contents:test_no_buffer_is_made_of_what_was_lost "
      "fault.deaths:test_executor_dies_again_and_again "
      "fault.deaths:test_ranks_agree_after_a_restart "
      "fault.deaths:test_executor_dies_before_it_takes_an_entry "
@@ -49,6 +55,12 @@ static const struct cgm_event_row cgm_events[] = {
      "buffers of that user cannot be named any more, and imports are opened again",
      "daemon.broker_executor:test_memory_that_holds_up_an_executor "
      "fault.held:test_an_executor_that_cannot_take_over"},
+    {"A copy_in fails, is refused, cancelled or late",
+     "Jobs that would read its chunk of the user buffer, where the data of the step before still "
+     "lies, fail with TAINTED on all ranks; the detail names rank, chunk and how the copy_in "
+     "ended. One that succeeds, submitted later, makes the chunk sound again",
+     "daemon.contents:test_failed_copies_are_named daemon.contents:test_cancelled_copy "
+     "daemon.contents:test_the_last_copy_has_the_last_word"},
     {"The executor hangs", "One that answers nothing for executor_timeout is killed; then as above",
      "fault.deaths:test_executor_that_hangs fault.deaths:test_daemon_that_stops_for_long "
      "daemon.broker_executor:test_executor_that_does_not_answer"},

@@ -254,9 +254,10 @@ static inline float *fixture_buffer(struct fixture *f, uint64_t id, uint64_t byt
     return (float *)(void *)ret_view->base;
 }
 
-/* Asks for a plan of the comm with user buffers id * 1000 + rank; the serial. */
-static inline uint32_t fixture_plan_send(struct fixture *f, uint64_t id, Cgm__PlanCreate *ask,
-                                         uint32_t world)
+/* Asks for a plan of the comm with user buffers id * 1000 + rank; the serial. lost: as one that an
+ * executor before this one had. */
+static inline uint32_t fixture_plan_send_again(struct fixture *f, uint64_t id, Cgm__PlanCreate *ask,
+                                               uint32_t world, bool lost)
 {
     uint8_t packed[1024];
     uint64_t ids[CGM_COMM_SIZE_MAX];
@@ -272,8 +273,16 @@ static inline uint32_t fixture_plan_send(struct fixture *f, uint64_t id, Cgm__Pl
     m.n_buffer_ids = m.n_journals = world;
     m.buffer_ids = ids;
     m.journals = journals;
+    m.has_lost = 1;
+    m.lost = lost;
     fixture_send(f, CGM_MSG_PLAN_ADD, &m.base, NULL, 0);
     return f->serial;
+}
+
+static inline uint32_t fixture_plan_send(struct fixture *f, uint64_t id, Cgm__PlanCreate *ask,
+                                         uint32_t world)
+{
+    return fixture_plan_send_again(f, id, ask, world, false);
 }
 
 /* The status of its creation. */

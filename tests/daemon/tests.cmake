@@ -1,5 +1,7 @@
 cgm_test(daemon executor cgm_proto)
+cgm_test(daemon contents cgm_proto)
 add_dependencies(test_executor commgemm-executor-cpu)
+add_dependencies(test_contents commgemm-executor-cpu)
 add_executable(fake_executor daemon/fake_executor.c)
 target_link_libraries(fake_executor PRIVATE cgm_proto)
 cgm_test(daemon turns cgm_proto)

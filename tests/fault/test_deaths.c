@@ -168,6 +168,76 @@ static void test_lost_rank_is_remembered(void **state)
     pair_close(&pair);
 }
 
+/* ---- what a plan's user buffer held -------------------------------------------------------------
+ */
+
+#define SIDE 16u
+#define SQUARE_BYTES (SIDE * SIDE * sizeof(float))
+
+/* A bulk_ag of one rank: what was copied in comes out at aux_out. */
+static void bulk_plan(struct rank *r, struct commgemm_plan *ret_plan)
+{
+    struct commgemm_plan_options options;
+    uint64_t comm;
+    assert_int_equal(commgemm_comm_join_simple(r->client, "alone", 1, 0, &comm), COMMGEMM_OK);
+    commgemm_plan_options_init(&options);
+    options.comm = comm;
+    options.op = COMMGEMM_OP_BULK_AG;
+    options.method = COMMGEMM_METHOD_BULK;
+    options.m = options.n = options.k = SIDE;
+    options.buffer_shape[0] = options.buffer_shape[1] = SIDE;
+    assert_int_equal(commgemm_plan_create(r->client, &options, ret_plan), COMMGEMM_OK);
+}
+
+static int bulk_job(struct rank *r, const struct commgemm_plan *plan, int kind, char *ret_detail,
+                    size_t size)
+{
+    struct commgemm_job job;
+    uint64_t ticket;
+    commgemm_job_init(&job);
+    job.plan = plan->id;
+    job.kind = kind;
+    job.lhs = commgemm_operand_at(&r->in, 0);
+    if (kind == COMMGEMM_JOB_RUN) {
+        job.rhs = commgemm_operand_at(&r->in, SQUARE_BYTES);
+        job.out = commgemm_operand_at(&r->out, 0);
+        job.aux_out = commgemm_operand_at(&r->out, SQUARE_BYTES);
+    }
+    assert_int_equal(commgemm_submit(r->client, &job, &ticket), COMMGEMM_OK);
+    return pair_rank_wait(r, ticket, ret_detail, size);
+}
+
+/* It went with the executor that had it, and nothing tells the job that would read it but this. */
+static void test_user_buffers_end_with_their_executor(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct rank *r = &pair.rank[0];
+    struct commgemm_plan plan;
+    char detail[192];
+    pair_open(&pair, "spin_us=0");
+    bulk_plan(r, &plan);
+    for (int life = 0; life < 2; life++) {
+        assert_int_equal(bulk_job(r, &plan, COMMGEMM_JOB_COPY_IN, NULL, 0), COMMGEMM_OK);
+        assert_int_equal(bulk_job(r, &plan, COMMGEMM_JOB_RUN, NULL, 0), COMMGEMM_OK);
+        assert_int_equal(buffer_view_pull(r->client, &r->out, &r->out_view), COMMGEMM_OK);
+        assert_memory_equal(r->product + SIDE * SIDE, r->inputs, SQUARE_BYTES);
+        pid_t pid = executor_pid(&pair.daemon);
+        assert_int_equal(send_signal(pid, SIGKILL), 0);
+        AWAIT(executor_pid(&pair.daemon) != pid);
+        for (uint32_t i = 0; i < WORLD; i++)
+            assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
+        assert_int_equal(bulk_job(r, &plan, COMMGEMM_JOB_RUN, detail, sizeof(detail)),
+                         COMMGEMM_TAINTED);
+        assert_non_null(strstr(detail, "rank 0: chunk 0 of its user buffer was lost"));
+    }
+    pair_close(&pair);
+}
+
+/* ---- jobs that were nowhere yet
+ * ------------------------------------------------------------------
+ */
+
 /* The entry lay in the ring and nobody had taken it. */
 static void test_executor_dies_before_it_takes_an_entry(void **state)
 {
@@ -476,6 +546,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_executor_dies_in_a_job),
         cmocka_unit_test(test_executor_dies_again_and_again),
         cmocka_unit_test(test_ranks_agree_after_a_restart),
+        cmocka_unit_test(test_user_buffers_end_with_their_executor),
         cmocka_unit_test(test_executor_dies_before_it_takes_an_entry),
         cmocka_unit_test(test_lost_rank_is_remembered),
         cmocka_unit_test(test_executor_that_hangs),

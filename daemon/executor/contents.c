@@ -1,0 +1,332 @@
+#include "daemon/executor/contents.h"
+
+#include <stdlib.h>
+
+#include "daemon/executor/entry.h"
+#include "daemon/executor/gang.h"
+#include "daemon/executor/plan.h"
+#include "proto/status.h"
+
+typedef unsigned long long ull;
+
+struct cgm_contents *cgm_contents_new(const struct cgm_spec *spec, bool lost)
+{
+    uint32_t n = cgm_operation_chunks(spec);
+    struct cgm_contents *contents = calloc(1, sizeof(*contents) + n * sizeof(contents->chunk[0]));
+    if (!contents)
+        return NULL;
+    contents->n_chunks = n;
+    contents->rows = spec->m;
+    for (uint32_t i = 0; i < n; i++)
+        contents->chunk[i] = (struct cgm_chunk){.rows = lost ? 0 : spec->m,
+                                                .why = lost ? CGM_EXECUTOR_LOST : CGM_OK};
+    return contents;
+}
+
+void cgm_contents_vouch(struct cgm_contents *contents)
+{
+    for (uint32_t i = 0; i < contents->n_chunks; i++)
+        contents->chunk[i].rows = contents->rows;
+}
+
+/* ---- which chunks ---------------------------------------------------------------------------- */
+
+/* One bit for each chunk: there are as many as ranks, or one. */
+static uint64_t all_chunks(const struct cgm_contents *contents)
+{
+    return UINT64_MAX >> (64 - contents->n_chunks);
+}
+
+static struct cgm_contents *own_contents(const struct cgm_job *job)
+{
+    return job->plan->user[job->rank]->contents;
+}
+
+static bool is_bulk(const struct cgm_job *job)
+{
+    int op = job->plan->spec.op;
+    return job->opcode == CGM_OPCODE_RUN && (op == CGM_OP_BULK_AG || op == CGM_OP_BULK_RS);
+}
+
+/* What a bulk job reads of its own rank's user buffer without naming it. */
+static uint64_t read_unnamed(const struct cgm_job *job)
+{
+    if (!is_bulk(job) || job->memory[CGM_OPERAND_AUX_IN])
+        return 0;
+    return job->plan->spec.op == CGM_OP_BULK_AG ? 1ull << job->rank : all_chunks(own_contents(job));
+}
+
+/* What it leaves there. A rank's own part is not copied onto itself. */
+static uint64_t filled_unnamed(const struct cgm_job *job)
+{
+    uint64_t own = 1ull << job->rank;
+    if (!is_bulk(job) || job->memory[CGM_OPERAND_AUX_OUT])
+        return 0;
+    if (job->plan->spec.op == CGM_OP_BULK_RS)
+        return own;
+    uint64_t all = all_chunks(own_contents(job));
+    return job->memory[CGM_OPERAND_AUX_IN] ? all : all & ~own;
+}
+
+static uint64_t chunk_bytes(const struct cgm_memory *memory)
+{
+    return memory->bytes / memory->contents->n_chunks;
+}
+
+/* Those that have bytes from `begin` on, below `end`, or, `whole`, none elsewhere. */
+static uint64_t chunks_between(const struct cgm_memory *memory, uint64_t begin, uint64_t end,
+                               bool whole)
+{
+    uint64_t mask = 0, size = chunk_bytes(memory);
+    for (uint32_t i = 0; i < memory->contents->n_chunks; i++)
+        if (whole ? begin <= i * size && (i + 1) * size <= end
+                  : begin < (i + 1) * size && i * size < end)
+            mask |= 1ull << i;
+    return mask;
+}
+
+/* whole: those that the operand writes all of. */
+static uint64_t chunks_of_operand(const struct cgm_job *job, int operand, bool whole)
+{
+    const struct cgm_view *view = &job->view[operand];
+    uint64_t end = 0;
+    if (!cgm_view_end(view, &end) || (whole && view->stride != view->cols))
+        return 0;
+    return chunks_between(job->memory[operand], view->offset_bytes, end, whole);
+}
+
+/* As many rows of a chunk as the operand reads: of the plan's own chunk those of the job. */
+static uint64_t rows_of_operand(const struct cgm_job *job, int operand)
+{
+    const struct cgm_memory *memory = job->memory[operand];
+    bool in_place = operand == CGM_OPERAND_LHS && memory->owner == job->plan &&
+                    job->view[operand].offset_bytes % chunk_bytes(memory) == 0;
+    return in_place && job->opcode == CGM_OPCODE_RUN ? job->rows : memory->contents->rows;
+}
+
+/* The operands that lie in user buffers, one after the other; CGM_OPERAND_COUNT: no more. */
+static int next_operand(const struct cgm_job *job, int operand)
+{
+    uint32_t left = operand < CGM_OPERAND_COUNT ? job->in_user_buffers >> operand : 0;
+    return left ? operand + __builtin_ctz(left) : CGM_OPERAND_COUNT;
+}
+
+static bool reads_user_buffers(const struct cgm_job *job)
+{
+    for (int i = next_operand(job, 0); i < CGM_OPERAND_COUNT; i = next_operand(job, i + 1))
+        if (cgm_job_reads(job, i))
+            return true;
+    return read_unnamed(job) != 0;
+}
+
+static bool reads_own(const struct cgm_job *job)
+{
+    for (int i = next_operand(job, 0); i < CGM_OPERAND_COUNT; i = next_operand(job, i + 1))
+        if (cgm_job_reads(job, i) && job->memory[i] == job->plan->user[job->rank])
+            return true;
+    return read_unnamed(job) != 0;
+}
+
+/* ---- the line -------------------------------------------------------------------------------- */
+
+static void line_enter(struct cgm_job *job)
+{
+    struct cgm_contents *contents = own_contents(job);
+    job->in_line = true;
+    job->next = NULL;
+    job->previous = contents->last;
+    *(contents->last ? &contents->last->next : &contents->first) = job;
+    contents->last = job;
+}
+
+static void line_leave(struct cgm_job *job)
+{
+    struct cgm_contents *contents = own_contents(job);
+    if (!job->in_line)
+        return;
+    job->in_line = false;
+    *(job->previous ? &job->previous->next : &contents->first) = job->next;
+    *(job->next ? &job->next->previous : &contents->last) = job->previous;
+    job->next = job->previous = NULL;
+}
+
+void cgm_contents_on_submit(struct cgm_job *job)
+{
+    if (job->opcode == CGM_OPCODE_COPY_IN || reads_own(job) || filled_unnamed(job))
+        line_enter(job);
+}
+
+static bool is_launched(const struct cgm_job *job)
+{
+    return job->gang && job->gang->launch_ns != 0;
+}
+
+static void count_fillers(const struct cgm_job *job, uint32_t by)
+{
+    for (uint64_t mask = filled_unnamed(job); mask; mask &= mask - 1)
+        own_contents(job)->chunk[__builtin_ctzll(mask)].fillers += by;
+}
+
+/* A copy_in stays in the line until it has ended. */
+void cgm_contents_on_launch(struct cgm_gang *gang)
+{
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
+        struct cgm_job *job = gang->jobs[rank];
+        if (!job || gang->opcode != CGM_OPCODE_RUN)
+            continue;
+        line_leave(job);
+        count_fillers(job, 1);
+    }
+}
+
+static bool is_being_filled(const struct cgm_job *job)
+{
+    for (uint64_t mask = read_unnamed(job); mask; mask &= mask - 1)
+        if (own_contents(job)->chunk[__builtin_ctzll(mask)].fillers)
+            return true;
+    return false;
+}
+
+bool cgm_contents_are_awaited(const struct cgm_gang *gang)
+{
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
+        const struct cgm_job *job = gang->jobs[rank];
+        if (!job || !job->in_line)
+            continue;
+        if (gang->opcode == CGM_OPCODE_COPY_IN ? job->previous && !is_launched(job->previous)
+                                               : job->previous || is_being_filled(job))
+            return true;
+    }
+    return false;
+}
+
+/* ---- sound or not ---------------------------------------------------------------------------- */
+
+/* The first chunk of the mask with fewer sound rows; NULL: none. */
+static const struct cgm_chunk *first_unsound(const struct cgm_contents *contents, uint64_t mask,
+                                             uint64_t rows)
+{
+    for (; mask; mask &= mask - 1)
+        if (contents->chunk[__builtin_ctzll(mask)].rows < rows)
+            return &contents->chunk[__builtin_ctzll(mask)];
+    return NULL;
+}
+
+bool cgm_contents_are_sound(const struct cgm_memory *memory, uint64_t offset, uint64_t bytes)
+{
+    const struct cgm_contents *contents = memory->contents;
+    return !contents ||
+           !first_unsound(contents, chunks_between(memory, offset, offset + bytes, false),
+                          contents->rows);
+}
+
+static int describe(const struct cgm_memory *memory, const struct cgm_chunk *chunk, char *detail,
+                    size_t bytes)
+{
+    uint32_t rank = 0;
+    while (memory->owner->user[rank] != memory)
+        rank++;
+    uint32_t number = (uint32_t)(chunk - memory->contents->chunk);
+    if (chunk->why == CGM_EXECUTOR_LOST)
+        return cgm_detail(detail, bytes, CGM_TAINTED,
+                          "rank %u: chunk %u of its user buffer was lost with an executor; copy it "
+                          "in again",
+                          rank, number);
+    return cgm_detail(detail, bytes, CGM_TAINTED,
+                      "rank %u: chunk %u of its user buffer is stale, as the job that was to fill "
+                      "it ended with %s; copy it in again",
+                      rank, number, cgm_status_name(chunk->why));
+}
+
+static int check_job(const struct cgm_job *job, char *detail, size_t bytes)
+{
+    const struct cgm_memory *own = job->plan->user[job->rank];
+    const struct cgm_chunk *bad =
+        first_unsound(own->contents, read_unnamed(job), own->contents->rows);
+    if (bad)
+        return describe(own, bad, detail, bytes);
+    for (int i = next_operand(job, 0); i < CGM_OPERAND_COUNT; i = next_operand(job, i + 1)) {
+        if (!cgm_job_reads(job, i))
+            continue;
+        bad = first_unsound(job->memory[i]->contents, chunks_of_operand(job, i, false),
+                            rows_of_operand(job, i));
+        if (bad)
+            return describe(job->memory[i], bad, detail, bytes);
+    }
+    return CGM_OK;
+}
+
+int cgm_contents_check(const struct cgm_gang *gang, char *ret_detail, size_t detail_bytes)
+{
+    int status = CGM_OK;
+    for (uint32_t rank = 0; rank < gang->comm->size && status == CGM_OK; rank++)
+        if (gang->jobs[rank] && reads_user_buffers(gang->jobs[rank]))
+            status = check_job(gang->jobs[rank], ret_detail, detail_bytes);
+    return status;
+}
+
+/* ---- verdicts -------------------------------------------------------------------------------- */
+
+/* Of jobs that fill the same chunk, the one that was submitted last has the last word: ends are
+ * noticed in any order. */
+static void judge(struct cgm_contents *contents, uint64_t mask, uint64_t ticket, int status,
+                  uint64_t rows)
+{
+    for (; mask; mask &= mask - 1) {
+        struct cgm_chunk *chunk = &contents->chunk[__builtin_ctzll(mask)];
+        if (ticket < chunk->ticket)
+            continue;
+        chunk->ticket = ticket;
+        if (status != CGM_OK) {
+            chunk->rows = 0;
+            chunk->why = status;
+        } else if (rows > chunk->rows) {
+            chunk->rows = rows;
+        }
+    }
+}
+
+/* Where chunks are of the same size whatever the rows, a copy_in fills them. */
+static uint64_t rows_copied(const struct cgm_job *job)
+{
+    const struct cgm_spec *spec = &job->plan->spec;
+    uint64_t offset, stride;
+    struct cgm_shape some, all;
+    if (cgm_operation_chunk(spec, job->rows, 0, &offset, &stride, &some) &&
+        cgm_operation_chunk(spec, spec->m, 0, &offset, &stride, &all) && some.rows == all.rows &&
+        some.cols == all.cols)
+        return spec->m;
+    return job->rows;
+}
+
+static void judge_copy_in(const struct cgm_job *job, int status)
+{
+    struct cgm_contents *contents = own_contents(job);
+    /* A chunk that there is not may have meant any. */
+    uint64_t mask = job->chunk < contents->n_chunks ? 1ull << job->chunk : all_chunks(contents);
+    judge(contents, mask, job->ticket, status, status == CGM_OK ? rows_copied(job) : 0);
+}
+
+static void judge_operands(const struct cgm_job *job, int status)
+{
+    for (int i = next_operand(job, 0); i < CGM_OPERAND_COUNT; i = next_operand(job, i + 1)) {
+        struct cgm_contents *contents = job->memory[i]->contents;
+        if (CGM_OPERANDS_WRITTEN >> i & 1)
+            judge(contents, chunks_of_operand(job, i, status == CGM_OK), job->ticket, status,
+                  contents->rows);
+    }
+}
+
+void cgm_contents_on_end(struct cgm_job *job, int status)
+{
+    if (!job->plan || job->opcode == CGM_OPCODE_BARRIER)
+        return;
+    line_leave(job);
+    if (job->opcode == CGM_OPCODE_COPY_IN) {
+        judge_copy_in(job, status);
+    } else if (is_launched(job)) {
+        count_fillers(job, UINT32_MAX);
+        judge(own_contents(job), filled_unnamed(job), job->ticket, status, job->plan->spec.m);
+        judge_operands(job, status);
+    }
+}
