@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -70,6 +71,17 @@ static int take_buffer(commgemm_client *client, struct cgm_reply *reply,
     return CGM_OK;
 }
 
+/* Of what the session has open as the daemon sees it; the error that is there stays. */
+static void let_go(commgemm_client *client, uint64_t id)
+{
+    Cgm__BufferClose request = CGM__BUFFER_CLOSE__INIT;
+    char error[CGM_ERROR_BYTES];
+    snprintf(error, sizeof(error), "%s", commgemm_last_error());
+    request.id = id;
+    cgm_client_tell(client, CGM_MSG_BUFFER_CLOSE, &request.base);
+    cgm_fail(CGM_OK, "%s", error);
+}
+
 static int call_for_buffer(commgemm_client *client, int type, const ProtobufCMessage *request,
                            struct commgemm_buffer *ret_buffer)
 {
@@ -77,8 +89,11 @@ static int call_for_buffer(commgemm_client *client, int type, const ProtobufCMes
     int status = cgm_client_call(client, type, request, CGM_MSG_BUFFER_REPLY, &reply);
     if (status != CGM_OK)
         return status;
-    status = take_buffer(client, &reply, ret_buffer);
+    uint64_t id = ((const Cgm__BufferReply *)reply.message)->id;
+    status = reply.cut ? cgm_fail_cut(type) : take_buffer(client, &reply, ret_buffer);
     cgm_reply_fini(&reply);
+    if (status != CGM_OK)
+        let_go(client, id);
     return status;
 }
 
@@ -119,7 +134,12 @@ int commgemm_buffer_create(commgemm_client *client, const char *name, uint64_t b
     request.device = device;
     request.has_flags = flags != 0;
     request.flags = flags;
-    return call_for_buffer(client, CGM_MSG_BUFFER_CREATE, &request.base, ret_buffer);
+    status = call_for_buffer(client, CGM_MSG_BUFFER_CREATE, &request.base, ret_buffer);
+    if (status != CGM_OK || ret_buffer->bytes >= bytes)
+        return status;
+    commgemm_buffer_close(client, ret_buffer->id);
+    return cgm_fail(CGM_BAD_MESSAGE, "the daemon made a buffer of %llu bytes, not of %llu",
+                    (unsigned long long)ret_buffer->bytes, (unsigned long long)bytes);
 }
 
 int commgemm_buffer_open(commgemm_client *client, const char *name, uint64_t id, int read_only,

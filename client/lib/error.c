@@ -21,6 +21,10 @@ int(cgm_fail)(int status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(last_error, sizeof(last_error), format, arguments);
     va_end(arguments);
+    for (char *at = last_error; *at;
+         at++) /* of others' words, too: programs show it on terminals */
+        if ((unsigned char)*at < ' ' || *at == '\x7f')
+            *at = '?';
     return status;
 }
 

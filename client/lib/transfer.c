@@ -2,11 +2,13 @@
  * that both sides map, imported once, with the daemon copying between it and the buffer. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/lib/client.h"
@@ -75,11 +77,29 @@ static int pread_all(const struct commgemm_buffer *buffer, uint64_t offset, uint
     return CGM_OK;
 }
 
+/* A limit of file sizes (RLIMIT_FSIZE) is an error here, not the program's end. */
+static ssize_t pwrite_limited(int fd, const uint8_t *from, uint64_t bytes, uint64_t offset)
+{
+    static const struct timespec none;
+    sigset_t limit, before, pending;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &limit, &before);
+    ssize_t n = pwrite(fd, from, bytes, (off_t)offset);
+    int error = errno;
+    if (n < 0 && error == EFBIG && !sigismember(&pending, SIGXFSZ))
+        sigtimedwait(&limit, NULL, &none);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return n;
+}
+
 static int pwrite_all(const struct commgemm_buffer *buffer, uint64_t offset, const uint8_t *from,
                       uint64_t bytes)
 {
     while (bytes > 0) {
-        ssize_t n = pwrite(buffer->fd, from, bytes, (off_t)offset);
+        ssize_t n = pwrite_limited(buffer->fd, from, bytes, offset);
         if (n <= 0)
             return fail_io(buffer, n);
         from += n;

@@ -133,6 +133,13 @@ static int fail_error(const Cgm__Error *error)
     return cgm_fail(status, "%s", detail ? detail : cgm_status_text(status));
 }
 
+int cgm_fail_cut(int type)
+{
+    return cgm_fail(CGM_NO_MEMORY,
+                    "this process has no file descriptor left for the reply to %s (RLIMIT_NOFILE)",
+                    cgm_message_name(type));
+}
+
 static int check_reply(const struct cgm_call *call, int type, int reply_type)
 {
     if (call->reply.status == CGM_NO_MEMORY)
@@ -145,6 +152,8 @@ static int check_reply(const struct cgm_call *call, int type, int reply_type)
         return cgm_fail(CGM_BAD_MESSAGE, "the reply to %s is %s; it must be %s",
                         cgm_message_name(type), cgm_message_name(call->type),
                         cgm_message_name(reply_type));
+    if (call->reply.cut && reply_type != CGM_MSG_BUFFER_REPLY) /* which must be closed again */
+        return cgm_fail_cut(type);
     return CGM_OK;
 }
 
@@ -169,10 +178,11 @@ int cgm_wire_call(struct cgm_wire *wire, int type, const ProtobufCMessage *reque
 /* ---- the watcher ------------------------------------------------------------------------------
  */
 
-static void on_reply(struct cgm_wire *wire, struct cgm_packet *packet)
+static void on_reply(struct cgm_wire *wire, struct cgm_packet *packet, bool cut)
 {
     struct cgm_reply reply;
     reply_from_packet(packet, &reply);
+    reply.cut = cut;
     pthread_mutex_lock(&wire->lock);
     struct cgm_call *call = call_unlink(wire, packet->header.serial);
     if (call) {
@@ -242,16 +252,28 @@ static void on_lost(struct cgm_wire *wire)
     pthread_mutex_unlock(&wire->lock);
 }
 
+/* False: the session cannot go on. Fds that are missing are missed by one caller, but nobody knows
+ * who waits for those of an event. */
+static bool take_packet(struct cgm_wire *wire, int status)
+{
+    bool cut = status == CGM_NO_MEMORY;
+    if (status != CGM_OK && !cut)
+        return false;
+    if (wire->packet->header.serial) {
+        on_reply(wire, wire->packet, cut);
+        return true;
+    }
+    if (cut)
+        keep_farewell(wire, CGM_NO_MEMORY,
+                      "this process had no file descriptor left for what the daemon sent");
+    return !cut && on_event(wire, wire->packet);
+}
+
 static void *watch(void *argument)
 {
     struct cgm_wire *wire = argument;
-    bool goes_on = true;
-    while (goes_on && cgm_packet_recv(wire->socket, 0, wire->packet) == CGM_OK) {
-        if (wire->packet->header.serial)
-            on_reply(wire, wire->packet);
-        else
-            goes_on = on_event(wire, wire->packet);
-    }
+    while (take_packet(wire, cgm_packet_recv(wire->socket, 0, wire->packet)))
+        continue;
     /* Also after a packet that was none: the daemon learns that nobody listens any more. */
     shutdown(wire->socket, SHUT_RDWR);
     on_lost(wire);

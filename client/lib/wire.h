@@ -18,9 +18,12 @@
 struct cgm_reply {
     int status;                 /* why there is no message */
     ProtobufCMessage *message;  /* NULL: it is malformed, or there was no memory for it */
+    bool cut;                   /* it came with fds for which this process had no room */
     int fds[CGM_REPLY_FDS_MAX]; /* -1: none */
 };
 void cgm_reply_fini(struct cgm_reply *reply);
+/* Says of a reply that was cut what is missing, and returns NO_MEMORY. type: of the request. */
+int cgm_fail_cut(int type);
 int cgm_reply_take_fd(struct cgm_reply *reply, unsigned i);
 
 /* Both run on the watcher. The event stays the watcher's; fds may be taken out of it. After an

@@ -165,12 +165,13 @@ void cgm_buffer_set_fd(struct cgm_broker *broker, struct cgm_buffer *buffer, int
                         strerror(errno));
 }
 
-/* The fd of one that may only read it, where such a one can be made. */
-static int read_only_fd(const struct cgm_buffer *buffer)
+/* An open file of the session's own: what one sets on it (O_APPEND) is no other's, and one that may
+ * only read has one that only reads. Memory of a device has one for all. */
+static int open_anew(const struct cgm_buffer *buffer, bool writable)
 {
     char path[32];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", buffer->fd);
-    return open(path, O_RDONLY | O_CLOEXEC);
+    return open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
 }
 
 int cgm_buffer_client_fd(const struct cgm_buffer *buffer, const struct cgm_session *session,
@@ -180,8 +181,8 @@ int cgm_buffer_client_fd(const struct cgm_buffer *buffer, const struct cgm_sessi
     *ret_fd = -1;
     if (buffer->fd < 0)
         return CGM_OK;
-    if (!writable && is_memfd(buffer->fd))
-        fd = read_only_fd(buffer);
+    if (is_memfd(buffer->fd))
+        fd = open_anew(buffer, writable);
     else if (writable || cgm_owner_lets(&buffer->owner, session, CGM_MAY_WRITE))
         fd = fcntl(buffer->fd, F_DUPFD_CLOEXEC, 3);
     else

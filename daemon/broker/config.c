@@ -196,13 +196,17 @@ static bool check_line(struct reading *reading, const char *line, size_t length,
 static char *read_line(char *ret_line, int size, void *stream)
 {
     struct reading *reading = stream;
-    if (getline(&reading->line, &reading->capacity, reading->file) < 0)
+    ssize_t bytes = getline(&reading->line, &reading->capacity, reading->file);
+    if (bytes < 0)
         return NULL;
     reading->number++;
+    bool is_text = strlen(reading->line) == (size_t)bytes;
+    if (!is_text)
+        refuse(reading, "the line has a character NUL");
     cut_comment(reading->line);
     const char *begin = reading->line + strspn(reading->line, " \t\r\n");
     size_t length = strcspn(begin, "\r\n");
-    if (check_line(reading, begin, length, (size_t)size - 2))
+    if (is_text && check_line(reading, begin, length, (size_t)size - 2))
         snprintf(ret_line, (size_t)size, "%.*s\n", (int)length, begin);
     else
         strcpy(ret_line, "?\n"); /* which is no key = value: the parser remembers the line */

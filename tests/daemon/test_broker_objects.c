@@ -123,6 +123,26 @@ static void test_read_only_open_gives_a_read_only_fd(void **state)
     client_close(&two);
 }
 
+/* What one sets on an open file is no other's. */
+static void test_each_session_has_its_own_open_file(void **state)
+{
+    Cgm__BufferOpen open_request = CGM__BUFFER_OPEN__INIT;
+    struct client one, two;
+    int fd;
+    client_open(&one, *state);
+    client_open(&two, *state);
+    open_request.has_id = 1;
+    open_request.id = buffer_create(&one, NULL, 4096, 0, &fd);
+    struct message *reply =
+        client_call(&two, CGM_MSG_BUFFER_OPEN, &open_request.base, NULL, 0, CGM_MSG_BUFFER_REPLY);
+    assert_int_equal(fcntl(reply->fds[0], F_SETFL, O_APPEND), 0);
+    assert_int_equal(pwrite(fd, "x", 1, 0), 1);
+    message_free(reply);
+    close(fd);
+    client_close(&one);
+    client_close(&two);
+}
+
 /* Runs in a child of another uid; the status of an open, or 1 when something else went wrong. */
 static int open_as(const struct daemon *daemon, uid_t uid, const char *name, bool read_only,
                    bool *ret_reopened)
@@ -374,6 +394,7 @@ int main(void)
         WITH_DAEMON(test_unnamed_goes_with_its_session_named_stays),
         WITH_DAEMON(test_names_are_taken_once),
         WITH_DAEMON(test_read_only_open_gives_a_read_only_fd),
+        WITH_DAEMON(test_each_session_has_its_own_open_file),
         cmocka_unit_test(test_permissions_by_mode),
         cmocka_unit_test(test_quotas_say_asked_used_allowed),
         cmocka_unit_test(test_session_limits),

@@ -387,12 +387,64 @@ static void test_files_of_limited_size(void **state)
 
 #define EXTREME(name) cmocka_unit_test_setup_teardown(name, scene_set_up, scene_tear_down)
 
+/* ---- limits of the client's own process -------------------------------------------------------
+ */
+
+static void limit_own(int which, rlim_t most)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(which, &limit), 0);
+    limit.rlim_cur = most < limit.rlim_max ? most : limit.rlim_max;
+    assert_int_equal(setrlimit(which, &limit), 0);
+}
+
+/* The call fails; the session, and what it has, goes on. */
+static void test_no_room_for_the_fds_of_a_reply(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_buffer buffer;
+    struct rlimit before;
+    uint64_t used = status_number(&scene->witness, "buffers");
+    int next = dup(0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    limit_own(RLIMIT_NOFILE, (rlim_t)next);
+    int status = commgemm_buffer_create(scene->honest, NULL, BYTES, -1, 0, 0, &buffer);
+    limit_own(RLIMIT_NOFILE, before.rlim_cur);
+    assert_int_equal(status, COMMGEMM_NO_MEMORY);
+    assert_non_null(strstr(commgemm_last_error(), "no file descriptor left"));
+    wait_for_status(&scene->witness, "buffers", used);
+    assert_int_equal(commgemm_buffer_create(scene->honest, NULL, BYTES, -1, 0, 0, &buffer),
+                     COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_close(scene->honest, buffer.id), COMMGEMM_OK);
+}
+
+/* An error, not the end of the program. */
+static void test_a_limit_of_file_sizes(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_buffer buffer;
+    struct rlimit before;
+    static const char bytes[16384];
+    assert_int_equal(commgemm_buffer_create(scene->honest, NULL, sizeof(bytes), -1, 0, 0, &buffer),
+                     COMMGEMM_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit_own(RLIMIT_FSIZE, 4096);
+    int status = commgemm_buffer_write(scene->honest, &buffer, 4096, bytes, 4096);
+    limit_own(RLIMIT_FSIZE, before.rlim_cur);
+    assert_true(status < 0 && status != COMMGEMM_DAEMON_LOST);
+    assert_int_equal(commgemm_buffer_write(scene->honest, &buffer, 0, bytes, sizeof(bytes)),
+                     COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_close(scene->honest, buffer.id), COMMGEMM_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         EXTREME(test_plans_of_every_size),       EXTREME(test_counts_of_every_size),
         EXTREME(test_memory_changes_under_jobs), EXTREME(test_stopped_clients_with_full_sockets),
-        EXTREME(test_files_of_limited_size),
+        EXTREME(test_files_of_limited_size),     EXTREME(test_no_room_for_the_fds_of_a_reply),
+        EXTREME(test_a_limit_of_file_sizes),
     };
     unsigned seed = (unsigned)getpid();
     print_message("seed %u\n", seed);

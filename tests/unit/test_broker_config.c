@@ -11,17 +11,23 @@
 #include "daemon/broker/config.h"
 #include "proto/status.h"
 
-static int load(const char *text, struct cgm_config *ret_config, char *ret_detail, size_t size)
+static int load_bytes(const char *text, size_t bytes, struct cgm_config *ret_config,
+                      char *ret_detail, size_t size)
 {
     char path[] = "/tmp/cgm-config-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(write(fd, text, bytes), bytes);
     close(fd);
     cgm_config_init(ret_config);
     int status = cgm_config_load(ret_config, path, ret_detail, size);
     unlink(path);
     return status;
+}
+
+static int load(const char *text, struct cgm_config *ret_config, char *ret_detail, size_t size)
+{
+    return load_bytes(text, strlen(text), ret_config, ret_detail, size);
 }
 
 static void test_defaults(void **state)
@@ -111,6 +117,18 @@ static void test_long_lines(void **state)
     assert_non_null(strstr(detail, "longer"));
 }
 
+static void test_a_line_with_nul(void **state)
+{
+    static const char text[] = "devices = 5\nuser_share = 50\0 and more\n";
+    struct cgm_config config;
+    char detail[512];
+    (void)state;
+    assert_int_equal(load_bytes(text, sizeof(text) - 1, &config, detail, sizeof(detail)),
+                     CGM_INVALID_ARGUMENT);
+    assert_non_null(strstr(detail, ":2: "));
+    assert_non_null(strstr(detail, "NUL"));
+}
+
 static void test_missing_file_and_folder(void **state)
 {
     struct cgm_config config;
@@ -180,6 +198,7 @@ int main(void)
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_errors_name_file_line_key_and_limits),
         cmocka_unit_test(test_long_lines),
+        cmocka_unit_test(test_a_line_with_nul),
         cmocka_unit_test(test_missing_file_and_folder),
         cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_printed_file_is_accepted),
