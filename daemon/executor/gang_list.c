@@ -39,14 +39,25 @@ void cgm_gang_list_leave(struct cgm_gang *gang)
     list_remove(&gang->comm->gangs, gang, CGM_GANGS_OF_COMM);
 }
 
+static void moving_append(struct cgm_poller *poller, struct cgm_gang *gang)
+{
+    struct cgm_gang *last = poller->last_moving;
+    gang->links[CGM_GANGS_MOVING] = (struct cgm_gang_link){last, NULL};
+    *(last ? &last->links[CGM_GANGS_MOVING].next : &poller->moving) = gang;
+    poller->last_moving = gang;
+}
+
 void cgm_gang_list_move(struct cgm_gang *gang, bool moving)
 {
-    struct cgm_gang **first = &gang->comm->poller->moving;
+    struct cgm_poller *poller = gang->comm->poller;
     if (gang->moving == moving)
         return;
     gang->moving = moving;
-    if (moving)
-        list_add(first, gang, CGM_GANGS_MOVING);
-    else
-        list_remove(first, gang, CGM_GANGS_MOVING);
+    if (moving) {
+        moving_append(poller, gang);
+        return;
+    }
+    if (poller->last_moving == gang)
+        poller->last_moving = gang->links[CGM_GANGS_MOVING].previous;
+    list_remove(&poller->moving, gang, CGM_GANGS_MOVING);
 }

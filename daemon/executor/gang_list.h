@@ -24,7 +24,8 @@ struct cgm_gang_link {
 void cgm_gang_list_enter(struct cgm_gang *gang);
 /* Out of all. */
 void cgm_gang_list_leave(struct cgm_gang *gang);
-/* At the front of the third, or out of it; nothing where it is so already. */
+/* At the end of the third, or out of it; nothing where it is so already. Local jobs that came
+ * together are launched in this order, which is that of their submission. */
 void cgm_gang_list_move(struct cgm_gang *gang, bool moving);
 
 #endif

@@ -121,7 +121,7 @@ static void look_at_fresh_rings(struct cgm_poller *poller, uint64_t now_ns)
 
 /* ---- one round ------------------------------------------------------------------------------ */
 
-/* A step ends at most its own gang, and new ones go to the front: `next` stays valid. */
+/* A step ends at most its own gang, and new ones go to the end: `next` stays valid. */
 static bool round_moving(struct cgm_poller *poller, uint64_t now_ns)
 {
     bool busy = false;

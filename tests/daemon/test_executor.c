@@ -124,6 +124,46 @@ static void test_jobs_run_in_order(void **state)
     scene_close(&scene);
 }
 
+#define SQUARE_PLAN 7u
+#define CHAIN 3u /* jobs; each multiplies what the one before it wrote by 1 */
+#define LINK_AT(i) ((i)*1024u)
+#define UNIT_AT 12288u
+
+static void push_link(struct scene *scene, uint32_t i)
+{
+    struct cgm_entry e = job_of(scene, 0, 0);
+    e.plan = SQUARE_PLAN;
+    e.operand[CGM_OPERAND_LHS].offset_bytes = LINK_AT(i);
+    e.operand[CGM_OPERAND_RHS].offset_bytes = UNIT_AT;
+    e.operand[CGM_OPERAND_OUT].offset_bytes = LINK_AT(i + 1);
+    fixture_push(&scene->s[0], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
+}
+
+/* Jobs of one rank alone, submitted together: each sees what those before it wrote. */
+static void test_local_jobs_keep_their_order(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 60000);
+    fixture_plan(&scene.f, SQUARE_PLAN, COMM, CGM_OP_GEMM, CGM_ALGO_NO_OVERLAP, M, K, K, WORLD);
+    float *base = scene.base[0];
+    for (uint32_t round = 1; round <= 100; round++) {
+        for (uint32_t i = 0; i < K * K; i++)
+            base[UNIT_AT / sizeof(float) + i] = i % (K + 1) == 0;
+        for (uint32_t i = 0; i < M * K; i++)
+            base[i] = (float)(round + i);
+        host_view_push(&scene.view[0], 0, BUFFER_BYTES);
+        for (uint32_t i = 0; i < CHAIN; i++)
+            push_link(&scene, i);
+        for (uint32_t i = 0; i < CHAIN; i++)
+            assert_string_equal(fixture_reap(&scene.s[0]).detail, "");
+        host_view_pull(&scene.view[0], 0, BUFFER_BYTES);
+        for (uint32_t i = 0; i < M * K; i++)
+            assert_true(base[LINK_AT(CHAIN) / sizeof(float) + i] == (float)(round + i));
+    }
+    scene_close(&scene);
+}
+
 /* lhs where the algorithm would copy it: each rank's own chunk of the plan's buffer. 0 stands for
  * the stride of contiguous rows there as everywhere. */
 static void test_own_chunk_needs_no_stride(void **state)
@@ -564,6 +604,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_jobs_run_in_order),
+        cmocka_unit_test(test_local_jobs_keep_their_order),
         cmocka_unit_test(test_own_chunk_needs_no_stride),
         cmocka_unit_test(test_rank_that_never_comes_is_named),
         cmocka_unit_test(test_stream_that_never_comes_is_named),
