@@ -62,6 +62,7 @@ lane_of_backend() {
     check one-queues 60 "$bin/test_gpu_queues"
     check one-products 200 "$bin/test_gpu_products"
     check one-executor 120 "$bin/test_gpu_executor"
+    check one-contents 120 "$bin/test_gpu_contents"
 }
 
 lane_of_clients() {
@@ -160,6 +161,7 @@ together() {
     check imports 60 "$bin/test_gpu_imports"
     check group 120 "$bin/test_gpu_group"
     check executor 120 "$bin/test_gpu_executor"
+    check contents 120 "$bin/test_gpu_contents"
     check copy_in 120 "$bin/test_gpu_copy_in"
     check priorities 60 "$bin/test_gpu_priorities"
     check lives 120 "$bin/test_gpu_lives"
