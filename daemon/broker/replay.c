@@ -8,6 +8,7 @@
 #include "daemon/broker/import.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
+#include "daemon/broker/process_state.h"
 #include "daemon/broker/session.h"
 #include "daemon/broker/user_log.h"
 
@@ -243,7 +244,10 @@ static void leave_out(struct cgm_broker *broker, uid_t uid, uint32_t guest)
 
 void cgm_replay_on_stuck(struct cgm_broker *broker)
 {
-    uint64_t id = atomic_load(&broker->executor.journal->mapping);
+    /* One that is stopped or starved is not held up by anybody's memory. */
+    uint64_t id = cgm_process_is_held(broker->executor.pid)
+                      ? atomic_load(&broker->executor.journal->mapping)
+                      : 0;
     struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, id);
     const struct cgm_import *import = cgm_registry_find(&broker->imports, id);
     if (buffer) {
