@@ -538,7 +538,9 @@ struct commgemm_job {
 void commgemm_job_init(struct commgemm_job *ret_job);
 
 /* Queues a job; never blocks. *ret_ticket is what to wait for. Submissions of one thread keep their
- * order; all ranks of a comm must submit its collective jobs in the same order. RING_FULL when
+ * order; all ranks of a comm must submit its collective jobs in the same order. A job that needs
+ * what another one of the session writes is submitted when that one has ended, or behind it in a
+ * stream. RING_FULL when
  * ring_entries jobs are unreaped; EXECUTOR_LOST or NO_EXECUTOR while there is no executor;
  * NOT_FOUND for a plan that this session does not hold; INVALID_ARGUMENT for a rank outside its
  * comm. Errors in rows and operands come with the completion. */
