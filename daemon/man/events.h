@@ -54,7 +54,7 @@ static const struct cgm_event_row cgm_events[] = {
      "It is given up after executor_start_timeout. The next one takes over what others have; "
      "buffers of that user cannot be named any more, and imports are opened again",
      "daemon.broker_executor:test_memory_that_holds_up_an_executor "
-     "fault.held:test_an_executor_that_cannot_take_over"},
+     "fault.take_over:test_an_executor_that_cannot_take_over"},
     {"A copy_in fails, is refused, cancelled or late",
      "Jobs that would read its chunk of the user buffer, where the data of the step before still "
      "lies, fail with TAINTED on all ranks; the detail names rank, chunk and how the copy_in "

@@ -5,7 +5,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -346,137 +345,6 @@ static void test_an_executor_that_cannot_end(void **state)
     scene_close(&scene);
 }
 
-/* ---- a hole that takes long ------------------------------------------------------------------ */
-
-#define MAPPINGS 60000u
-#define PAGES 128u /* of each */
-
-/* A hole is taken out of every mapping, by a thread of the lowest priority beside one that is never
- * idle. Nobody else can map the memory or unmap it meanwhile, and who tries cannot map anything. */
-struct slow_hole {
-    pid_t maker, spinner, prober;
-    bool *begun, *mapped; /* shared */
-};
-
-static void stay_on_one_processor(void)
-{
-    cpu_set_t set;
-    int first = 0;
-    sched_getaffinity(0, sizeof(set), &set);
-    while (!CPU_ISSET(first, &set))
-        first++;
-    CPU_ZERO(&set);
-    CPU_SET(first, &set);
-    sched_setaffinity(0, sizeof(set), &set);
-}
-
-static void make_hole(const struct slow_hole *hole, int fd)
-{
-    struct sched_param none = {0};
-    for (unsigned i = 0; i < MAPPINGS; i++)
-        (void)mmap(NULL, PAGES * PAGE, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
-    stay_on_one_processor();
-    *(volatile bool *)hole->begun = true;
-    sched_setscheduler(0, SCHED_IDLE, &none);
-    fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, LARGE_BYTES);
-    _exit(0);
-}
-
-static void spin(void)
-{
-    stay_on_one_processor();
-    for (;;)
-        continue;
-}
-
-static void probe(const struct slow_hole *hole, int fd)
-{
-    *(volatile bool *)hole->mapped = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED;
-    _exit(0);
-}
-
-static pid_t child_of_test(void)
-{
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return child;
-}
-
-/* False: it does not take long here. */
-static bool slow_hole_begin(struct slow_hole *hole, int fd)
-{
-    hole->begun = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(hole->begun, MAP_FAILED);
-    hole->mapped = hole->begun + 1;
-    if ((hole->maker = child_of_test()) == 0)
-        make_hole(hole, fd);
-    for (int naps = 0; !*(volatile bool *)hole->begun; naps++) {
-        assert_true(naps < WAIT_S * 100);
-        usleep(10000);
-    }
-    if ((hole->spinner = child_of_test()) == 0)
-        spin();
-    usleep(200000);
-    if ((hole->prober = child_of_test()) == 0)
-        probe(hole, fd);
-    usleep(500000);
-    bool is_slow = !*(volatile bool *)hole->mapped;
-    if (!is_slow)
-        print_message("a hole is made at once here\n");
-    return is_slow;
-}
-
-static void slow_hole_end(struct slow_hole *hole)
-{
-    struct sched_param none = {0};
-    pid_t children[] = {hole->spinner, hole->maker, hole->prober};
-    sched_setscheduler(hole->maker, SCHED_OTHER, &none);
-    for (size_t i = 0; i < sizeof(children) / sizeof(children[0]); i++) {
-        send_signal(children[i], SIGKILL);
-        waitpid(children[i], NULL, 0);
-    }
-    munmap(hole->begun, PAGE);
-}
-
-/* The one that comes after it takes over what others have. */
-static void test_an_executor_that_cannot_take_over(void **state)
-{
-    struct scene scene;
-    struct slow_hole hole;
-    int fd;
-    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
-    (void)state;
-    skip_unless_root();
-    memset(&scene, 0, sizeof(scene));
-    daemon_init(&scene.daemon);
-    chmod(scene.daemon.folder, 0711);
-    daemon_start(&scene.daemon, "socket_mode=0666", "executor_timeout=2",
-                 "executor_start_timeout=2", REAL_EXECUTOR, NULL);
-    client_open(&scene.honest, &scene.daemon);
-    wait_for_executor(&scene.honest);
-    client_open_as(STRANGER, &scene.attacker, &scene.daemon);
-    buffer_create(&scene.attacker, NULL, LARGE_BYTES, 0, &fd);
-    buffer_create(&scene.honest, "kept", LARGE_BYTES, 0, NULL);
-    if (slow_hole_begin(&hole, fd)) {
-        uint64_t life = status_number(&scene.honest, "executor_life");
-        pid_t executor = (pid_t)status_number(&scene.honest, "executor_pid");
-        assert_int_equal(send_signal(executor, SIGKILL), 0);
-        wait_for_more(&scene.honest, "executor_life", life);
-        wait_for_executor(&scene.honest);
-        open_it.name = (char *)(uintptr_t) "kept";
-        message_free(client_call(&scene.honest, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0,
-                                 CGM_MSG_BUFFER_REPLY));
-        go_on(&scene.honest);
-        if (*(volatile bool *)hole.mapped)
-            print_message("the hole was made meanwhile: nothing is shown\n");
-    }
-    slow_hole_end(&hole);
-    close(fd);
-    scene_close(&scene);
-}
-
 static uint64_t make_plan(struct client *client, uint64_t comm)
 {
     Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
@@ -642,7 +510,6 @@ int main(void)
         cmocka_unit_test(test_a_buffer_of_two_guests),
         cmocka_unit_test(test_a_buffer_of_two_former_guests),
         cmocka_unit_test(test_an_executor_that_cannot_end),
-        cmocka_unit_test(test_an_executor_that_cannot_take_over),
         cmocka_unit_test(test_a_user_buffer_that_is_written),
         cmocka_unit_test(test_a_user_buffer_of_another_user),
         cmocka_unit_test(test_a_comm_of_a_plan_that_is_held),

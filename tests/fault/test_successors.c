@@ -2,7 +2,6 @@
  * next one starts beside what is left of it. But not beside one that still does something. */
 #include "tests/daemon/broker_fixture.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/broker/process_state.h"
 #include "tests/fault/slow_file.h"
 #include "tests/send_signal.h"
 
@@ -36,37 +36,16 @@ static void nap_until(unsigned naps)
 }
 
 /* '?': there is none. */
-static char state_of(pid_t pid, const char *task)
+static char state_of_leader(pid_t pid)
 {
     char path[96], text[256], state = '?';
-    snprintf(path, sizeof(path), "/proc/%d/task/%.16s/stat", (int)pid, task);
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)pid);
     FILE *file = fopen(path, "re");
     if (file && fgets(text, sizeof(text), file) && strrchr(text, ')'))
         state = strrchr(text, ')')[2];
     if (file)
         fclose(file);
     return state;
-}
-
-static char state_of_leader(pid_t pid)
-{
-    char task[16];
-    snprintf(task, sizeof(task), "%d", (int)pid);
-    return state_of(pid, task);
-}
-
-/* Whether one of its threads waits for what nobody can take away from it. */
-static bool has_waiter(pid_t pid)
-{
-    char path[64];
-    bool waits = false;
-    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-    DIR *tasks = opendir(path);
-    assert_non_null(tasks);
-    for (const struct dirent *task; !waits && (task = readdir(tasks));)
-        waits = task->d_name[0] != '.' && state_of(pid, task->d_name) == 'D';
-    closedir(tasks);
-    return waits;
 }
 
 static ino_t inode_of(const char *path)
@@ -140,7 +119,8 @@ static void await_end_of_leader(const struct scene *scene)
 {
     for (unsigned naps = 0; state_of_leader(scene->daemon.pid) != 'Z'; naps++)
         nap_until(naps);
-    for (unsigned naps = 0; !has_waiter(scene->daemon.pid); naps++) /* it gets its signal, too */
+    for (unsigned naps = 0; !cgm_process_is_held(scene->daemon.pid);
+         naps++) /* it gets its signal, too */
         nap_until(naps);
 }
 
