@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "daemon/executor/cancels.h"
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/memory.h"
 #include "daemon/executor/plan.h"
@@ -46,7 +47,7 @@ static const struct {
     {CGM_MSG_PLAN_MEASURE, cgm_plan_on_measure},
     {CGM_MSG_PLAN_REMOVE, cgm_plan_on_remove},
     {CGM_MSG_SUBMIT_FORWARD, cgm_endpoint_on_submit},
-    {CGM_MSG_CANCEL_FORWARD, cgm_endpoint_on_cancel},
+    {CGM_MSG_CANCEL_FORWARD, cgm_cancels_on_request},
     {CGM_MSG_COPY_FORWARD, cgm_transfer_on_copy},
     {CGM_MSG_QUERY, cgm_query_on_query},
     {CGM_MSG_SHUTDOWN, on_shutdown},

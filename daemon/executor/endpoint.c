@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "daemon/executor/cancels.h"
 #include "daemon/executor/contents.h"
 #include "daemon/executor/entry.h"
 #include "daemon/executor/gang.h"
@@ -282,77 +283,6 @@ bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint)
            atomic_load_explicit(&header->sq_tail, memory_order_acquire) != endpoint->sq_head;
 }
 
-/* ---- cancelling ----------------------------------------------------------------------------- */
-
-/* NULL: it is not in flight. Whoever asks again and again for what is not there takes little time
- * of the poller, whatever else is in flight. */
-static struct cgm_job *job_find(const struct cgm_endpoint *endpoint, uint64_t ticket)
-{
-    for (uint32_t i = 0; ticket != 0 && i < endpoint->entries; i++)
-        if (endpoint->tickets[i] == ticket)
-            return &endpoint->jobs[i];
-    return NULL;
-}
-
-static void cancel_noop(struct cgm_job *job, const char *detail)
-{
-    cgm_noops_leave(&job->endpoint->poller->noops, job);
-    cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_CANCELLED, .detail = detail});
-}
-
-static void cancel_now(struct cgm_endpoint *endpoint, uint64_t ticket)
-{
-    char detail[CGM_CQE_DETAIL];
-    struct cgm_job *job = job_find(endpoint, ticket);
-    if (!job)
-        return;
-    cgm_detail(detail, sizeof(detail), 0, "session %llu cancelled its ticket %llu",
-               (unsigned long long)endpoint->session, (unsigned long long)ticket);
-    if (job->opcode == CGM_OPCODE_NOOP)
-        cancel_noop(job, detail);
-    else
-        cgm_gang_cancel(job, detail);
-}
-
-/* True when the entry to cancel may still lie in the ring, which is taken out of it when it has its
- * turn. */
-static bool may_be_ahead(const struct cgm_endpoint *endpoint, uint64_t ticket)
-{
-    return ticket > endpoint->last_ticket && ticket - endpoint->last_ticket <= endpoint->entries &&
-           endpoint->ring.header && cgm_endpoint_has_work(endpoint);
-}
-
-static void step_cancels(struct cgm_endpoint *endpoint)
-{
-    struct cgm_task **link = &endpoint->cancels;
-    while (*link) {
-        struct cgm_request *request = (struct cgm_request *)*link;
-        uint64_t ticket = ((const Cgm__CancelForward *)request->message)->ticket;
-        if (may_be_ahead(endpoint, ticket)) {
-            link = &request->task.next;
-            continue;
-        }
-        *link = request->task.next;
-        cancel_now(endpoint, ticket);
-        cgm_request_ok(request);
-    }
-}
-
-void cgm_endpoint_on_cancel(struct cgm_request *request)
-{
-    const Cgm__CancelForward *m = (const Cgm__CancelForward *)request->message;
-    struct cgm_endpoint *endpoint = cgm_map_get(&request->executor->poller.endpoints, m->session);
-    if (!endpoint) {
-        cgm_request_ok(request);
-        return;
-    }
-    if (endpoint->ring_fd >= 0)
-        cgm_endpoint_begin(endpoint);
-    request->task.next = endpoint->cancels;
-    endpoint->cancels = &request->task;
-    step_cancels(endpoint);
-}
-
 uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most, uint64_t now_ns)
 {
     uint32_t count = takeable(endpoint, most);
@@ -367,7 +297,7 @@ uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most, uint64
         atomic_store_explicit(&endpoint->ring.header->sq_head, endpoint->sq_head,
                               memory_order_release);
     if (endpoint->cancels)
-        step_cancels(endpoint);
+        cgm_cancels_step(endpoint);
     return count;
 }
 
@@ -571,7 +501,7 @@ void cgm_endpoint_on_remove(struct cgm_request *request)
         return;
     }
     endpoint->bad = true;
-    step_cancels(endpoint);
+    cgm_cancels_step(endpoint);
     drop_noops(endpoint);
     cgm_map_each(&poller->comms, lose_session, endpoint);
     cgm_wishes_session_lost(&request->executor->wishes, m->session);

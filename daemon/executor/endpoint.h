@@ -51,7 +51,6 @@ struct cgm_outcome {
 void cgm_endpoint_on_add(struct cgm_request *request);
 void cgm_endpoint_on_remove(struct cgm_request *request);
 void cgm_endpoint_on_submit(struct cgm_request *request);
-void cgm_endpoint_on_cancel(struct cgm_request *request);
 
 /* The client has written the wake fd, so its ring is mapped and sealed; or the session is bad. */
 void cgm_endpoint_begin(struct cgm_endpoint *endpoint);

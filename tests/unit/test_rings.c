@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "daemon/executor/cancels.h"
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/executor.h"
 #include "daemon/executor/rings.h"
@@ -208,7 +209,7 @@ static void cancel(uint64_t session, uint64_t ticket)
     request->executor = &executor;
     request->type = CGM_MSG_CANCEL_FORWARD;
     request->message = &m->base;
-    cgm_endpoint_on_cancel(request);
+    cgm_cancels_on_request(request);
 }
 
 /* Nobody waits until a ring that is full of other entries is empty. */
