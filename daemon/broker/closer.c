@@ -280,7 +280,9 @@ static bool charge(struct cgm_broker *broker, const struct cgm_closing *what)
 /* Where there is no room for it in the background, it is closed here. */
 static void close_behind(struct cgm_broker *broker, const struct cgm_closing *what, const int *fds)
 {
-    struct cgm_closing *closing = malloc(sizeof(*closing) + what->n_fds * sizeof(*fds));
+    struct cgm_closing *closing = NULL;
+    if (broker->closer.runs)
+        closing = malloc(sizeof(*closing) + what->n_fds * sizeof(*fds));
     if (!closing || !charge(broker, what)) {
         struct cgm_ring ring = what->ring;
         free(closing);
@@ -451,7 +453,7 @@ int cgm_closer_init(struct cgm_broker *broker)
     return CGM_OK;
 }
 
-/* What is left in the rota is closed with the process. */
+/* What is left in the rota is closed with the process. What is still given is closed at once. */
 void cgm_closer_fini(struct cgm_broker *broker)
 {
     struct cgm_closer *closer = &broker->closer;
@@ -462,6 +464,8 @@ void cgm_closer_fini(struct cgm_broker *broker)
     pthread_mutex_unlock(&closer->lock);
     if (closer->runs)
         pthread_join(closer->thread, NULL);
+    closer->runs = false;
+    closer->newest = NULL;
     while ((closing = (struct cgm_closing *)closer->memory.first)) {
         cgm_rota_move_on(&closer->memory, true);
         free(closing);

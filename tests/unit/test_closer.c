@@ -301,6 +301,19 @@ static void test_what_clients_may_watch_costs_a_thread(void **state)
     await_the_rest();
 }
 
+/* What was given before is gone by then, also what the loop has not heard of. */
+static void test_after_the_end_everything_is_closed_here(void **state)
+{
+    int fds[] = {little_memory(), little_memory(), eventfd(0, EFD_CLOEXEC)};
+    (void)state;
+    cgm_closer_drop(&broker, UID, &fds[0], 1);
+    cgm_closer_fini(&broker);
+    closed_here = 0;
+    cgm_closer_drop(&broker, UID, &fds[1], 2);
+    assert_int_equal(closed_here, 2);
+    assert_null(broker.closer.newest);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -316,6 +329,7 @@ int main(void)
         CASE(test_sockets_that_linger),
         CASE(test_no_memory_is_closed_here),
         CASE(test_what_clients_may_watch_costs_a_thread),
+        CASE(test_after_the_end_everything_is_closed_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
