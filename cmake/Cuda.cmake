@@ -13,9 +13,13 @@ if(COMMGEMM_CUDA STREQUAL OFF)
   return()
 endif()
 
-# Machine code for Ampere and Hopper; the PTX beside it for what comes after.
+# Machine code for Ampere and Hopper; the PTX beside it for what comes after. Sanitizers do not see
+# code of devices, so that a build for them has as little of it as links.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  if(COMMGEMM_SANITIZE)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real)
+  endif()
 endif()
 
 include(CheckLanguage)
