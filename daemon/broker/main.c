@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/broker/broker.h"
+#include "daemon/broker/inherited.h"
 #include "daemon/broker/log.h"
 #include "proto/status.h"
 
@@ -128,6 +129,7 @@ int main(int argc, char **argv)
     struct cgm_config config;
     static struct cgm_broker broker;
     char detail[1024] = "";
+    cgm_inherited_reset();
     int exit_status = parse(argc, argv, &options);
     if (exit_status >= 0)
         return exit_status;

@@ -66,6 +66,8 @@ static void exec_daemon(const struct daemon *daemon, const char *const *settings
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("FAKE_EXECUTOR_DIR", daemon->folder, 1);
     unsetenv("JOURNAL_STREAM");
+    if (daemon->bequeath)
+        daemon->bequeath();
     execv(arguments[0], (char *const *)(uintptr_t)arguments);
     _exit(99);
 }

@@ -24,6 +24,7 @@ struct daemon {
     pid_t pid;        /* 0: none */
     bool own_session; /* of processes, as a service has it: the system shares out its time anew */
     bool contained;   /* in a user namespace that knows root alone */
+    void (*bequeath)(void); /* what its starter leaves to it, done last; NULL: nothing */
 };
 
 /* Makes the folder; starts nothing. */

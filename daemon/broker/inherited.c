@@ -1,0 +1,56 @@
+#include "daemon/broker/inherited.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "proto/standard_fds.h"
+
+/* Handlers are not inherited: one that is there is this process's own, a sanitizer's. */
+static void reset_signals(void)
+{
+    struct sigaction action;
+    sigset_t none;
+    for (int number = 1; number <= SIGRTMAX; number++)
+        if (sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
+            signal(number, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* They end who does not expect them. */
+static void reset_timers(void)
+{
+    static const struct itimerval off;
+    setitimer(ITIMER_REAL, &off, NULL);
+    setitimer(ITIMER_VIRTUAL, &off, NULL);
+    setitimer(ITIMER_PROF, &off, NULL);
+}
+
+/* What came through exec is not close-on-exec, unless it is systemd's. */
+static void close_fds(void)
+{
+    sd_listen_fds(0);
+    DIR *fds = opendir("/proc/self/fd");
+    for (const struct dirent *entry; fds && (entry = readdir(fds));) {
+        int fd = (int)strtol(entry->d_name, NULL, 10);
+        if (fd > STDERR_FILENO && fcntl(fd, F_GETFD) == 0)
+            close(fd);
+    }
+    if (fds)
+        closedir(fds);
+}
+
+void cgm_inherited_reset(void)
+{
+    cgm_standard_fds_open();
+    reset_timers();
+    reset_signals();
+    close_fds();
+    umask(022);
+}

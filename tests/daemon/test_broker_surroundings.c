@@ -1,0 +1,174 @@
+/* What whoever starts the daemon leaves to it, and the executor through it: neither cares. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/send_signal.h"
+
+#define LEFT_OPEN 57
+
+/* A line of /proc/PID/status, a number in base 16. */
+static uint64_t status_mask(pid_t pid, const char *key)
+{
+    char path[64], line[256];
+    uint64_t mask = UINT64_MAX;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file))
+        if (strncmp(line, key, strlen(key)) == 0)
+            mask = strtoull(line + strlen(key), NULL, 16);
+    fclose(file);
+    return mask;
+}
+
+static uint64_t bit_of(int number)
+{
+    return 1ull << (number - 1);
+}
+
+static mode_t mode_of(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_mode & 07777u;
+}
+
+static void bequeath_signals(void)
+{
+    sigset_t all;
+    sigfillset(&all);
+    for (int number = 1; number <= SIGRTMAX; number++)
+        signal(number, SIG_IGN);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+}
+
+static void test_signals(void **state)
+{
+    struct daemon daemon = {0};
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    daemon.bequeath = bequeath_signals;
+    daemon_start(&daemon, NULL);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    pid_t executor = (pid_t)status_number(&client, "executor_pid");
+    uint64_t expected = bit_of(SIGPIPE) | bit_of(SIGXFSZ);
+    assert_int_equal(status_mask(daemon.pid, "SigBlk:"), 0);
+    assert_int_equal(status_mask(daemon.pid, "SigIgn:"), expected);
+    assert_int_equal(status_mask(executor, "SigBlk:"), 0);
+    assert_int_equal(status_mask(executor, "SigIgn:") & ~expected, 0);
+    /* Its end is noticed, which comes by a signal. */
+    uint64_t life = status_number(&client, "executor_life");
+    assert_int_equal(send_signal(executor, SIGKILL), 0);
+    wait_for_more(&client, "executor_life", life);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+/* Of another process: the write end of a pipe, which ends when nobody has it any more. */
+static int left_open;
+
+static void bequeath_fds(void)
+{
+    dup2(left_open, LEFT_OPEN);
+}
+
+static void test_open_fds_are_nobodys(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    int ends[2];
+    char path[64];
+    (void)state;
+    daemon_init(&daemon);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    left_open = ends[1];
+    daemon.bequeath = bequeath_fds;
+    daemon_start(&daemon, NULL);
+    close(ends[1]);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)status_number(&client, "executor_pid"),
+             LEFT_OPEN);
+    assert_int_equal(access(path, F_OK), -1);
+    struct pollfd poll_fd = {.fd = ends[0], .events = POLLIN};
+    assert_int_equal(poll(&poll_fd, 1, WAIT_S * 1000), 1);
+    assert_int_equal(poll_fd.revents, POLLHUP);
+    close(ends[0]);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+static void bequeath_nothing(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        close(fd);
+}
+
+static void expect_target(pid_t pid, int fd, const char *target)
+{
+    char path[64], found[128] = "";
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+    assert_true(readlink(path, found, sizeof(found) - 1) > 0);
+    assert_string_equal(found, target);
+}
+
+static void test_standard_fds_are_there(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    daemon.bequeath = bequeath_nothing;
+    daemon_start(&daemon, NULL);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    pid_t executor = (pid_t)status_number(&client, "executor_pid");
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        expect_target(daemon.pid, fd, "/dev/null");
+        expect_target(executor, fd, "/dev/null");
+    }
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+static void bequeath_umask(void)
+{
+    umask(0777);
+}
+
+static void test_umask(void **state)
+{
+    struct daemon daemon;
+    char path[128];
+    (void)state;
+    daemon_init(&daemon);
+    daemon.bequeath = bequeath_umask;
+    daemon_start(&daemon, NULL);
+    snprintf(path, sizeof(path), "%s/run", daemon.folder);
+    assert_int_equal(mode_of(path), 0755);
+    assert_int_equal(mode_of(daemon.socket), 0660);
+    snprintf(path, sizeof(path), "%s.lock", daemon.socket);
+    assert_int_equal(mode_of(path), 0600);
+    daemon_stop(&daemon);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_open_fds_are_nobodys),
+        cmocka_unit_test(test_standard_fds_are_there),
+        cmocka_unit_test(test_umask),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
