@@ -264,6 +264,8 @@ struct cgm_backend_ops {
     int (*queue_new)(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
                      struct cgm_queue **ret_queue);
     void (*queue_free)(struct cgm_queue *queue); /* waits until it is through */
+    /* How many operations were ever enqueued on it, modulo 2^32; the thread of its device. */
+    uint32_t (*queue_count)(const struct cgm_queue *queue);
 
     int (*flag_new)(struct cgm_backend *backend, uint32_t device, enum cgm_flag_kind kind,
                     struct cgm_flag **ret_flag);

@@ -10,6 +10,7 @@
 #include "daemon/executor/queue_set.h"
 #include "daemon/executor/quiet.h"
 #include "daemon/executor/request.h"
+#include "daemon/executor/runway.h"
 #include "proto/messages.h"
 #include "proto/ring.h"
 
@@ -43,7 +44,8 @@ struct cgm_comm {
     struct cgm_gang *free_gangs; /* by next_free */
     struct cgm_flight *free_flights;
     uint32_t n_flights; /* taken */
-    uint32_t users;     /* plans until nothing of them is left, and unfinished gangs */
+    struct cgm_runway runway;
+    uint32_t users; /* plans until nothing of them is left, and unfinished gangs */
     struct cgm_request *removal;
     _Atomic bool removed;     /* nobody wants its plans any more; for the mapper */
     struct cgm_quiet parting; /* frees the group */

@@ -7,6 +7,7 @@
 #include "daemon/executor/executor.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/recorded.h"
+#include "daemon/executor/runway.h"
 #include "proto/status.h"
 #include "proto/step.h"
 
@@ -86,6 +87,8 @@ static int flight_enqueue(struct cgm_flight *flight, uint32_t rank)
         return cgm_copy_in_enqueue(&flight->launch, rank, flight->chunk);
     case CGM_FLIGHT_POISON:
         return poison_outputs(&flight->launch, rank);
+    case CGM_FLIGHT_KINDS:
+        break;
     }
     return CGM_INTERNAL;
 }
@@ -94,6 +97,11 @@ static int flight_enqueue(struct cgm_flight *flight, uint32_t rank)
 static bool uses_both_queues(const struct cgm_flight *flight)
 {
     return flight->kind == CGM_FLIGHT_RUN && cgm_op_is_collective(flight->plan->spec.op);
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
 }
 
 /* On the device's thread. After the last signal, which is counted as enqueued before it is, the
@@ -108,6 +116,8 @@ static void flight_rank_run(struct cgm_task *task)
     uint64_t epoch = flight->epoch;
     struct cgm_poller *poller = plan->comm->poller;
     int expected = CGM_OK, status = CGM_OK;
+    uint32_t on_compute = ops->queue_count(plan->ranks[rank].compute);
+    uint32_t on_comm = ops->queue_count(plan->ranks[rank].comm);
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_ENQUEUE);
     if (part->leaves)
         status = cgm_queue_set_follow(ops, part->leaves, plan->queues, rank);
@@ -122,6 +132,8 @@ static void flight_rank_run(struct cgm_task *task)
         atomic_compare_exchange_strong(&flight->run.status, &expected, status);
     if (flight->recorded) /* not later: the plan may be gone after the signals */
         cgm_recorded_foresee(&flight->recorded[rank], &flight->launch, rank, flight->ahead);
+    part->operations = larger(ops->queue_count(plan->ranks[rank].compute) - on_compute,
+                              ops->queue_count(plan->ranks[rank].comm) - on_comm);
     atomic_fetch_add(&flight->n_enqueued, 1);
     /* Both queues: the waits of an aborted run give up, and one queue may be through long before
      * the other. */
@@ -144,11 +156,9 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
     struct cgm_executor *executor = plan->comm->poller->executor;
     flight->epoch = ++plan->epoch;
     atomic_store(&flight->n_enqueued, 0);
-    flight->next_look_ns = now_ns + LOOK_NS;
     if (flight->kind != CGM_FLIGHT_POISON) {
         atomic_store(&flight->run.status, CGM_OK);
         atomic_store(&flight->run.n_phases, 0);
-        flight->run.begin_ns = now_ns;
         flight->aborted_ns = 0;
     }
     flight->launch.ops = executor->ops;
@@ -158,6 +168,16 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
     flight->launch.operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])flight->views;
     flight->launch.run = &flight->run;
     flight->launch.apart = true;
+    cgm_runway_enter(flight, now_ns);
+}
+
+void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
+{
+    struct cgm_plan *plan = flight->plan;
+    struct cgm_executor *executor = plan->comm->poller->executor;
+    flight->next_look_ns = now_ns + LOOK_NS;
+    if (flight->kind != CGM_FLIGHT_POISON)
+        flight->run.begin_ns = now_ns;
     atomic_fetch_add(&plan->comm->poller->enqueuing,
                      (uint32_t)__builtin_popcountll(flight->ranks_mask));
     for (uint32_t rank = 0; rank < plan->spec.world; rank++) {
@@ -166,12 +186,12 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
         struct cgm_queue_set *before = plan->comm->current[rank];
         plan->comm->current[rank] = plan->queues;
         flight->ranks[rank] = (struct cgm_flight_rank){
-            {NULL, flight_rank_run}, flight, rank, before == plan->queues ? NULL : before};
+            {NULL, flight_rank_run}, flight, rank, before == plan->queues ? NULL : before, 0};
         cgm_worker_post(&executor->devices[plan->ranks[rank].device], &flight->ranks[rank].task);
     }
 }
 
-bool cgm_flight_is_done(const struct cgm_flight *flight)
+bool cgm_flight_is_done(struct cgm_flight *flight)
 {
     const struct cgm_plan *plan = flight->plan;
     bool both = uses_both_queues(flight);
@@ -181,6 +201,7 @@ bool cgm_flight_is_done(const struct cgm_flight *flight)
             (both && flight->launch.ops->flag_read(plan->sent[rank]) < flight->epoch))
             return false;
     }
+    cgm_runway_leave(flight);
     return true;
 }
 
@@ -188,7 +209,7 @@ void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns)
 {
     const struct cgm_backend_ops *ops = flight->launch.ops;
     struct cgm_backend *backend = flight->plan->comm->poller->executor->backend;
-    if (now_ns < flight->next_look_ns)
+    if (flight->room == 0 || now_ns < flight->next_look_ns)
         return;
     flight->next_look_ns = now_ns + LOOK_NS;
     if (ops->release_waits && atomic_load(&flight->run.status) != CGM_OK &&
@@ -208,7 +229,7 @@ bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns)
     uint64_t limit_ns = flight->plan->comm->poller->executor->limits.job_timeout_ns;
     uint64_t ran_ns = now_ns > flight->run.begin_ns ? now_ns - flight->run.begin_ns : 0;
     int running = CGM_OK;
-    if (limit_ns == 0 || ran_ns < limit_ns)
+    if (limit_ns == 0 || flight->room == 0 || ran_ns < limit_ns)
         return false;
     if (flight->aborted_ns == 0) {
         atomic_compare_exchange_strong(&flight->run.status, &running, CGM_WATCHDOG);

@@ -14,17 +14,18 @@ struct cgm_comm;
 struct cgm_recorded;
 struct cgm_flight;
 
-enum cgm_flight_kind { CGM_FLIGHT_RUN, CGM_FLIGHT_COPY_IN, CGM_FLIGHT_POISON };
+enum cgm_flight_kind { CGM_FLIGHT_RUN, CGM_FLIGHT_COPY_IN, CGM_FLIGHT_POISON, CGM_FLIGHT_KINDS };
 
 struct cgm_flight_rank {
     struct cgm_task task; /* on the device's thread */
     struct cgm_flight *flight;
     uint32_t rank;
     struct cgm_queue_set *leaves; /* the queues of the rank's last launch, when they were others */
+    uint32_t operations;          /* so many it put on one queue, but for the last signal */
 };
 
 struct cgm_flight {
-    struct cgm_flight *next; /* in the comm's free list */
+    struct cgm_flight *next; /* in the comm's free list, or among those that it holds */
     struct cgm_plan *plan;
     enum cgm_flight_kind kind;
     uint32_t chunk;                      /* COPY_IN */
@@ -32,6 +33,7 @@ struct cgm_flight {
     uint64_t ahead;                      /* in how many epochs it will be again, with those */
     uint64_t ranks_mask;                 /* who takes part */
     uint64_t epoch;                      /* done flags reach it when a rank is through */
+    uint32_t room;                       /* in the queues of its ranks; 0: held, or through */
     _Atomic uint32_t n_enqueued;         /* ranks whose part is in the queues */
     uint64_t next_look_ns;
     uint64_t aborted_ns; /* when it had taken too long; 0: it has not */
@@ -48,18 +50,22 @@ void cgm_flight_give(struct cgm_comm *comm, struct cgm_flight *flight);
 void cgm_flight_free_all(struct cgm_comm *comm);
 
 /* Starts it: plan, kind, ranks_mask and views are set. The plan stays until the flight is done: the
- * jobs of a gang reference it, and a plan that warms up cannot be removed. */
+ * jobs of a gang reference it, and a plan that warms up cannot be removed. It may be held
+ * (runway.h). */
 void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns);
+/* Hands the ranks' parts to the threads of their devices; runway.c. */
+void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns);
 
 /* True when every rank is through. The flight's memory is the poller's again. */
-bool cgm_flight_is_done(const struct cgm_flight *flight);
+bool cgm_flight_is_done(struct cgm_flight *flight);
 
 /* Looks after a flight that is not done, every LOOK_NS: the backend's health, and the waits of a
  * run that failed. */
 void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns);
 
-/* Aborts a run that takes longer than job_timeout. True: that was a while ago, and it did not end.
- * The while begins with the abort, however late that came: a process may be stopped. */
+/* Aborts a run that takes longer than job_timeout, from its take-off on. True: that was a while
+ * ago, and it did not end. The while begins with the abort, however late that came: a process may
+ * be stopped. */
 bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns);
 
 /* Makes room for the phases of a run; false: out of memory, the run goes without. */

@@ -227,6 +227,7 @@ static void plan_register_step(struct cgm_request *request)
     flight->run.phases = NULL;
     flight->run.phases_max = 0;
     flight->launch.rows = cgm_plan_operands_rows(&plan->spec, CGM_PLAN_OPERANDS_FEW);
+    flight->launch.quiet = plan->comm->n_flights == 1;
     flight->launch.accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;
     plan->next_warming = poller->warming;
     poller->warming = plan;

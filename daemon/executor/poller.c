@@ -16,6 +16,7 @@
 #include "daemon/executor/plan.h"
 #include "daemon/executor/query.h"
 #include "daemon/executor/quiet.h"
+#include "daemon/executor/runway.h"
 #include "daemon/executor/slice.h"
 #include "daemon/executor/tuning.h"
 #include "proto/status.h"
@@ -225,6 +226,8 @@ static bool poller_round(struct cgm_poller *poller)
         busy |= cgm_plan_step_warming(poller);
     if (poller->tunings)
         busy |= cgm_tuning_step(poller);
+    if (poller->holding)
+        busy |= cgm_runway_step(poller, now_ns);
     if (poller->quiet_first)
         busy |= cgm_quiet_step(poller);
     poller->next_notice_ns = cgm_rings_notify(&poller->rings);

@@ -169,6 +169,13 @@ static void queue_free(struct cgm_queue *queue)
     free(queue);
 }
 
+/* Everything is done at once. */
+static uint32_t queue_count(const struct cgm_queue *queue)
+{
+    (void)queue;
+    return 0;
+}
+
 static int flag_new(struct cgm_backend *backend, uint32_t device, enum cgm_flag_kind kind,
                     struct cgm_flag **ret_flag)
 {
@@ -452,6 +459,7 @@ const struct cgm_backend_ops null_backend_ops = {
     .mem_drain = mem_drain,
     .queue_new = queue_new,
     .queue_free = queue_free,
+    .queue_count = queue_count,
     .flag_new = flag_new,
     .flag_read = flag_read,
     .flag_free = flag_free,

@@ -87,6 +87,7 @@ const struct cgm_backend_ops cgm_backend_cpu = {
     .mem_freed_anywhere = true,
     .queue_new = cgm_cpu_queue_new,
     .queue_free = cgm_cpu_queue_free,
+    .queue_count = cgm_cpu_queue_count,
     .flag_new = cgm_cpu_flag_new,
     .flag_read = cgm_cpu_flag_read,
     .flag_free = cgm_cpu_flag_free,

@@ -178,3 +178,8 @@ void cgm_cpu_queue_free(struct cgm_queue *queue)
     cgm_gemm_panels_free(queue->panels);
     free(queue);
 }
+
+uint32_t cgm_cpu_queue_count(const struct cgm_queue *queue)
+{
+    return atomic_load_explicit(&queue->tail, memory_order_relaxed);
+}

@@ -164,6 +164,7 @@ const struct cgm_backend_ops cgm_backend_cuda = {
     .mem_free = cgm_cuda_mem_free,
     .queue_new = cgm_cuda_queue_new,
     .queue_free = cgm_cuda_queue_free,
+    .queue_count = cgm_cuda_queue_count,
     .flag_new = cgm_cuda_flag_new,
     .flag_read = cgm_cuda_flag_read,
     .flag_free = cgm_cuda_flag_free,

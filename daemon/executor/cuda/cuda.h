@@ -145,6 +145,7 @@ void cgm_flag_slabs_free(struct cgm_backend *backend);
 int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
                        struct cgm_queue **ret_queue);
 void cgm_cuda_queue_free(struct cgm_queue *queue);
+uint32_t cgm_cuda_queue_count(const struct cgm_queue *queue);
 void cgm_cuda_set_run(struct cgm_queue *queue, struct cgm_run *run);
 
 int cgm_cuda_copy(struct cgm_queue *queue, const struct cgm_copy *copy);

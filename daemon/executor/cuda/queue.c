@@ -188,8 +188,14 @@ static uint64_t delay_ns(struct cgm_queue *queue)
     return x % (queue->backend->options.test_delay_us * 1000ull);
 }
 
+uint32_t cgm_cuda_queue_count(const struct cgm_queue *queue)
+{
+    return queue->n_begun;
+}
+
 bool cgm_queue_begin(struct cgm_queue *queue, const char *doing)
 {
+    queue->n_begun++;
     cgm_device_use(queue->device->index);
     atomic_store_explicit(&queue->doing, doing, memory_order_relaxed);
     if (queue->backend->options.test_delay_us)

@@ -38,6 +38,7 @@ struct cgm_queue {
     /* Of the next operations; written by the device's thread. `doing` names the operation that was
      * enqueued last, for the log. */
     struct cgm_run *run;
+    uint32_t n_begun; /* operations; counts on */
     const char *_Atomic doing;
 
     /* Guards what follows: the device's thread adds, the poller looks and takes. */

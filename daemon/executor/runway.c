@@ -1,0 +1,112 @@
+#include "daemon/executor/runway.h"
+
+#include "daemon/executor/flight.h"
+#include "daemon/executor/plan.h"
+#include "daemon/executor/poller.h"
+#include "daemon/executor/quiet.h"
+
+/* What a change of queues takes, and the last signal. */
+#define EXTRA_OPERATIONS 8u
+
+/* What a launch takes is known from one of its kind with as many rows (those without rows have less
+ * to do) that had others before it (else it has less to wait for). Until there was one, each has
+ * the queues for itself. */
+static uint32_t room_of(const struct cgm_flight *flight)
+{
+    const struct cgm_room *known = &flight->plan->room[flight->kind];
+    return known->operations > 0 && flight->launch.rows <= known->rows
+               ? known->operations + EXTRA_OPERATIONS
+               : CGM_QUEUE_ROOM;
+}
+
+static void note_room(struct cgm_flight *flight)
+{
+    struct cgm_room *known = &flight->plan->room[flight->kind];
+    if (flight->launch.quiet)
+        return;
+    for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
+        uint32_t operations = flight->ranks[__builtin_ctzll(mask)].operations;
+        if (operations > known->operations)
+            known->operations = operations;
+    }
+    if (flight->launch.rows > known->rows)
+        known->rows = flight->launch.rows;
+}
+
+static bool fits(const struct cgm_runway *runway, uint64_t ranks_mask, uint32_t room)
+{
+    for (uint64_t mask = ranks_mask; mask; mask &= mask - 1) {
+        uint32_t queued = runway->queued[__builtin_ctzll(mask)];
+        if (queued > 0 && queued + room > CGM_QUEUE_ROOM)
+            return false;
+    }
+    return true;
+}
+
+static bool take_off(struct cgm_flight *flight, uint64_t now_ns)
+{
+    struct cgm_comm *comm = flight->plan->comm;
+    uint32_t room = room_of(flight);
+    if (cgm_quiet_holds(comm->poller) || !fits(&comm->runway, flight->ranks_mask, room))
+        return false;
+    flight->room = room;
+    for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1)
+        comm->runway.queued[__builtin_ctzll(mask)] += room;
+    cgm_flight_take_off(flight, now_ns);
+    return true;
+}
+
+void cgm_runway_enter(struct cgm_flight *flight, uint64_t now_ns)
+{
+    struct cgm_comm *comm = flight->plan->comm;
+    struct cgm_runway *runway = &comm->runway;
+    flight->room = 0;
+    if (!runway->held && take_off(flight, now_ns))
+        return;
+    if (!runway->held) {
+        runway->end = &runway->held;
+        runway->next = comm->poller->holding;
+        comm->poller->holding = comm;
+    }
+    flight->next = NULL;
+    *runway->end = flight;
+    runway->end = &flight->next;
+}
+
+void cgm_runway_leave(struct cgm_flight *flight)
+{
+    struct cgm_runway *runway = &flight->plan->comm->runway;
+    if (flight->room == 0)
+        return;
+    for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1)
+        runway->queued[__builtin_ctzll(mask)] -= flight->room;
+    flight->room = 0;
+    note_room(flight);
+}
+
+static bool step(struct cgm_runway *runway, uint64_t now_ns)
+{
+    struct cgm_flight *first = runway->held;
+    while (runway->held) {
+        struct cgm_flight *flight = runway->held, *next = flight->next;
+        if (!take_off(flight, now_ns))
+            break;
+        runway->held = next;
+    }
+    return runway->held != first;
+}
+
+bool cgm_runway_step(struct cgm_poller *poller, uint64_t now_ns)
+{
+    bool busy = false;
+    struct cgm_comm **link = &poller->holding;
+    while (*link) {
+        struct cgm_runway *runway = &(*link)->runway;
+        busy |= step(runway, now_ns);
+        if (runway->held)
+            link = &runway->next;
+        else
+            *link = runway->next;
+    }
+    return busy;
+}

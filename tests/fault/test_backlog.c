@@ -1,0 +1,132 @@
+/* More jobs of one comm than its queues have room for: they wait, and nobody else does. */
+#include "tests/daemon/broker_fixture.h"
+
+#include "commgemm.h"
+#include "tests/daemon/enter.h"
+
+#define EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+#define SIDE 8
+#define BYTES (sizeof(float) * SIDE * SIDE)
+#define ENTRIES 1024u
+#define JOBS 600u
+#define BEFORE 20u /* until these have ended the others are on their way */
+
+/* Who has a comm of one rank on the first device. */
+struct user {
+    commgemm_client *client;
+    uint64_t plan;
+    struct commgemm_buffer in, out;
+    uint64_t tickets[JOBS];
+};
+
+static struct daemon daemon_;
+static struct user busy, other;
+
+static void open_client(struct user *user)
+{
+    struct commgemm_connect_options options;
+    commgemm_connect_options_init(&options);
+    options.socket = daemon_.socket;
+    options.ring_entries = ENTRIES;
+    assert_int_equal(commgemm_connect(&options, &user->client), COMMGEMM_OK);
+    assert_int_equal(commgemm_wait_executor(user->client, WAIT_S * 1000), COMMGEMM_OK);
+}
+
+static void make_plan(struct user *user, const char *name)
+{
+    static const uint32_t rank = 0;
+    struct commgemm_join_options join;
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan = {0};
+    commgemm_join_options_init(&join);
+    join.name = name;
+    join.size = join.n_ranks = join.create = 1;
+    join.ranks = &rank;
+    commgemm_plan_options_init(&options);
+    options.op = COMMGEMM_OP_GEMM_AR;
+    options.m = options.n = options.k = SIDE;
+    if (commgemm_comm_join(user->client, &join, &options.comm) ||
+        commgemm_plan_create(user->client, &options, &plan) ||
+        commgemm_buffer_create(user->client, NULL, BYTES, 0, 0, 0, &user->in) ||
+        commgemm_buffer_create(user->client, NULL, BYTES, 0, 0, 0, &user->out))
+        fail_msg("%s: %s", name, commgemm_last_error());
+    user->plan = plan.id;
+}
+
+static struct commgemm_operand all_of(const struct commgemm_buffer *buffer)
+{
+    return (struct commgemm_operand){.id = buffer->id, .generation = buffer->generation};
+}
+
+static void submit(struct user *user, unsigned count)
+{
+    struct commgemm_job job;
+    commgemm_job_init(&job);
+    job.plan = user->plan;
+    job.lhs = job.rhs = all_of(&user->in);
+    job.out = all_of(&user->out);
+    for (unsigned i = 0; i < count; i++)
+        if (commgemm_submit(user->client, &job, &user->tickets[i]))
+            fail_msg("submit: %s", commgemm_last_error());
+}
+
+static void await(struct user *user, uint64_t ticket)
+{
+    struct commgemm_completion done;
+    assert_int_equal(commgemm_wait(user->client, ticket, WAIT_S * 1000, &done), COMMGEMM_OK);
+    if (done.status)
+        fail_msg("job %llu: %s", (unsigned long long)ticket, done.detail);
+}
+
+/* How many ended meanwhile. */
+static unsigned count_ended(const struct user *user)
+{
+    static struct commgemm_completion done[JOBS];
+    uint32_t count;
+    assert_int_equal(commgemm_reap(user->client, done, JOBS, &count), COMMGEMM_OK);
+    return count;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    daemon_init(&daemon_);
+    daemon_start(&daemon_, EXECUTOR, "backend=cpu", "test_delay_us=2000", NULL);
+    open_client(&busy);
+    open_client(&other);
+    make_plan(&busy, "busy");
+    make_plan(&other, "other");
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    commgemm_disconnect(busy.client);
+    commgemm_disconnect(other.client);
+    daemon_stop(&daemon_);
+    return 0;
+}
+
+/* They are on the same device. */
+static void test_nobody_waits_behind_a_full_queue(void **state)
+{
+    (void)state;
+    submit(&busy, JOBS);
+    await(&busy, busy.tickets[BEFORE]);
+    submit(&other, 1);
+    await(&other, other.tickets[0]);
+    unsigned ended = count_ended(&busy);
+    print_message("%u of %u jobs of the busy one ended before\n", ended, JOBS);
+    assert_true(ended < JOBS / 2);
+    for (unsigned i = ended + 1; i < JOBS; i++)
+        await(&busy, busy.tickets[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_nobody_waits_behind_a_full_queue, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
