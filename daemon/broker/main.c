@@ -7,6 +7,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/inherited.h"
 #include "daemon/broker/log.h"
+#include "proto/log_sink.h"
 #include "proto/status.h"
 
 #define SETTINGS_MAX 64
@@ -138,6 +139,7 @@ int main(int argc, char **argv)
         return fail(CGM_INVALID_ARGUMENT, detail);
     if (options.check)
         return CGM_EXIT_OK;
+    cgm_log_sink_open();
     cgm_log_set_level((enum cgm_log_level)config.log_level);
     status = cgm_broker_init(&broker, &config, options.config, detail, sizeof(detail));
     if (status != CGM_OK)

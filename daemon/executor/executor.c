@@ -14,6 +14,7 @@
 #include "daemon/executor/control.h"
 #include "daemon/executor/warmth.h"
 #include "proto/log_line.h"
+#include "proto/log_sink.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 #include "proto/step.h"
@@ -25,15 +26,12 @@ static _Atomic int log_level = 6;
 
 void cgm_executor_log(int level, const char *format, ...)
 {
-    char begin[32], line[512];
     va_list arguments;
     if (level > atomic_load(&log_level))
         return;
     va_start(arguments, format);
-    vsnprintf(line, sizeof(line), format, arguments);
+    cgm_log_line_write(level, "executor: ", format, arguments);
     va_end(arguments);
-    cgm_log_line_begin(begin, sizeof(begin), level);
-    fprintf(stderr, "%sexecutor: %s\n", begin, line);
 }
 
 uint64_t cgm_now_ns(void)
@@ -225,6 +223,7 @@ int cgm_executor_serve(const struct cgm_backend_ops *ops, int link)
 {
     /* Threads use it until the very end of the process, hence not on this stack. */
     static struct cgm_executor executor;
+    cgm_log_sink_open();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* memory that a client asks for is a file, too */
     executor.ops = ops;

@@ -162,6 +162,43 @@ static void test_umask(void **state)
     daemon_stop(&daemon);
 }
 
+/* Standard error is a pipe that nobody reads, and full. */
+static int full_pipe;
+
+static void bequeath_full_pipe(void)
+{
+    dup2(full_pipe, STDERR_FILENO);
+}
+
+static void fill(int fd)
+{
+    char page[4096] = "";
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    while (write(fd, page, sizeof(page)) > 0)
+        continue;
+    fcntl(fd, F_SETFL, 0);
+}
+
+static void test_a_log_that_nobody_reads(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    int ends[2];
+    (void)state;
+    daemon_init(&daemon);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    fill(ends[1]);
+    full_pipe = ends[1];
+    daemon.bequeath = bequeath_full_pipe;
+    daemon_start(&daemon, NULL);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    client_close(&client);
+    daemon_stop(&daemon);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +206,7 @@ int main(void)
         cmocka_unit_test(test_open_fds_are_nobodys),
         cmocka_unit_test(test_standard_fds_are_there),
         cmocka_unit_test(test_umask),
+        cmocka_unit_test(test_a_log_that_nobody_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

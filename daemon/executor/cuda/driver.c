@@ -53,15 +53,12 @@ void cgm_cuda_reports_init(const struct cgm_backend_options *options)
 
 void cgm_cuda_log(int level, const char *format, ...)
 {
-    char begin[32], line[512];
     va_list arguments;
     if (reports.log_limit > 0 && level > reports.log_limit)
         return;
     va_start(arguments, format);
-    vsnprintf(line, sizeof(line), format, arguments);
+    cgm_log_line_write(level, "executor: ", format, arguments);
     va_end(arguments);
-    cgm_log_line_begin(begin, sizeof(begin), level);
-    fprintf(stderr, "%sexecutor: %s\n", begin, line);
 }
 
 /* No call of this process succeeds after one of these. */
