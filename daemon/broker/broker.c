@@ -20,8 +20,7 @@
 #include "proto/step.h"
 
 #define END_PATIENCE_MS 10000u /* for launched jobs, then the executor is killed */
-/* Clients come and go thousands of times a second; each word about it is work of process 1, which
- * may keep us waiting until it has read what came before. */
+/* Clients come and go thousands of times a second, and each word about it is work of process 1. */
 #define STATUS_AFTER_MS 1000u
 
 static uint64_t ns_of(clockid_t clock)
@@ -43,16 +42,16 @@ uint64_t cgm_spent_ns(void)
 
 static void on_status_timer(uv_timer_t *timer)
 {
-    const struct cgm_broker *broker = timer->data;
+    struct cgm_broker *broker = timer->data;
     const struct cgm_executor *executor = &broker->executor;
-    if (broker->ending)
-        return;
-    if (cgm_executor_is_ready(executor))
+    if (!broker->ending && cgm_executor_is_ready(executor))
         cgm_notify_status("%s%zu sessions, backend %s, executor %d",
                           broker->draining ? "draining, " : "", broker->sessions.count,
                           executor->backend, executor->pid);
-    else
+    else if (!broker->ending)
         cgm_notify_status("%zu sessions, no executor: %s", broker->sessions.count, executor->why);
+    if (!cgm_notify_settle())
+        cgm_broker_tell_status(broker);
 }
 
 void cgm_broker_tell_status(struct cgm_broker *broker)
@@ -76,6 +75,7 @@ void cgm_broker_on_settled(struct cgm_broker *broker)
     }
     cgm_log_info("socket %s: ready", broker->listener.path);
     cgm_notify_ready();
+    cgm_broker_tell_status(broker);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------
@@ -102,6 +102,7 @@ void cgm_broker_end(struct cgm_broker *broker)
         return;
     broker->ending = true;
     cgm_notify_stopping();
+    cgm_broker_tell_status(broker);
     cgm_log_info("daemon: ends");
     cgm_listener_close(&broker->listener);
     cgm_executor_shut_down(broker);

@@ -1,4 +1,5 @@
-/* What systemd wants to know and has to give. Without systemd every call does nothing. */
+/* What systemd wants to know and has to give. Without systemd every call does nothing. Nobody waits
+ * for its reading: what there is no room for is owed, and sent with a later call. */
 #ifndef CGM_NOTIFY_H
 #define CGM_NOTIFY_H
 
@@ -7,8 +8,11 @@
 
 void cgm_notify_ready(void);
 void cgm_notify_stopping(void);
-void cgm_notify_watchdog(void);
+void cgm_notify_watchdog(void); /* never owed: the next one is as good */
 void cgm_notify_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Tries what is owed; true when nothing is any more. */
+bool cgm_notify_settle(void);
 
 /* How often to call cgm_notify_watchdog; 0: nobody watches. */
 uint64_t cgm_notify_watchdog_ms(void);

@@ -57,7 +57,7 @@ static void exec_as_systemd(const struct unit *unit)
     _exit(127);
 }
 
-static void unit_start(struct unit *unit, int socket_type)
+static void unit_prepare(struct unit *unit, int socket_type)
 {
     char folder[96];
     daemon_init(&unit->daemon);
@@ -72,10 +72,20 @@ static void unit_start(struct unit *unit, int socket_type)
     unit->listen_fd = fcntl(fd, F_DUPFD_CLOEXEC, 10);
     close(fd);
     assert_int_equal(listen(unit->listen_fd, 8), 0);
+}
+
+static void unit_launch(struct unit *unit)
+{
     unit->daemon.pid = fork();
     assert_true(unit->daemon.pid >= 0);
     if (unit->daemon.pid == 0)
         exec_as_systemd(unit);
+}
+
+static void unit_start(struct unit *unit, int socket_type)
+{
+    unit_prepare(unit, socket_type);
+    unit_launch(unit);
 }
 
 /* The next message that begins so; others are passed over. */
@@ -157,8 +167,7 @@ static void connect_and_go(const struct unit *unit)
     close(fd);
 }
 
-/* A status at most each second, however often clients come and go: process 1 has other work too,
- * and while it does not read the daemon would wait. */
+/* A status at most each second, however often clients come and go: process 1 has other work too. */
 static void test_a_flood_of_clients_is_no_flood_of_words(void **state)
 {
     struct unit unit;
@@ -179,6 +188,39 @@ static void test_a_flood_of_clients_is_no_flood_of_words(void **state)
     unit_stop(&unit);
 }
 
+static unsigned fill(const struct unit *unit)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    unsigned words = 0;
+    memcpy(address.sun_path, unit->notify_path, strlen(unit->notify_path) + 1);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    while (sendto(fd, "X", 1, MSG_DONTWAIT, (struct sockaddr *)&address, sizeof(address)) == 1)
+        words++;
+    close(fd);
+    return words;
+}
+
+/* Process 1 stands still, and its socket is full before the daemon's first word: clients notice
+ * nothing, and it is told when it reads again. */
+static void test_nobody_waits_for_systemd(void **state)
+{
+    struct unit unit;
+    struct client client;
+    (void)state;
+    unit_prepare(&unit, SOCK_SEQPACKET);
+    assert_in_range(fill(&unit), 1, UINT16_MAX);
+    unit_launch(&unit);
+    client_open(&client, &unit.daemon);
+    wait_for_executor(&client);
+    assert_int_equal(status_number(&client, "sessions"), 1);
+    await_word(&unit, "READY=1");
+    await_word(&unit, "STATUS=1 sessions, backend cpu");
+    client_close(&client);
+    fill(&unit);
+    unit_stop(&unit);
+}
+
 static void test_a_socket_of_another_type(void **state)
 {
     struct unit unit;
@@ -193,6 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_life_under_systemd),
         cmocka_unit_test(test_a_flood_of_clients_is_no_flood_of_words),
+        cmocka_unit_test(test_nobody_waits_for_systemd),
         cmocka_unit_test(test_a_socket_of_another_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
