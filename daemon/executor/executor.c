@@ -120,8 +120,6 @@ static int start_threads(struct cgm_executor *executor)
     int status = cgm_worker_start(&executor->mapper, "cgm-mapper", 0);
     if (status == CGM_OK)
         status = cgm_worker_start(&executor->sweeper, "cgm-sweeper", 0);
-    if (status == CGM_OK)
-        status = cgm_worker_start(&executor->awaiter, "cgm-awaiter", 0);
     cgm_turns_init(&executor->steps, &executor->mapper);
     cgm_turns_init(&executor->slices, &executor->mapper);
     cgm_sweeps_init(&executor->sweeps);

@@ -5,7 +5,6 @@
  *   mapper           opens, maps and frees memory, builds comms and plans: whatever may block. Its
  *                    users take turns (turns.h)
  *   sweeper          has what clients have, too, freed in a thread of each user: rings, memory
- *   awaiter          waits until copies that belong to no job are done
  *   device threads   one a device, enqueue the operations of launched jobs in the poller's order
  *   queues           the backend's own */
 #ifndef CGM_EXECUTOR_H
@@ -49,13 +48,12 @@ struct cgm_executor {
     struct cgm_warmth *warmth;    /* [n_devices] */
     struct cgm_worker mapper;
     struct cgm_worker sweeper; /* hands to the sweeps what they free */
-    struct cgm_worker awaiter; /* of copies that belong to no job */
     struct cgm_turns steps;    /* the mapper's: what users ask for, */
     struct cgm_turns slices;   /* ... and those parts of it that take long */
     struct cgm_sweeps sweeps;  /* of rings, and of memory where the backend lets them */
     struct cgm_wishes wishes;
-    struct cgm_transfer *transfer; /* the mapper's; transfer.c */
-    struct cgm_copier *copiers;    /* the poller's */
+    struct cgm_transfer *idle_transfers; /* transfer.c; the poller's */
+    struct cgm_copier *copiers;          /* likewise */
     struct cgm_poller poller;
 };
 

@@ -18,6 +18,7 @@
 #include "daemon/executor/quiet.h"
 #include "daemon/executor/runway.h"
 #include "daemon/executor/slice.h"
+#include "daemon/executor/transfer.h"
 #include "daemon/executor/tuning.h"
 #include "proto/status.h"
 
@@ -226,6 +227,8 @@ static bool poller_round(struct cgm_poller *poller)
         busy |= cgm_plan_step_warming(poller);
     if (poller->tunings)
         busy |= cgm_tuning_step(poller);
+    if (poller->executor->copiers)
+        busy |= cgm_transfer_step(poller->executor);
     if (poller->holding)
         busy |= cgm_runway_step(poller, now_ns);
     if (poller->quiet_first)
@@ -249,7 +252,8 @@ static bool gangs_have_work(struct cgm_poller *poller)
 {
     return (poller->moving && round_moving(poller, cgm_now_ns())) ||
            (poller->warming && cgm_plan_step_warming(poller)) ||
-           (poller->tunings && cgm_tuning_step(poller));
+           (poller->tunings && cgm_tuning_step(poller)) ||
+           (poller->executor->copiers && cgm_transfer_step(poller->executor));
 }
 
 static bool anything_runs(const struct cgm_poller *poller)
@@ -276,12 +280,12 @@ static bool awaits_stream(const struct cgm_poller *poller)
 static bool awaits_device(const struct cgm_poller *poller)
 {
     return poller->executor->ops->host_flags_need_polling &&
-           (anything_runs(poller) || awaits_stream(poller));
+           (anything_runs(poller) || poller->executor->copiers || awaits_stream(poller));
 }
 
 static bool has_work_under_way(const struct cgm_poller *poller)
 {
-    return poller->gangs || poller->warming || poller->tunings;
+    return poller->gangs || poller->warming || poller->tunings || poller->executor->copiers;
 }
 
 /* ns, 0 being for ever, or less: until a client that waits for its notice may have it. */

@@ -45,13 +45,6 @@ void cgm_request_to_sweeper(struct cgm_request *request, void (*step)(struct cgm
     cgm_worker_post(&request->executor->sweeper, &request->task);
 }
 
-void cgm_request_to_awaiter(struct cgm_request *request, void (*step)(struct cgm_request *request))
-{
-    request->step = step;
-    request->task.run = request_run;
-    cgm_worker_post(&request->executor->awaiter, &request->task);
-}
-
 void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_request *request))
 {
     request->step = step;

@@ -26,7 +26,6 @@ int cgm_request_new(struct cgm_executor *executor, struct cgm_packet *packet,
                     struct cgm_request **ret_request);
 
 void cgm_request_to_sweeper(struct cgm_request *request, void (*step)(struct cgm_request *request));
-void cgm_request_to_awaiter(struct cgm_request *request, void (*step)(struct cgm_request *request));
 void cgm_request_to_poller(struct cgm_request *request, void (*step)(struct cgm_request *request));
 /* In turns with the steps that other users have for the mapper, and behind those of this one. */
 void cgm_request_to_mapper(struct cgm_request *request, uint32_t uid,

@@ -1,7 +1,6 @@
 #include "daemon/executor/transfer.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "daemon/executor/contents.h"
 #include "daemon/executor/endpoint.h"
@@ -14,12 +13,14 @@ typedef unsigned long long ull;
 /* Copies are made of elements of this type: offsets and sizes are multiples of its size. */
 #define COPY_DTYPE CGM_DTYPE_FP32
 #define COPY_ALIGN 4u
-#define LOOK_US 20
-/* Copied without a break: who else copies waits for one of these. */
+/* Copied without a break: it may end, and its user leave, after each of these. */
 #define SLICE_BYTES (16ull << 20)
 
-/* One queue for each device, made when first needed, and where its copies stand. */
+/* A queue for copies from one device. They are the next user's when one has no more to copy: there
+ * are as many as users ever copied at once. */
 struct cgm_transfer {
+    struct cgm_transfer *next; /* among the idle ones of its device */
+    uint32_t device;
     struct cgm_queue *queue;
     struct cgm_flag *done;
     uint64_t last;
@@ -31,10 +32,13 @@ struct copy {
     struct cgm_request *request;
     struct cgm_memory *dst, *src;
     uint64_t done_bytes;
-    struct cgm_run run; /* of the slice under way */
+    struct cgm_copier *copier;
+    struct cgm_transfer *transfer; /* of the slice under way; NULL: the mapper makes one */
+    bool in_queue;                 /* that slice is */
+    struct cgm_run run;            /* of it */
 };
 
-/* Who has copies that are not done, each of them one slice in turn. */
+/* Who has copies that are not done: they are made one after the other. */
 struct cgm_copier {
     struct cgm_copier *next;
     uint32_t uid;
@@ -43,20 +47,30 @@ struct cgm_copier {
 
 /* ---- on the mapper -------------------------------------------------------------------------- */
 
-static int transfer_open(struct cgm_executor *executor, uint32_t device,
-                         struct cgm_transfer **ret_transfer)
+static void transfer_free(struct cgm_transfer *transfer, const struct cgm_backend_ops *ops)
 {
-    if (!executor->transfer)
-        executor->transfer = calloc(executor->n_devices, sizeof(*executor->transfer));
-    if (!executor->transfer)
+    if (transfer->done)
+        ops->flag_free(transfer->done);
+    if (transfer->queue)
+        ops->queue_free(transfer->queue);
+    free(transfer);
+}
+
+static int transfer_new(struct cgm_executor *executor, uint32_t device,
+                        struct cgm_transfer **ret_transfer)
+{
+    const struct cgm_backend_ops *ops = executor->ops;
+    struct cgm_transfer *transfer = calloc(1, sizeof(*transfer));
+    if (!transfer)
         return CGM_NO_MEMORY;
-    struct cgm_transfer *transfer = &executor->transfer[device];
-    int status = CGM_OK;
-    if (!transfer->queue)
-        status = executor->ops->queue_new(executor->backend, device, 0, 0, &transfer->queue);
-    if (status == CGM_OK && !transfer->done)
-        status = executor->ops->flag_new(executor->backend, device, CGM_FLAG_HOST, &transfer->done);
-    *ret_transfer = transfer;
+    transfer->device = device;
+    int status = ops->queue_new(executor->backend, device, 0, 0, &transfer->queue);
+    if (status == CGM_OK)
+        status = ops->flag_new(executor->backend, device, CGM_FLAG_HOST, &transfer->done);
+    if (status == CGM_OK)
+        *ret_transfer = transfer;
+    else
+        transfer_free(transfer, ops);
     return status;
 }
 
@@ -71,23 +85,20 @@ static struct cgm_view bytes_view(const struct cgm_memory *memory, uint64_t offs
                              .dtype = COPY_DTYPE};
 }
 
-static int transfer_enqueue(struct cgm_executor *executor, struct copy *copy,
-                            const Cgm__CopyForward *m)
+static int slice_enqueue(struct cgm_executor *executor, struct copy *copy,
+                         const Cgm__CopyForward *m)
 {
     const struct cgm_backend_ops *ops = executor->ops;
+    struct cgm_transfer *transfer = copy->transfer;
     uint64_t at = copy->done_bytes, bytes = m->bytes - at;
     if (bytes > SLICE_BYTES)
         bytes = SLICE_BYTES;
     struct cgm_copy views = {.dst = bytes_view(copy->dst, m->dst_offset + at, bytes),
                              .src = bytes_view(copy->src, m->src_offset + at, bytes)};
     copy->done_bytes += bytes;
-    struct cgm_transfer *transfer;
-    int status = transfer_open(executor, copy->src->device, &transfer);
-    if (status != CGM_OK)
-        return status;
     copy->run = (struct cgm_run){.begin_ns = cgm_now_ns()};
     ops->set_run(transfer->queue, &copy->run);
-    status = ops->copy(transfer->queue, &views);
+    int status = ops->copy(transfer->queue, &views);
     if (status == CGM_OK)
         status = ops->signal(transfer->queue, transfer->done, transfer->last + 1);
     transfer->last += status == CGM_OK;
@@ -95,32 +106,18 @@ static int transfer_enqueue(struct cgm_executor *executor, struct copy *copy,
     return status;
 }
 
-static void transfer_end_step(struct cgm_request *request);
-static void transfer_await_step(struct cgm_request *request);
+static void slice_begun_step(struct cgm_request *request);
 
-static void transfer_begin_step(struct cgm_request *request)
+static void slice_begin_step(struct cgm_request *request)
 {
-    request->status = transfer_enqueue(request->executor, request->object,
-                                       (const Cgm__CopyForward *)request->message);
+    struct cgm_executor *executor = request->executor;
+    struct copy *copy = request->object;
+    request->status = CGM_OK;
+    if (!copy->transfer)
+        request->status = transfer_new(executor, copy->src->device, &copy->transfer);
     if (request->status == CGM_OK)
-        cgm_request_to_awaiter(request, transfer_await_step);
-    else
-        cgm_request_to_poller(request, transfer_end_step);
-}
-
-/* ---- on the awaiter -------------------------------------------------------------------------- */
-
-/* One slice at a time is under way. How long it takes is up to whose memory it is: pages come when
- * the system gives them, and where a client makes holes all the time it gives them late. */
-static void transfer_await_step(struct cgm_request *request)
-{
-    const struct copy *copy = request->object;
-    const struct cgm_executor *executor = request->executor;
-    const struct cgm_transfer *transfer = &executor->transfer[copy->src->device];
-    while (executor->ops->flag_read(transfer->done) < transfer->last)
-        usleep(LOOK_US);
-    request->status = atomic_load(&copy->run.status);
-    cgm_request_to_poller(request, transfer_end_step);
+        request->status = slice_enqueue(executor, copy, (const Cgm__CopyForward *)request->message);
+    cgm_request_to_poller(request, slice_begun_step);
 }
 
 /* ---- on the poller -------------------------------------------------------------------------- */
@@ -151,66 +148,97 @@ static bool is_over(const struct copy *copy)
     return request->status != CGM_OK || copy->done_bytes == m->bytes;
 }
 
-/* The users take turns here; each one's copies are made one after the other. At the mapper a slice
- * waits for nothing else of its user's: all copies wait for it. */
-static void copy_next(struct cgm_executor *executor)
+static void slice_next(struct copy *copy)
 {
-    struct cgm_copier *user;
-    while ((user = executor->copiers)) {
-        struct copy *copy = user->first;
-        if (copy && !is_over(copy)) {
-            cgm_request_to_mapper(copy->request, CGM_NOBODY, transfer_begin_step);
-            return;
-        }
-        if (copy) {
-            user->first = copy->next;
-            if (!user->first)
-                user->end = &user->first;
-            copy_finish(copy);
-        } else {
-            executor->copiers = user->next;
-            free(user);
-        }
-    }
+    struct cgm_executor *executor = copy->request->executor;
+    struct cgm_transfer **idle = &executor->idle_transfers;
+    while (*idle && (*idle)->device != copy->src->device)
+        idle = &(*idle)->next;
+    copy->transfer = *idle;
+    if (*idle)
+        *idle = copy->transfer->next;
+    cgm_request_to_mapper(copy->request, CGM_NOBODY, slice_begin_step);
 }
 
-static void transfer_end_step(struct cgm_request *request)
+static void copier_remove(struct cgm_executor *executor, struct cgm_copier *copier)
 {
-    struct cgm_executor *executor = request->executor;
-    struct cgm_copier *user = executor->copiers, **end = &executor->copiers;
-    struct copy *copy = user->first;
-    if (is_over(copy)) {
-        user->first = copy->next;
-        if (!user->first)
-            user->end = &user->first;
+    struct cgm_copier **link = &executor->copiers;
+    while (*link != copier)
+        link = &(*link)->next;
+    *link = copier->next;
+    free(copier);
+}
+
+/* The user's next slice, or its end. */
+static void copier_go_on(struct cgm_executor *executor, struct cgm_copier *copier)
+{
+    while (copier->first && is_over(copier->first)) {
+        struct copy *copy = copier->first;
+        copier->first = copy->next;
         copy_finish(copy);
     }
-    executor->copiers = user->next;
-    user->next = NULL;
-    while (*end)
-        end = &(*end)->next;
-    *end = user;
-    copy_next(executor);
+    if (copier->first)
+        slice_next(copier->first);
+    else
+        copier_remove(executor, copier);
+}
+
+/* One slice of each user is under way at a time. How long it takes is up to whose memory it is:
+ * pages come when the system gives them, and where a client makes holes all the time it gives them
+ * late. */
+static void slice_end(struct cgm_executor *executor, struct copy *copy)
+{
+    if (copy->transfer) {
+        copy->transfer->next = executor->idle_transfers;
+        executor->idle_transfers = copy->transfer;
+    }
+    copy->transfer = NULL;
+    copy->in_queue = false;
+    copier_go_on(executor, copy->copier);
+}
+
+static void slice_begun_step(struct cgm_request *request)
+{
+    struct copy *copy = request->object;
+    copy->in_queue = request->status == CGM_OK;
+    if (!copy->in_queue)
+        slice_end(request->executor, copy);
+}
+
+bool cgm_transfer_step(struct cgm_executor *executor)
+{
+    bool busy = false;
+    struct cgm_copier *next;
+    for (struct cgm_copier *copier = executor->copiers; copier; copier = next) {
+        struct copy *copy = copier->first;
+        next = copier->next;
+        if (!copy->in_queue ||
+            executor->ops->flag_read(copy->transfer->done) < copy->transfer->last)
+            continue;
+        copy->request->status = atomic_load(&copy->run.status);
+        slice_end(executor, copy);
+        busy = true;
+    }
+    return busy;
 }
 
 static int copy_enqueue(struct cgm_executor *executor, uint32_t uid, struct copy *copy)
 {
-    bool idle = !executor->copiers;
     struct cgm_copier **link = &executor->copiers;
     while (*link && (*link)->uid != uid)
         link = &(*link)->next;
-    if (!*link) {
-        struct cgm_copier *user = calloc(1, sizeof(*user));
-        if (!user)
-            return CGM_NO_MEMORY;
-        user->uid = uid;
-        user->end = &user->first;
-        *link = user;
+    bool idle = !*link;
+    if (idle && !(*link = calloc(1, sizeof(**link))))
+        return CGM_NO_MEMORY;
+    struct cgm_copier *copier = copy->copier = *link;
+    if (idle) {
+        copier->uid = uid;
+        copier->end = &copier->first;
     }
-    *(*link)->end = copy;
-    (*link)->end = &copy->next;
+    *copier->end = copy;
+    copier->end = &copy->next;
     if (idle)
-        copy_next(executor);
+        copier_go_on(executor, copier);
     return CGM_OK;
 }
 

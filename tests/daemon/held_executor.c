@@ -1,17 +1,13 @@
 /* The CPU backend whose mapper can be held: a queue on HELD_DEVICE is made when the file named by
  * $COMMGEMM_TEST_GATE is there. */
-#include <stdlib.h>
-#include <unistd.h>
-
 #include "daemon/executor/executor.h"
 #include "tests/daemon/held_executor.h"
 
 static int queue_new(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
                      struct cgm_queue **ret_queue)
 {
-    const char *gate = getenv(HELD_GATE);
-    while (device == HELD_DEVICE && gate && access(gate, F_OK) < 0)
-        usleep(1000);
+    if (device == HELD_DEVICE)
+        gate_await();
     return cgm_backend_cpu.queue_new(backend, device, priority, beside, ret_queue);
 }
 

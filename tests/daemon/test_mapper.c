@@ -18,7 +18,7 @@ enum { HELD_ID = 1, FIRST_ID = 10, OTHER_ID = 100, THIRD_ID = 200 };
 struct scene {
     struct fixture f;
     struct fixture_session s;
-    char folder[32], gate[48];
+    struct gate gate;
     uint32_t held; /* its serial */
 };
 
@@ -102,16 +102,13 @@ static void let_go(struct scene *scene)
 {
     Cgm__Ping ping = CGM__PING__INIT;
     fixture_ok(&scene->f, CGM_MSG_PING, &ping.base, NULL, 0);
-    close(open(scene->gate, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    gate_open(&scene->gate);
 }
 
 static int set_up(void **state)
 {
     static struct scene scene;
-    snprintf(scene.folder, sizeof(scene.folder), "/tmp/cgm-mapper.XXXXXX");
-    assert_non_null(mkdtemp(scene.folder));
-    snprintf(scene.gate, sizeof(scene.gate), "%s/gate", scene.folder);
-    setenv(HELD_GATE, scene.gate, 1);
+    assert_int_equal(gate_shut(&scene.gate), 0);
     fixture_open(&scene.f, 60000, 60000, 0);
     assert_true(scene.f.devices > HELD_DEVICE);
     fixture_session_open(&scene.f, 1, &scene.s);
@@ -124,8 +121,7 @@ static int tear_down(void **state)
     struct scene *scene = *state;
     fixture_session_close(&scene->s);
     fixture_close(&scene->f);
-    unlink(scene->gate);
-    rmdir(scene->folder);
+    gate_remove(&scene->gate);
     return 0;
 }
 

@@ -8,10 +8,19 @@ cgm_test(daemon turns cgm_proto)
 add_dependencies(test_turns commgemm-executor-cpu)
 add_executable(held_executor daemon/held_executor.c)
 target_link_libraries(held_executor PRIVATE cgm_executor cgm_backend_cpu)
-cgm_test(daemon mapper cgm_proto)
-target_compile_definitions(test_mapper PRIVATE CGM_TEST_BACKEND=cgm_backend_cpu
-                           CGM_TEST_EXECUTOR="held_executor" CGM_TEST_MAPPED=1)
-add_dependencies(test_mapper held_executor)
+add_executable(lingering_executor daemon/lingering_executor.c)
+target_link_libraries(lingering_executor PRIVATE cgm_executor cgm_backend_cpu)
+
+# cgm_seam_test(name executor): the test plays the broker of this executor, on host memory.
+function(cgm_seam_test name executor)
+  cgm_test(daemon ${name} cgm_proto)
+  target_compile_definitions(test_${name} PRIVATE CGM_TEST_BACKEND=cgm_backend_cpu
+                             CGM_TEST_EXECUTOR="${executor}" CGM_TEST_MAPPED=1)
+  add_dependencies(test_${name} ${executor})
+endfunction()
+
+cgm_seam_test(mapper held_executor)
+cgm_seam_test(copiers lingering_executor)
 add_library(broker_fixture STATIC daemon/broker_fixture.c)
 target_link_libraries(broker_fixture PUBLIC cgm_proto PkgConfig::CMOCKA)
 target_compile_definitions(broker_fixture PRIVATE CGM_BIN_DIR="${COMMGEMM_TEST_BIN_DIR}")

@@ -120,7 +120,6 @@ static bool run_threads(void)
     null_backend.hold = false; /* what the mapper enqueues it also waits for */
     busy |= cgm_task_list_run(&executor.mapper.list);
     busy |= cgm_task_list_run(&executor.sweeper.list);
-    busy |= cgm_task_list_run(&executor.awaiter.list);
     null_backend.hold = hold;
     return busy;
 }
@@ -508,7 +507,6 @@ static void set_up(void)
     cgm_turns_init(&executor.steps, &executor.mapper);
     cgm_turns_init(&executor.slices, &executor.mapper);
     cgm_task_list_init(&executor.sweeper.list);
-    cgm_task_list_init(&executor.awaiter.list);
     cgm_wishes_init(&executor.wishes);
     cgm_task_list_init(&poller->inbox);
     poller->executor = &executor;
