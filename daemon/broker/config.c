@@ -2,15 +2,19 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ini.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "proto/messages.h"
 #include "proto/status.h"
+
+#define FILE_BYTES_MAX (1u << 20)
 
 enum kind { TEXT, NUMBER, MODE, CHOICE };
 
@@ -236,31 +240,67 @@ static int on_line(void *user, const char *section, const char *key, const char 
     return reading->status == CGM_OK;
 }
 
-static int open_file(const char *path, FILE **ret_file, char *ret_detail, size_t size)
+/* NULL, or why what an fd is open on is not read: a pipe may have no writer, or one that stands
+ * still. */
+static const char *distrust(int fd)
 {
     struct stat st;
-    FILE *file = fopen(path, "re");
-    if (file && fstat(fileno(file), &st) == 0 && S_ISDIR(st.st_mode)) {
-        fclose(file);
-        file = NULL;
-        errno = EISDIR;
+    if (fstat(fd, &st) < 0)
+        return strerror(errno);
+    if (S_ISDIR(st.st_mode))
+        return strerror(EISDIR);
+    return S_ISREG(st.st_mode) || S_ISCHR(st.st_mode) ? NULL : "it is no file";
+}
+
+/* NULL, or why not all of it was read. */
+static const char *read_all(int fd, char *ret_text, size_t *ret_bytes)
+{
+    ssize_t n = 1;
+    *ret_bytes = 0;
+    while (*ret_bytes <= FILE_BYTES_MAX && n > 0) {
+        n = read(fd, ret_text + *ret_bytes, FILE_BYTES_MAX + 1 - *ret_bytes);
+        *ret_bytes += n > 0 ? (size_t)n : 0;
     }
-    *ret_file = file;
-    return file ? CGM_OK
-                : cgm_detail(ret_detail, size, CGM_IO, "cannot read %s: %s", path, strerror(errno));
+    if (n < 0)
+        return strerror(errno);
+    return *ret_bytes > FILE_BYTES_MAX ? "it is longer than 1 MiB" : NULL;
+}
+
+/* The text is to be freed. */
+static int read_file(const char *path, char **ret_text, size_t *ret_bytes, char *ret_detail,
+                     size_t size)
+{
+    char *text = malloc(FILE_BYTES_MAX + 1);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    const char *why = fd < 0 ? strerror(errno) : distrust(fd);
+    if (!why)
+        why = text ? read_all(fd, text, ret_bytes) : "no memory for it";
+    if (fd >= 0)
+        close(fd);
+    if (!why) {
+        *ret_text = text;
+        return CGM_OK;
+    }
+    free(text);
+    return cgm_detail(ret_detail, size, CGM_IO, "cannot read %s: %s", path, why);
 }
 
 int cgm_config_load(struct cgm_config *config, const char *path, char *ret_detail, size_t size)
 {
     struct reading reading = {.config = config};
-    FILE *file;
-    int status = open_file(path, &file, ret_detail, size);
+    char *text = NULL;
+    size_t bytes = 0;
+    int status = read_file(path, &text, &bytes, ret_detail, size);
     if (status != CGM_OK)
         return status;
-    reading.file = file;
-    int line = ini_parse_stream(read_line, &reading, on_line, &reading);
+    reading.file = fmemopen(text, bytes, "r");
+    int line = reading.file ? ini_parse_stream(read_line, &reading, on_line, &reading) : -1;
+    if (reading.file)
+        fclose(reading.file);
     free(reading.line);
-    fclose(file);
+    free(text);
+    if (line < 0)
+        return cgm_detail(ret_detail, size, CGM_NO_MEMORY, "no memory to read %s", path);
     if (line == 0)
         return CGM_OK;
     return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT, "%s:%d: %s", path, line,

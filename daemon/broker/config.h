@@ -103,7 +103,8 @@ int cgm_config_set(struct cgm_config *config, const char *key, const char *value
 /* "key=value", as --set takes it. */
 int cgm_config_set_pair(struct cgm_config *config, const char *pair, char *ret_detail, size_t size);
 
-/* Reads a file over what is there already. The detail begins with "file:line: ". */
+/* Reads a file over what is there already. The detail begins with "file:line: ". What may keep its
+ * reader waiting, or has no end, is refused with IO and a detail that names it. */
 int cgm_config_load(struct cgm_config *config, const char *path, char *ret_detail, size_t size);
 
 /* The default configuration as a commented file: help as "# text", settings as "#key = value". */

@@ -3,9 +3,11 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/broker/config.h"
@@ -129,15 +131,42 @@ static void test_a_line_with_nul(void **state)
     assert_non_null(strstr(detail, "NUL"));
 }
 
-static void test_missing_file_and_folder(void **state)
+static void expect_unreadable(const char *path, const char *why)
 {
     struct cgm_config config;
-    char detail[512];
+    char detail[512] = "";
+    cgm_config_init(&config);
+    assert_int_equal(cgm_config_load(&config, path, detail, sizeof(detail)), CGM_IO);
+    assert_non_null(strstr(detail, path));
+    assert_non_null(strstr(detail, why));
+}
+
+/* Each at once, whatever it is. */
+static void test_what_is_no_file(void **state)
+{
+    struct cgm_config config;
+    char detail[512], folder[] = "/tmp/cgm-config-XXXXXX", path[64];
     (void)state;
     cgm_config_init(&config);
-    assert_int_equal(cgm_config_load(&config, "/nonexistent/f", detail, sizeof(detail)), CGM_IO);
-    assert_non_null(strstr(detail, "/nonexistent/f"));
-    assert_int_equal(cgm_config_load(&config, "/tmp", detail, sizeof(detail)), CGM_IO);
+    expect_unreadable("/nonexistent/f", "No such file");
+    expect_unreadable("/tmp", "directory");
+    expect_unreadable("/dev/zero", "longer than");
+    assert_int_equal(cgm_config_load(&config, "/dev/null", detail, sizeof(detail)), CGM_OK);
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/file", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    expect_unreadable(path, "no file");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mknod(path, S_IFSOCK | 0600, 0), 0);
+    expect_unreadable(path, "");
+    assert_int_equal(unlink(path), 0);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, 1ll << 32), 0);
+    close(fd);
+    expect_unreadable(path, "longer than");
+    unlink(path);
+    rmdir(folder);
 }
 
 static void test_pairs(void **state)
@@ -199,7 +228,7 @@ int main(void)
         cmocka_unit_test(test_errors_name_file_line_key_and_limits),
         cmocka_unit_test(test_long_lines),
         cmocka_unit_test(test_a_line_with_nul),
-        cmocka_unit_test(test_missing_file_and_folder),
+        cmocka_unit_test(test_what_is_no_file),
         cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_printed_file_is_accepted),
     };
