@@ -137,6 +137,10 @@ static void check_socket(const struct cgm_broker *broker, struct finding *findin
     if (stat(path, &st) < 0)
         find(finding, FAILURE, "restart the daemon: its socket file was removed", "%s: %s", path,
              strerror(errno));
+    else if (!cgm_listener_is_there(&broker->listener))
+        find(finding, FAILURE,
+             "end this daemon or the other one, and let each have a path of its own (--socket)",
+             "%s is not this daemon's socket any more: it was replaced", path);
     else
         find(finding, OK, "", "%s, mode %04o, uid %u, gid %u%s", path,
              (unsigned)st.st_mode & 07777u, (unsigned)st.st_uid, (unsigned)st.st_gid,

@@ -109,6 +109,15 @@ static int set_access(const char *path, const struct cgm_config *config, char *r
     return CGM_OK;
 }
 
+static void note_file(struct cgm_listener *listener)
+{
+    struct stat st;
+    if (lstat(listener->path, &st) < 0)
+        return;
+    listener->device = st.st_dev;
+    listener->inode = st.st_ino;
+}
+
 static int bind_path(struct cgm_listener *listener, char *ret_detail, size_t size)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -126,7 +135,15 @@ static int bind_path(struct cgm_listener *listener, char *ret_detail, size_t siz
                           listener->path, strerror(error));
     }
     listener->fd = fd;
+    note_file(listener);
     return CGM_OK;
+}
+
+bool cgm_listener_is_there(const struct cgm_listener *listener)
+{
+    struct stat st;
+    return listener->inherited || (lstat(listener->path, &st) == 0 &&
+                                   st.st_dev == listener->device && st.st_ino == listener->inode);
 }
 
 static int inherit(struct cgm_listener *listener, char *ret_detail, size_t size)
@@ -213,6 +230,8 @@ int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
     listener->on_refused = on_refused;
     listener->owner = owner;
     pass_fds(listener->fd, 0);
+    if (!cgm_listener_is_there(listener))
+        return CGM_EXISTS;
     if (!listener->inherited && listen(listener->fd, BACKLOG) < 0)
         return cgm_status_of_errno(errno);
     if (uv_poll_init(loop, &listener->poll, listener->fd) != 0)
@@ -231,9 +250,9 @@ void cgm_listener_close(struct cgm_listener *listener)
         listener->polling = false;
     }
     if (listener->fd >= 0) {
-        close(listener->fd);
-        if (!listener->inherited)
+        if (!listener->inherited && cgm_listener_is_there(listener))
             unlink(listener->path);
+        close(listener->fd);
     }
     if (listener->spare_fd >= 0)
         close(listener->spare_fd);

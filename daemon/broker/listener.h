@@ -19,6 +19,8 @@ struct cgm_listener {
     int spare_fd; /* given up for a moment to refuse a client when fds are exhausted */
     bool inherited, listening, polling;
     char path[256];
+    dev_t device; /* of the file that was bound; nobody else gets its number while fd is */
+    ino_t inode;  /* open */
     void (*on_client)(void *owner, int fd);
     void (*on_refused)(void *owner, int fd);
     void *owner;
@@ -30,8 +32,12 @@ void cgm_listener_init(struct cgm_listener *listener);
 int cgm_listener_bind(struct cgm_listener *listener, const struct cgm_config *config,
                       char *ret_detail, size_t size);
 
-/* From now on clients come in; on_client owns the non-blocking fd. on_refused closes the fd of one
- * for which there is no room. */
+/* Whether the path still leads to this socket: whoever can write its folder may have removed it, or
+ * put another one into its place. */
+bool cgm_listener_is_there(const struct cgm_listener *listener);
+
+/* EXISTS when the path leads elsewhere by now. From now on clients come in; on_client owns the
+ * non-blocking fd. on_refused closes the fd of one for which there is no room. */
 int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
                        void (*on_client)(void *owner, int fd),
                        void (*on_refused)(void *owner, int fd), void *owner);
@@ -41,7 +47,7 @@ int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
  * long as it likes. */
 void cgm_listener_admit(int fd);
 
-/* Removes the socket: nobody comes in any more. Safe in every state. */
+/* Removes the socket, if it is still there: nobody comes in any more. Safe in every state. */
 void cgm_listener_close(struct cgm_listener *listener);
 
 /* And the lock file: from now on another daemon can start, and this one does nothing that it would

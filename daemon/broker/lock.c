@@ -67,30 +67,57 @@ static int name_the_other(int fd, const char *socket_path, char *ret_detail, siz
 
 /* True when the path still leads to the file that we locked: its owner before us may have removed
  * it between our open and our lock. */
-static bool is_current(int fd, const char *path)
+static bool is_current(const struct cgm_lock *lock)
 {
-    struct stat ours, theirs;
-    return fstat(fd, &ours) == 0 && stat(path, &theirs) == 0 && ours.st_ino == theirs.st_ino &&
-           ours.st_dev == theirs.st_dev;
+    struct stat st;
+    return lstat(lock->path, &st) == 0 && st.st_ino == lock->inode && st.st_dev == lock->device;
+}
+
+/* What is written to must be no pipe, and under no other name another file that matters. */
+static int check_kind(int fd, struct cgm_lock *lock, char *ret_detail, size_t size)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return cgm_status_of_errno(errno);
+    lock->device = st.st_dev;
+    lock->inode = st.st_ino;
+    if (S_ISREG(st.st_mode) && st.st_nlink <= 1)
+        return CGM_OK;
+    return cgm_detail(ret_detail, size, CGM_IO,
+                      "%s is no file, or has another name too; remove it, or name another place "
+                      "with --socket",
+                      lock->path);
+}
+
+static int open_file(struct cgm_lock *lock, char *ret_detail, size_t size, int *ret_fd)
+{
+    /* Whoever may open it may lock it, and keep every daemon from this socket. */
+    int fd =
+        open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    if (fd < 0)
+        return cgm_detail(ret_detail, size, cgm_status_of_errno(errno),
+                          "cannot open %s: %s; --socket or $COMMGEMM_SOCKET names another place",
+                          lock->path, strerror(errno));
+    int status = check_kind(fd, lock, ret_detail, size);
+    if (status != CGM_OK)
+        close(fd);
+    *ret_fd = fd;
+    return status;
 }
 
 int cgm_lock_take(struct cgm_lock *lock, const char *socket_path, char *ret_detail, size_t size)
 {
     snprintf(lock->path, sizeof(lock->path), "%s.lock", socket_path);
     for (;;) {
-        /* Whoever may open it may lock it, and keep every daemon from this socket. */
-        int fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0)
-            return cgm_detail(
-                ret_detail, size, cgm_status_of_errno(errno),
-                "cannot open %s: %s; --socket or $COMMGEMM_SOCKET names another place", lock->path,
-                strerror(errno));
+        int fd = -1, status = open_file(lock, ret_detail, size, &fd);
+        if (status != CGM_OK)
+            return status;
         if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
             name_the_other(fd, socket_path, ret_detail, size);
             close(fd);
             return CGM_EXISTS;
         }
-        if (is_current(fd, lock->path)) {
+        if (is_current(lock)) {
             lock->fd = fd;
             read_line(fd, 1, lock->left, sizeof(lock->left));
             if (ftruncate(fd, 0) < 0 || dprintf(fd, "%d\n", (int)getpid()) < 0)
@@ -163,7 +190,8 @@ void cgm_lock_give(struct cgm_lock *lock)
 {
     if (lock->fd < 0 && !lock->kept)
         return;
-    unlink(lock->path);
+    if (is_current(lock))
+        unlink(lock->path);
     if (lock->fd >= 0)
         close(lock->fd);
     if (lock->kept) {

@@ -9,9 +9,12 @@
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 struct cgm_lock {
     char path[264];
+    dev_t device;     /* of the file that is locked; whoever can write its folder may put */
+    ino_t inode;      /* another one into its place */
     char left[64];    /* which socket a daemon had that is gone without a word; "": none */
     int fd;           /* -1: none, or it is the keeper's */
     int kept_fd;      /* the keeper's */
@@ -33,7 +36,8 @@ bool cgm_lock_left(const struct cgm_lock *lock, const char *socket_path);
  * detail. Where the system lets no thread have a table the lock stays in this one. */
 int cgm_lock_keep(struct cgm_lock *lock, const char *socket_path, char *ret_detail, size_t size);
 
-/* Removes the file, and lets another daemon have the lock. Safe in every state. */
+/* Removes the file, if it is still there, and lets another daemon have the lock. Safe in every
+ * state. */
 void cgm_lock_give(struct cgm_lock *lock);
 
 #endif
