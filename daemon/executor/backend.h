@@ -50,6 +50,7 @@ struct cgm_recording;
 struct cgm_run {
     _Atomic int status;       /* CGM_OK, else the first failure; setting it aborts the run */
     uint64_t begin_ns;        /* CLOCK_MONOTONIC of the launch */
+    uint32_t uid;             /* whose it is */
     struct cgm_phase *phases; /* NULL: nobody asked */
     uint32_t phases_max;
     _Atomic uint32_t n_phases; /* counts on past phases_max */

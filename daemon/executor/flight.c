@@ -161,6 +161,7 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
         atomic_store(&flight->run.n_phases, 0);
         flight->aborted_ns = 0;
     }
+    flight->run.uid = plan->comm->uid;
     flight->launch.ops = executor->ops;
     flight->launch.spec = &plan->spec;
     flight->launch.ranks = plan->ranks;

@@ -96,7 +96,7 @@ static int slice_enqueue(struct cgm_executor *executor, struct copy *copy,
     struct cgm_copy views = {.dst = bytes_view(copy->dst, m->dst_offset + at, bytes),
                              .src = bytes_view(copy->src, m->src_offset + at, bytes)};
     copy->done_bytes += bytes;
-    copy->run = (struct cgm_run){.begin_ns = cgm_now_ns()};
+    copy->run = (struct cgm_run){.begin_ns = cgm_now_ns(), .uid = copy->copier->uid};
     ops->set_run(transfer->queue, &copy->run);
     int status = ops->copy(transfer->queue, &views);
     if (status == CGM_OK)

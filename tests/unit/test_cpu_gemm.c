@@ -237,15 +237,16 @@ static void note_sgemm(enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE transa,
 static void ask(struct cgm_gemm_panels *panels, char *data, uint64_t m, uint64_t n, uint64_t k,
                 int dtype, bool abort_at_first)
 {
-    sem_t seats;
+    struct cgm_seats seats;
+    const struct cgm_seat seat = {&seats, 0, &asked.abort};
     const struct cgm_matrix_gemm gemm = {
         .a = {data, m, k, k, dtype}, .b = {data, k, n, n, dtype}, .out = {data, m, n, n, dtype}};
     assert_int_equal(cgm_gemm_check(&gemm), CGM_OK);
-    assert_int_equal(sem_init(&seats, 0, 1), 0);
+    cgm_seats_init(&seats, 1);
     memset(&asked, 0, sizeof(asked));
     asked.abort_at_first = abort_at_first;
-    cgm_gemm_multiply(&gemm, panels, &seats, &asked.abort);
-    sem_destroy(&seats);
+    cgm_gemm_multiply(&gemm, panels, &seat);
+    cgm_seats_fini(&seats);
 }
 
 /* A job that is aborted and does not end for seconds is taken for stuck, and ends the executor. */

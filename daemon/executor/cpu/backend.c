@@ -8,8 +8,6 @@
 #include "proto/messages.h"
 #include "proto/status.h"
 
-/* Well below the number of buffers that any build of OpenBLAS has. */
-#define BLAS_SEATS 32u
 /* As a GPU has it, and without effect: so that queues of several priorities are used everywhere. */
 #define PRIORITY_GREATEST (-5)
 
@@ -28,14 +26,14 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
         return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY, "no memory for the CPU backend");
     backend->options = *options;
     backend->devices = devices;
-    sem_init(&backend->blas_seats, 0, BLAS_SEATS);
+    cgm_seats_init(&backend->seats, cgm_seats_share());
     *ret_backend = backend;
     return CGM_OK;
 }
 
 static void backend_close(struct cgm_backend *backend)
 {
-    sem_destroy(&backend->blas_seats);
+    cgm_seats_fini(&backend->seats);
     free(backend);
 }
 

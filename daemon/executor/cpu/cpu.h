@@ -3,10 +3,9 @@
 #ifndef CGM_CPU_H
 #define CGM_CPU_H
 
-#include <semaphore.h>
-
 #include "daemon/executor/backend.h"
 #include "daemon/executor/cpu/park.h"
+#include "daemon/executor/cpu/seats.h"
 #include "proto/spin.h"
 
 #define CGM_CPU_DEVICES_DEFAULT 4u
@@ -17,8 +16,7 @@ struct cgm_backend {
     struct cgm_backend_options options;
     uint32_t devices;
     struct cgm_spin spin; /* of all queues: there are more than processors */
-    /* The BLAS library ends the process when more threads than it has buffers for are inside it. */
-    sem_t blas_seats;
+    struct cgm_seats seats;
     /* Where the waiters of flags sleep. Not in the flag: who saw the value may free it. */
     struct cgm_park parks[CGM_CPU_PARKS];
     _Atomic uint32_t next_park;

@@ -48,7 +48,7 @@ static void activate_block(const struct cgm_matrix_activation *activation, uint6
 void cgm_matrix_activate(const struct cgm_matrix_activation *activation, const _Atomic int *abort)
 {
     const struct cgm_matrix *out = &activation->out;
-    for (uint64_t row = 0; row < out->rows; row++)
+    for (uint64_t row = 0; row < out->rows && !cgm_is_aborted(abort); row++)
         for (uint64_t col = 0; col < out->cols && !cgm_is_aborted(abort); col += BLOCK)
             activate_block(activation, row, col, out->cols - col < BLOCK ? out->cols - col : BLOCK);
 }
@@ -57,7 +57,7 @@ void cgm_matrix_activate(const struct cgm_matrix_activation *activation, const _
 static void sum_down(const struct cgm_matrix_sum *sum, const _Atomic int *abort)
 {
     float sums[BLOCK];
-    for (uint64_t col = 0; col < sum->src.cols; col += BLOCK) {
+    for (uint64_t col = 0; col < sum->src.cols && !cgm_is_aborted(abort); col += BLOCK) {
         uint64_t count = sum->src.cols - col < BLOCK ? sum->src.cols - col : BLOCK;
         memset(sums, 0, sizeof(sums));
         for (uint64_t row = 0; row < sum->src.rows && !cgm_is_aborted(abort); row++)
@@ -69,7 +69,7 @@ static void sum_down(const struct cgm_matrix_sum *sum, const _Atomic int *abort)
 static void sum_across(const struct cgm_matrix_sum *sum, const _Atomic int *abort)
 {
     float values[BLOCK];
-    for (uint64_t row = 0; row < sum->src.rows; row++) {
+    for (uint64_t row = 0; row < sum->src.rows && !cgm_is_aborted(abort); row++) {
         float total = 0;
         for (uint64_t col = 0; col < sum->src.cols && !cgm_is_aborted(abort); col += BLOCK) {
             uint64_t count = sum->src.cols - col < BLOCK ? sum->src.cols - col : BLOCK;

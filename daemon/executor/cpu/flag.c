@@ -3,8 +3,9 @@
 #include "daemon/executor/cpu/cpu.h"
 #include "proto/status.h"
 
-/* Nobody wakes the waiters of a run that is aborted; they look this often. */
-#define ABORT_LOOK_NS 2000000u
+/* Nobody wakes the waiters of a run that is aborted; they look this often. There may be thousands
+ * of them. */
+#define ABORT_LOOK_NS 100000000u
 #define LOOKS_PER_CLOCK 64
 
 int cgm_cpu_flag_new(struct cgm_backend *backend, uint32_t device, enum cgm_flag_kind kind,

@@ -122,19 +122,19 @@ static bool out_begin(const struct cgm_matrix_gemm *gemm, const struct block *bl
 
 static void block_multiply(const struct cgm_matrix_gemm *gemm, const struct block *block,
                            const struct panel *out, bool add, struct cgm_gemm_panels *panels,
-                           sem_t *seats)
+                           const struct cgm_seat *seat)
 {
     struct panel a = operand_panel(&gemm->a, !gemm->transa, block->row, block->rows, block->step,
                                    block->depth, panels->a);
     struct panel b = operand_panel(&gemm->b, gemm->transb, block->col, block->cols, block->step,
                                    block->depth, panels->b);
-    while (sem_wait(seats) != 0)
-        ;
+    if (!cgm_seat_take(seat))
+        return;
     cgm_openblas.sgemm(CblasRowMajor, gemm->transa ? CblasTrans : CblasNoTrans,
                        gemm->transb ? CblasTrans : CblasNoTrans, (int)block->rows, (int)block->cols,
                        (int)block->depth, 1.0f, a.values, (int)a.stride, b.values, (int)b.stride,
                        add ? 1.0f : 0.0f, out->values, (int)out->stride);
-    sem_post(seats);
+    cgm_seat_give(seat);
 }
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
@@ -171,22 +171,22 @@ static void block_store_integers(const struct cgm_matrix *out, const struct bloc
 }
 
 static void integers_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
-                                struct cgm_gemm_panels *panels, sem_t *seats,
-                                const _Atomic int *abort)
+                                struct cgm_gemm_panels *panels, const struct cgm_seat *seat)
 {
     uint64_t depth = gemm_depth(gemm);
     struct panel out = {panels->out, block.cols};
-    for (block.step = 0; block.step < depth && !cgm_is_aborted(abort); block.step += block.depth) {
+    for (block.step = 0; block.step < depth && !cgm_is_aborted(seat->abort);
+         block.step += block.depth) {
         block.depth = min_u64(depth - block.step, BLOCK_DEPTH);
-        block_multiply(gemm, &block, &out, false, panels, seats);
+        block_multiply(gemm, &block, &out, false, panels, seat);
         block_store_integers(&gemm->out, &block, panels->out);
     }
 }
 
 /* All of the depth for the block's rows and columns. */
 static void blocks_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
-                              uint64_t depth_limit, struct cgm_gemm_panels *panels, sem_t *seats,
-                              const _Atomic int *abort)
+                              uint64_t depth_limit, struct cgm_gemm_panels *panels,
+                              const struct cgm_seat *seat)
 {
     uint64_t depth = gemm_depth(gemm);
     bool direct = is_direct(&gemm->out);
@@ -194,28 +194,29 @@ static void blocks_over_depth(const struct cgm_matrix_gemm *gemm, struct block b
     struct panel out = {direct ? (float *)(void *)at : panels->out,
                         direct ? gemm->out.stride : block.cols};
     bool add = out_begin(gemm, &block, &out);
-    for (block.step = 0; block.step < depth && !cgm_is_aborted(abort); block.step += block.depth) {
+    for (block.step = 0; block.step < depth && !cgm_is_aborted(seat->abort);
+         block.step += block.depth) {
         block.depth = min_u64(depth - block.step, depth_limit);
-        block_multiply(gemm, &block, &out, add || block.step > 0, panels, seats);
+        block_multiply(gemm, &block, &out, add || block.step > 0, panels, seat);
     }
     if (!direct)
         cgm_matrix_store(&gemm->out, block.row, block.col, block.rows, block.cols, out.values);
 }
 
 void cgm_gemm_multiply(const struct cgm_matrix_gemm *gemm, struct cgm_gemm_panels *panels,
-                       sem_t *seats, const _Atomic int *abort)
+                       const struct cgm_seat *seat)
 {
     struct block limits = block_limits(gemm), block = {0};
     for (block.row = 0; block.row < gemm->out.rows; block.row += block.rows) {
         block.rows = min_u64(gemm->out.rows - block.row, limits.rows);
         for (block.col = 0; block.col < gemm->out.cols; block.col += block.cols) {
             block.cols = min_u64(gemm->out.cols - block.col, limits.cols);
-            if (cgm_is_aborted(abort))
+            if (cgm_is_aborted(seat->abort))
                 return;
             if (cgm_matrix_is_integer(&gemm->out))
-                integers_over_depth(gemm, block, panels, seats, abort);
+                integers_over_depth(gemm, block, panels, seat);
             else
-                blocks_over_depth(gemm, block, limits.depth, panels, seats, abort);
+                blocks_over_depth(gemm, block, limits.depth, panels, seat);
         }
     }
 }

@@ -5,9 +5,8 @@
 #ifndef CGM_CPU_GEMM_H
 #define CGM_CPU_GEMM_H
 
-#include <semaphore.h>
-
 #include "daemon/executor/cpu/matrix.h"
+#include "daemon/executor/cpu/seats.h"
 
 struct cgm_matrix_gemm {
     struct cgm_matrix a, b, out, bias;
@@ -22,9 +21,9 @@ void cgm_gemm_panels_free(struct cgm_gemm_panels *panels);
 /* OK, or INVALID_ARGUMENT when shapes do not fit together or a size is above what BLAS takes. */
 int cgm_gemm_check(const struct cgm_matrix_gemm *gemm);
 
-/* Ends early, between two calls of BLAS, when *abort (NULL: never) is not 0. Those take some tenths
- * of a second each, whatever the shape is. */
+/* With a seat for each call of BLAS; those take some tenths of a second each, whatever the shape
+ * is. Ends early between two of them when the work is aborted. */
 void cgm_gemm_multiply(const struct cgm_matrix_gemm *gemm, struct cgm_gemm_panels *panels,
-                       sem_t *seats, const _Atomic int *abort);
+                       const struct cgm_seat *seat);
 
 #endif

@@ -16,10 +16,17 @@ static void run_copy(struct cgm_queue *queue, const struct cgm_record *record)
     cgm_matrix_copy(&record->of.copy.dst, &record->of.copy.src, abort_of(record));
 }
 
+/* Work of nobody's run is that of a test. */
+static struct cgm_seat seat_of(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    return (struct cgm_seat){&queue->backend->seats, record->run ? record->run->uid : 0,
+                             abort_of(record)};
+}
+
 static void run_gemm(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    cgm_gemm_multiply(&record->of.gemm, queue->panels, &queue->backend->blas_seats,
-                      abort_of(record));
+    struct cgm_seat seat = seat_of(queue, record);
+    cgm_gemm_multiply(&record->of.gemm, queue->panels, &seat);
 }
 
 static void run_sources(struct cgm_queue *queue, const struct cgm_record *record)
@@ -70,17 +77,31 @@ static const struct {
     void (*run)(struct cgm_queue *queue, const struct cgm_record *record);
     int phase;
     bool always; /* in a failed run too */
+    bool seated; /* takes a seat for all of it; a product does for each of its blocks */
 } kinds[] = {
-    [CGM_RECORD_COPY] = {run_copy, CGM_PHASE_COPY, false},
-    [CGM_RECORD_GEMM] = {run_gemm, CGM_PHASE_GEMM, false},
-    [CGM_RECORD_SOURCES] = {run_sources, NO_PHASE, false},
-    [CGM_RECORD_REDUCE] = {run_reduce, CGM_PHASE_REDUCE, false},
-    [CGM_RECORD_ACTIVATE] = {run_activate, CGM_PHASE_EPILOGUE, false},
-    [CGM_RECORD_SUM] = {run_sum, CGM_PHASE_EPILOGUE, false},
-    [CGM_RECORD_POISON] = {run_poison, CGM_PHASE_FILL, true},
-    [CGM_RECORD_SIGNAL] = {run_signal, NO_PHASE, true},
-    [CGM_RECORD_WAIT] = {run_wait, CGM_PHASE_WAIT, false},
+    [CGM_RECORD_COPY] = {run_copy, CGM_PHASE_COPY, false, true},
+    [CGM_RECORD_GEMM] = {run_gemm, CGM_PHASE_GEMM, false, false},
+    [CGM_RECORD_SOURCES] = {run_sources, NO_PHASE, false, false},
+    [CGM_RECORD_REDUCE] = {run_reduce, CGM_PHASE_REDUCE, false, true},
+    [CGM_RECORD_ACTIVATE] = {run_activate, CGM_PHASE_EPILOGUE, false, true},
+    [CGM_RECORD_SUM] = {run_sum, CGM_PHASE_EPILOGUE, false, true},
+    [CGM_RECORD_POISON] = {run_poison, CGM_PHASE_FILL, true, true},
+    [CGM_RECORD_SIGNAL] = {run_signal, NO_PHASE, true, false},
+    [CGM_RECORD_WAIT] = {run_wait, CGM_PHASE_WAIT, false, false},
 };
+
+static void run_kind(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    struct cgm_seat seat = seat_of(queue, record);
+    if (kinds[record->kind].always)
+        seat.abort = NULL;
+    if (!kinds[record->kind].seated) {
+        kinds[record->kind].run(queue, record);
+    } else if (cgm_seat_take(&seat)) {
+        kinds[record->kind].run(queue, record);
+        cgm_seat_give(&seat);
+    }
+}
 
 static void phase_add(const struct cgm_queue *queue, const struct cgm_record *record,
                       uint64_t begin_ns)
@@ -133,10 +154,10 @@ void cgm_record_run(struct cgm_queue *queue, const struct cgm_record *record)
     if (queue->backend->options.test_delay_us && !failed)
         delay(queue, queue->backend->options.test_delay_us);
     if (phase == NO_PHASE || !run || !run->phases || is_over(record)) {
-        kinds[record->kind].run(queue, record);
+        run_kind(queue, record);
         return;
     }
     uint64_t begin_ns = cgm_cpu_now_ns();
-    kinds[record->kind].run(queue, record);
+    run_kind(queue, record);
     phase_add(queue, record, begin_ns);
 }

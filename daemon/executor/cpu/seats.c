@@ -1,0 +1,169 @@
+#include "daemon/executor/cpu/seats.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/executor/cpu/matrix.h"
+
+/* Some are left for others, however many processors there are. */
+#define SHARE_MAX (CGM_SEATS * 3 / 4)
+/* Nobody wakes who waits for a seat when the work is aborted: it looks this often. */
+#define ABORT_LOOK_NS 100000000
+#define NS_PER_S 1000000000
+
+/* On the stack of who waits. */
+struct cgm_seats_guest {
+    struct cgm_seats_guest *next;
+    uint32_t uid;
+    bool seated;
+    pthread_cond_t wake;
+};
+
+unsigned cgm_seats_share(void)
+{
+    cpu_set_t processors;
+    int count = sched_getaffinity(0, sizeof(processors), &processors) == 0 ? CPU_COUNT(&processors)
+                                                                           : (int)SHARE_MAX;
+    return count < (int)SHARE_MAX ? (unsigned)count : SHARE_MAX;
+}
+
+void cgm_seats_init(struct cgm_seats *seats, unsigned share)
+{
+    memset(seats, 0, sizeof(*seats));
+    pthread_mutex_init(&seats->lock, NULL);
+    seats->share = share;
+}
+
+void cgm_seats_fini(struct cgm_seats *seats)
+{
+    pthread_mutex_destroy(&seats->lock);
+}
+
+/* ---- under the lock ---------------------------------------------------------------------------
+ */
+
+static unsigned list_of(uint32_t uid)
+{
+    return uid % CGM_SEATS_LISTS;
+}
+
+static bool may_sit(const struct cgm_seats *seats, uint32_t uid)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < seats->n_taken; i++)
+        count += seats->taken_by[i] == uid;
+    return seats->n_taken < CGM_SEATS && count < seats->share;
+}
+
+static void sit(struct cgm_seats *seats, uint32_t uid)
+{
+    seats->taken_by[seats->n_taken++] = uid;
+}
+
+static void stand_up(struct cgm_seats *seats, uint32_t uid)
+{
+    unsigned i = 0;
+    while (seats->taken_by[i] != uid)
+        i++;
+    seats->taken_by[i] = seats->taken_by[--seats->n_taken];
+}
+
+static void queue_up(struct cgm_seats *seats, struct cgm_seats_guest *guest)
+{
+    unsigned list = list_of(guest->uid);
+    if (seats->first[list])
+        seats->last[list]->next = guest;
+    else
+        seats->first[list] = guest;
+    seats->last[list] = guest;
+    seats->n_waiting++;
+}
+
+static void leave(struct cgm_seats *seats, const struct cgm_seats_guest *guest)
+{
+    unsigned list = list_of(guest->uid);
+    struct cgm_seats_guest *before = NULL, *at = seats->first[list];
+    for (; at != guest; at = at->next)
+        before = at;
+    if (before)
+        before->next = guest->next;
+    else
+        seats->first[list] = guest->next;
+    if (seats->last[list] == guest)
+        seats->last[list] = before;
+    seats->n_waiting--;
+}
+
+/* The first one of the list that may. */
+static bool seat_one(struct cgm_seats *seats, unsigned list)
+{
+    struct cgm_seats_guest *guest = seats->first[list];
+    while (guest && !may_sit(seats, guest->uid))
+        guest = guest->next;
+    if (!guest)
+        return false;
+    leave(seats, guest);
+    sit(seats, guest->uid);
+    guest->seated = true;
+    pthread_cond_signal(&guest->wake);
+    return true;
+}
+
+/* Users in turn, and the one who has just got up last. */
+static void seat_next(struct cgm_seats *seats, uint32_t uid)
+{
+    if (seats->n_waiting == 0)
+        return;
+    for (unsigned i = 0; seats->n_taken == CGM_SEATS - 1 && i < CGM_SEATS_LISTS; i++) {
+        unsigned list = seats->next_list++ % CGM_SEATS_LISTS;
+        if (list != list_of(uid) && seat_one(seats, list))
+            return;
+    }
+    seat_one(seats, list_of(uid));
+}
+
+static bool await_seat(struct cgm_seats *seats, struct cgm_seats_guest *guest,
+                       const _Atomic int *abort)
+{
+    struct timespec until;
+    while (!guest->seated && !cgm_is_aborted(abort)) {
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += ABORT_LOOK_NS;
+        until.tv_sec += until.tv_nsec / NS_PER_S;
+        until.tv_nsec %= NS_PER_S;
+        pthread_cond_clockwait(&guest->wake, &seats->lock, CLOCK_MONOTONIC, &until);
+    }
+    if (!guest->seated)
+        leave(seats, guest);
+    return guest->seated;
+}
+
+/* ---- from outside -----------------------------------------------------------------------------
+ */
+
+bool cgm_seat_take(const struct cgm_seat *seat)
+{
+    struct cgm_seats *seats = seat->seats;
+    struct cgm_seats_guest guest = {.uid = seat->uid, .wake = PTHREAD_COND_INITIALIZER};
+    pthread_mutex_lock(&seats->lock);
+    if (may_sit(seats, guest.uid)) {
+        sit(seats, guest.uid);
+        guest.seated = true;
+    } else {
+        queue_up(seats, &guest);
+        await_seat(seats, &guest, seat->abort);
+    }
+    pthread_mutex_unlock(&seats->lock);
+    pthread_cond_destroy(&guest.wake);
+    return guest.seated;
+}
+
+void cgm_seat_give(const struct cgm_seat *seat)
+{
+    struct cgm_seats *seats = seat->seats;
+    pthread_mutex_lock(&seats->lock);
+    stand_up(seats, seat->uid);
+    seat_next(seats, seat->uid);
+    pthread_mutex_unlock(&seats->lock);
+}
