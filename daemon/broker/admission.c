@@ -131,7 +131,7 @@ static void end_silent(struct cgm_session *session, uint64_t timeout_s)
 /* Ids count up, so that the first one that is not due is the next one. */
 void cgm_admission_await_hello(struct cgm_broker *broker)
 {
-    uint64_t timeout_s = broker->config.hello_timeout, now_ns = cgm_clock_ns(), at = 0;
+    uint64_t timeout_s = broker->config.hello_timeout, now_ns = cgm_lived_ns(broker), at = 0;
     struct cgm_session *session;
     if (uv_is_active((uv_handle_t *)&broker->hello_timer))
         return;

@@ -166,6 +166,7 @@ static void start_timers_and_signals(struct cgm_broker *broker)
         uv_timer_init(&broker->loop, timers[i]);
         timers[i]->data = broker;
     }
+    cgm_standstill_init(broker);
     for (int i = 0; i < CGM_SIGNAL_COUNT; i++) {
         uv_signal_init(&broker->loop, &broker->signals[i]);
         broker->signals[i].data = broker;

@@ -16,6 +16,7 @@
 #include "daemon/broker/indices.h"
 #include "daemon/broker/listener.h"
 #include "daemon/broker/registry.h"
+#include "daemon/broker/standstill.h"
 #include "daemon/broker/timings.h"
 #include "daemon/broker/tool.h"
 
@@ -48,6 +49,7 @@ struct cgm_broker {
     uv_timer_t save_timer;  /* of timings */
     uv_timer_t status_timer;
     struct cgm_timings timings;
+    struct cgm_standstill standstill;
     uv_signal_t signals[CGM_SIGNAL_COUNT];
     uint64_t started_ns;
     uint32_t closing_sessions; /* ended, but their sockets are still known to the loop */

@@ -374,7 +374,7 @@ static int take_ranks(struct cgm_request *request, struct cgm_comm *comm,
         .serial = request->serial,
         .ranks = ranks,
         .timeout_ns = timeout_ns,
-        .deadline_ns = cgm_clock_ns() + timeout_ns,
+        .deadline_ns = cgm_lived_ns(request->broker) + timeout_ns,
     };
     comm->joins = join;
     for (size_t i = 0; i < message->n_ranks; i++) {
@@ -538,7 +538,7 @@ static void on_timer(uv_timer_t *timer)
 
 void cgm_comm_look_at_deadlines(struct cgm_broker *broker)
 {
-    uint64_t now_ns = cgm_clock_ns(), next_ns = UINT64_MAX, at = 0;
+    uint64_t now_ns = cgm_lived_ns(broker), next_ns = UINT64_MAX, at = 0;
     struct cgm_comm *comm;
     while ((comm = cgm_registry_next(&broker->comms, &at))) {
         uint64_t id = comm->id;

@@ -338,10 +338,18 @@ static bool is_kept_out_by_mps(struct cgm_executor *executor)
     return true;
 }
 
-static void start_candidate(struct cgm_broker *broker)
+/* For each step of its start. */
+static void start_patience(struct cgm_broker *broker)
 {
     struct cgm_executor *executor = &broker->executor;
     uint64_t patience_ms = broker->config.executor_start_timeout * 1000;
+    cgm_standstill_since(broker, &executor->stood_ns);
+    uv_timer_start(&executor->timer, on_timer, patience_ms, patience_ms);
+}
+
+static void start_candidate(struct cgm_broker *broker)
+{
+    struct cgm_executor *executor = &broker->executor;
     char why[384];
     int far_end = -1;
     if (!cgm_closer_hurry(broker)) {
@@ -380,7 +388,7 @@ static void start_candidate(struct cgm_broker *broker)
     if (cgm_executor_link_set_up(broker) != CGM_OK)
         cgm_executor_give_up(broker, "no memory to start it");
     else
-        uv_timer_start(&executor->timer, on_timer, patience_ms, patience_ms);
+        start_patience(broker);
 }
 
 void cgm_executor_start(struct cgm_broker *broker)
@@ -432,6 +440,10 @@ static void bury(struct cgm_broker *broker)
 static void on_no_answer(struct cgm_broker *broker)
 {
     struct cgm_executor *executor = &broker->executor;
+    if (cgm_standstill_since(broker, &executor->stood_ns)) {
+        start_patience(broker); /* its answer may lie unread */
+        return;
+    }
     if (executor->state == CGM_EXECUTOR_REPLAYING && !executor->exit_why[0])
         cgm_replay_on_stuck(broker);
     cgm_executor_give_up(broker, executor->exit_why[0]

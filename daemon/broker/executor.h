@@ -34,6 +34,7 @@ struct cgm_executor {
     int pid;                      /* 0: none */
     uv_timer_t timer;             /* DOWN: restart; STARTING, REPLAYING: patience */
     uint64_t started_ns, backoff_ms;
+    uint64_t stood_ns; /* standstills of the broker before its timer was started */
     struct cgm_heartbeat heartbeat;
     struct cgm_calls calls;
     struct cgm_replay replay;

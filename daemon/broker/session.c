@@ -124,7 +124,7 @@ static struct cgm_session *session_new(struct cgm_broker *broker, int fd, const 
     session->uid = peer->uid;
     session->gid = peer->gid;
     session->charge = *charge;
-    session->connected_ns = cgm_clock_ns();
+    session->connected_ns = cgm_lived_ns(broker);
     session->ring.ring_fd = session->ring.wake_fd = session->ring.notify_fd = -1;
     if (cgm_registry_add(&broker->sessions, session->id, session) != CGM_OK) {
         free(session);

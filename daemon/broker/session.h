@@ -34,10 +34,10 @@ struct cgm_session {
     char name[CGM_NAME_BYTES_MAX + 1];
     struct cgm_charge charge; /* of the connection */
     struct cgm_estate *jobs;  /* room for its jobs at the executor; NULL: none yet */
-    uint64_t connected_ns;
-    bool greeted;   /* Hello was answered */
-    bool added;     /* every executor is told of it */
-    uint32_t calls; /* of its requests, at the executor */
+    uint64_t connected_ns;    /* of cgm_lived_ns */
+    bool greeted;             /* Hello was answered */
+    bool added;               /* every executor is told of it */
+    uint32_t calls;           /* of its requests, at the executor */
     struct cgm_session_ring ring;
     /* id -> object, for each that it holds */
     struct cgm_registry comms;   /* struct cgm_comm */
