@@ -18,15 +18,6 @@ void cgm_comm_ref(struct cgm_comm *comm)
 
 /* ---- coming, on the mapper and then on the poller ------------------------------------------- */
 
-/* A queue may have done the last thing it was given before the device's thread is back from giving
- * it: that one must be through before the queue goes. */
-static void comm_free_queues(struct cgm_comm *comm, struct cgm_executor *executor)
-{
-    for (uint32_t device = 0; device < executor->n_devices; device++)
-        cgm_worker_flush(&executor->devices[device]);
-    cgm_queue_sets_free(executor, &comm->sets);
-}
-
 static void comm_free(struct cgm_comm *comm)
 {
     cgm_gang_free_all(comm);
@@ -35,13 +26,32 @@ static void comm_free(struct cgm_comm *comm)
     free(comm);
 }
 
-static void comm_discard_step(struct cgm_request *request)
+static bool free_queues_slice(struct cgm_request *request)
 {
     struct cgm_comm *comm = request->object;
-    comm_free_queues(comm, request->executor);
-    comm_free(comm);
+    return cgm_queue_sets_free(request->executor, &comm->sets);
+}
+
+/* A queue may have done the last thing it was given before the device's thread is back from giving
+ * it: that one must be through before the queue goes. */
+static void free_queues(struct cgm_request *request, void (*then)(struct cgm_request *request))
+{
+    const struct cgm_comm *comm = request->object;
+    for (uint32_t device = 0; device < request->executor->n_devices; device++)
+        cgm_worker_flush(&request->executor->devices[device]);
+    cgm_request_in_slices(request, comm->uid, free_queues_slice, then);
+}
+
+static void comm_discarded_step(struct cgm_request *request)
+{
+    comm_free(request->object);
     cgm_request_fail(request, request->status, "comm: it cannot be registered: %s",
                      cgm_status_text(request->status));
+}
+
+static void comm_discard_step(struct cgm_request *request)
+{
+    free_queues(request, comm_discarded_step);
 }
 
 static void comm_register_step(struct cgm_request *request)
@@ -54,19 +64,34 @@ static void comm_register_step(struct cgm_request *request)
         cgm_request_to_mapper(request, comm->uid, comm_discard_step);
 }
 
-static void comm_queues_step(struct cgm_request *request)
+static bool make_queues_slice(struct cgm_request *request)
 {
     struct cgm_comm *comm = request->object;
     struct cgm_queue_set *first;
-    int status =
-        cgm_queue_set_get(request->executor, &comm->sets, comm->devices, comm->size, 0, 0, &first);
-    if (status == CGM_OK) {
+    bool more;
+    request->status = cgm_queue_set_get(request->executor, &comm->sets, comm->devices, comm->size,
+                                        0, 0, &more, &first);
+    return more;
+}
+
+static void comm_without_queues_step(struct cgm_request *request)
+{
+    comm_free(request->object);
+    cgm_request_fail(request, request->status, "comm: its queues cannot be made");
+}
+
+static void queues_made_step(struct cgm_request *request)
+{
+    if (request->status == CGM_OK)
         cgm_request_to_poller(request, comm_register_step);
-        return;
-    }
-    comm_free_queues(comm, request->executor);
-    comm_free(comm);
-    cgm_request_fail(request, status, "comm: its queues cannot be made");
+    else
+        free_queues(request, comm_without_queues_step);
+}
+
+static void comm_queues_step(struct cgm_request *request)
+{
+    const struct cgm_comm *comm = request->object;
+    cgm_request_in_slices(request, comm->uid, make_queues_slice, queues_made_step);
 }
 
 static bool comm_request_is_right(const Cgm__CommAdd *m, uint32_t n_devices)
@@ -193,12 +218,15 @@ void cgm_comm_on_add(struct cgm_request *request)
 
 /* ---- going ---------------------------------------------------------------------------------- */
 
+static void comm_freed_step(struct cgm_request *request)
+{
+    comm_free(request->object);
+    cgm_request_ok(request);
+}
+
 static void comm_free_step(struct cgm_request *request)
 {
-    struct cgm_comm *comm = request->object;
-    comm_free_queues(comm, request->executor);
-    comm_free(comm);
-    cgm_request_ok(request);
+    free_queues(request, comm_freed_step);
 }
 
 static struct cgm_comm *comm_of_parting(struct cgm_quiet *quiet)

@@ -34,25 +34,39 @@ static bool plan_fill_slice(struct cgm_request *request)
     return more;
 }
 
+static void plan_filled_step(struct cgm_request *request)
+{
+    bool filled = request->status == CGM_OK;
+    cgm_request_to_poller(request, filled ? plan_rehearse_step : plan_discard_step);
+}
+
+static bool plan_make_slice(struct cgm_request *request)
+{
+    struct cgm_plan *plan = request->object;
+    const Cgm__PlanAdd *m = (const Cgm__PlanAdd *)request->message;
+    bool more = false;
+    request->status =
+        atomic_load(&plan->comm->removed)
+            ? CGM_CANCELLED
+            : cgm_plan_make(plan, CGM_PLAN_OPERANDS_FEW, m->buffer_ids, m->journals, &more);
+    return more;
+}
+
 static void plan_made_step(struct cgm_request *request)
 {
-    bool made = request->status == CGM_OK;
-    cgm_request_to_poller(request, made ? plan_rehearse_step : plan_discard_step);
+    const struct cgm_plan *plan = request->object;
+    if (request->status == CGM_OK)
+        cgm_request_in_slices(request, plan->uid, plan_fill_slice, plan_filled_step);
+    else
+        plan_filled_step(request);
 }
 
 static void plan_make_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
-    const Cgm__PlanAdd *m = (const Cgm__PlanAdd *)request->message;
     plan->scratch_bytes = cgm_plan_scratch_bytes(plan, plan->algorithm);
     plan->n_flags = cgm_plan_flags(plan, plan->algorithm);
-    request->status = atomic_load(&plan->comm->removed)
-                          ? CGM_CANCELLED
-                          : cgm_plan_make(plan, CGM_PLAN_OPERANDS_FEW, m->buffer_ids, m->journals);
-    if (request->status == CGM_OK)
-        cgm_request_in_slices(request, plan->uid, plan_fill_slice, plan_made_step);
-    else
-        plan_made_step(request);
+    cgm_request_in_slices(request, plan->uid, plan_make_slice, plan_made_step);
 }
 
 static struct cgm_plan *plan_of_rehearsal(struct cgm_quiet *quiet)
@@ -134,10 +148,20 @@ static bool plan_drain_slice(struct cgm_request *request)
     return cgm_plan_drain(request->object, request->executor, CGM_PLAN_OPERANDS, CGM_PLAN_SCRATCH);
 }
 
+static bool plan_fini_slice(struct cgm_request *request)
+{
+    return cgm_plan_fini(request->object, request->executor);
+}
+
+static void plan_finished_step(struct cgm_request *request)
+{
+    cgm_request_to_poller(request, plan_part_step);
+}
+
 static void plan_fini_step(struct cgm_request *request)
 {
-    cgm_plan_fini(request->object, request->executor);
-    cgm_request_to_poller(request, plan_part_step);
+    const struct cgm_plan *plan = request->object;
+    cgm_request_in_slices(request, plan->uid, plan_fini_slice, plan_finished_step);
 }
 
 /* First on the mapper. The last step is anywhere. */

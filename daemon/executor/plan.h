@@ -36,6 +36,7 @@ struct cgm_plan {
     struct cgm_flag *done[CGM_COMM_SIZE_MAX], *sent[CGM_COMM_SIZE_MAX];
     struct cgm_memory *user[CGM_COMM_SIZE_MAX]; /* registered like buffers, freed with the plan */
     uint32_t n_flags;                           /* of each rank */
+    uint32_t n_begun;                           /* ranks that have any of it */
     uint64_t scratch_bytes;                     /* on each rank */
     uint64_t epoch;                             /* of the last launch */
     struct cgm_room room[CGM_FLIGHT_KINDS];     /* the poller's */

@@ -36,12 +36,14 @@ static void rank_fini(struct cgm_plan *plan, uint32_t rank, const struct cgm_bac
     r->scratch = plan->warm[rank] = NULL;
 }
 
-void cgm_plan_fini(struct cgm_plan *plan, struct cgm_executor *executor)
+bool cgm_plan_fini(struct cgm_plan *plan, struct cgm_executor *executor)
 {
+    uint64_t until_ns = cgm_now_ns() + CGM_TURN_NS;
     cgm_recordings_free(executor, plan->recordings);
     plan->recordings = NULL;
-    for (uint32_t rank = 0; rank < plan->spec.world; rank++)
-        rank_fini(plan, rank, executor->ops);
+    while (plan->n_begun > 0 && cgm_now_ns() < until_ns)
+        rank_fini(plan, --plan->n_begun, executor->ops);
+    return plan->n_begun > 0;
 }
 
 void cgm_plan_free_user_buffers(struct cgm_plan *plan, struct cgm_executor *executor)
@@ -258,23 +260,27 @@ uint32_t cgm_plan_flags(const struct cgm_plan *plan, const struct cgm_algorithm 
 }
 
 int cgm_plan_make(struct cgm_plan *plan, enum cgm_plan_operands operands,
-                  const uint64_t *buffer_ids, const uint32_t *journals)
+                  const uint64_t *buffer_ids, const uint32_t *journals, bool *ret_more)
 {
     struct cgm_comm *comm = plan->comm;
     struct cgm_executor *executor = comm->poller->executor;
+    uint64_t until_ns = cgm_now_ns() + CGM_TURN_NS;
     plan->doing = "making queues of gemm_priority and comm_priority, of which a comm has at most "
                   "4 pairs,"; /* CGM_QUEUE_SETS_MAX */
-    int status =
-        cgm_queue_set_get(executor, &comm->sets, comm->devices, comm->size,
-                          plan->spec.gemm_priority, plan->spec.comm_priority, &plan->queues);
-    if (status == CGM_OK)
-        plan->doing = "memory for user buffers and workspace";
-    for (uint32_t rank = 0; rank < plan->spec.world && status == CGM_OK; rank++) {
+    int status = cgm_queue_set_get(executor, &comm->sets, comm->devices, comm->size,
+                                   plan->spec.gemm_priority, plan->spec.comm_priority, ret_more,
+                                   &plan->queues);
+    if (status != CGM_OK || *ret_more)
+        return status;
+    plan->doing = "memory for user buffers and workspace";
+    while (plan->n_begun < plan->spec.world && status == CGM_OK && cgm_now_ns() < until_ns) {
+        uint32_t rank = plan->n_begun++;
         status = make_rank(plan, rank, executor, buffer_ids ? buffer_ids[rank] : 0,
                            journals ? journals[rank] : 0);
         if (status == CGM_OK)
             status = make_operands(plan, rank, executor, operands, plan->flight->views[rank]);
     }
+    *ret_more = status == CGM_OK && plan->n_begun < plan->spec.world;
     return status;
 }
 

@@ -25,11 +25,12 @@ uint64_t cgm_plan_operands_rows(const struct cgm_spec *spec, enum cgm_plan_opera
 uint64_t cgm_plan_operands_bytes(const struct cgm_spec *spec, uint32_t rank,
                                  enum cgm_plan_operands operands);
 
-/* Queues, user buffers, scratch, flags, and the operands, which the plan's flight is given. comm,
- * spec, flight, scratch_bytes and n_flags are set. buffer_ids and journals: of the user buffers, by
- * rank; NULL: nobody will name them. On failure plan->doing says at what. */
+/* A slice of making queues, user buffers, scratch, flags, and the operands, which the plan's flight
+ * is given; *ret_more: the next call goes on. comm, spec, flight, scratch_bytes and n_flags are
+ * set. buffer_ids and journals: of the user buffers, by rank; NULL: nobody will name them. On
+ * failure plan->doing says at what. */
 int cgm_plan_make(struct cgm_plan *plan, enum cgm_plan_operands operands,
-                  const uint64_t *buffer_ids, const uint32_t *journals);
+                  const uint64_t *buffer_ids, const uint32_t *journals, bool *ret_more);
 
 /* A slice of the plan's memory that is not there yet, where the backend makes it in slices. Before
  * anything uses it. */
@@ -50,8 +51,9 @@ int cgm_plan_rehearse(const struct cgm_plan *plan);
 /* The plan's operands are not needed any more. */
 void cgm_plan_free_operands(struct cgm_plan *plan);
 
-/* Frees all but the user buffers, also of what was made in part. Not the comm, nor the flight. */
-void cgm_plan_fini(struct cgm_plan *plan, struct cgm_executor *executor);
+/* A slice of freeing all but the user buffers, also of what was made in part; true: there is more.
+ * Not the comm, nor the flight. */
+bool cgm_plan_fini(struct cgm_plan *plan, struct cgm_executor *executor);
 /* On whatever thread frees what clients may have, too. The comm may be gone. */
 void cgm_plan_free_user_buffers(struct cgm_plan *plan, struct cgm_executor *executor);
 

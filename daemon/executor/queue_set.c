@@ -19,33 +19,49 @@ static uint32_t queues_on(const uint32_t *devices, uint32_t rank)
     return count;
 }
 
+/* What is there already, from an attempt before, stays. */
 static int make_rank(struct cgm_executor *executor, struct cgm_queue_set *set,
                      const uint32_t *devices, uint32_t rank)
 {
     const int priorities[CGM_QUEUES_PER_RANK] = {set->gemm_priority, set->comm_priority};
-    uint32_t beside = queues_on(devices, rank);
+    const struct cgm_backend_ops *ops = executor->ops;
+    uint32_t beside = queues_on(devices, rank), device = devices[rank];
     int status = CGM_OK;
     for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK && status == CGM_OK; i++) {
-        status = executor->ops->queue_new(executor->backend, devices[rank], priorities[i],
-                                          beside + i, queue_of(set, rank, i));
-        if (status == CGM_OK)
-            status = executor->ops->flag_new(executor->backend, devices[rank], CGM_FLAG_DEVICE,
-                                             &set->left[rank][i]);
+        struct cgm_queue **queue = queue_of(set, rank, i);
+        struct cgm_flag **left = &set->left[rank][i];
+        if (!*queue)
+            status = ops->queue_new(executor->backend, device, priorities[i], beside + i, queue);
+        if (status == CGM_OK && !*left)
+            status = ops->flag_new(executor->backend, device, CGM_FLAG_DEVICE, left);
     }
     return status;
 }
 
-static void set_free(struct cgm_executor *executor, struct cgm_queue_set *set)
+static void free_rank(struct cgm_executor *executor, struct cgm_queue_set *set, uint32_t rank)
 {
-    const struct cgm_backend_ops *ops = executor->ops;
-    for (uint32_t rank = 0; rank < set->size; rank++)
-        for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK; i++) {
-            if (*queue_of(set, rank, i))
-                ops->queue_free(*queue_of(set, rank, i));
-            if (set->left[rank][i])
-                ops->flag_free(set->left[rank][i]);
-        }
-    free(set);
+    for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK; i++) {
+        if (*queue_of(set, rank, i))
+            executor->ops->queue_free(*queue_of(set, rank, i));
+        if (set->left[rank][i])
+            executor->ops->flag_free(set->left[rank][i]);
+    }
+}
+
+/* Where queues may share what they run on, those of a set must be made one after the other. */
+static int make_slice(struct cgm_executor *executor, struct cgm_queue_set *set,
+                      const uint32_t *devices)
+{
+    uint64_t until_ns = executor->ops->queues_max ? UINT64_MAX : cgm_now_ns() + CGM_TURN_NS;
+    int status = CGM_OK;
+    while (set->made < set->size && status == CGM_OK) {
+        set->begun = set->made + 1;
+        status = make_rank(executor, set, devices, set->made);
+        set->made += status == CGM_OK;
+        if (cgm_now_ns() >= until_ns)
+            break;
+    }
+    return status;
 }
 
 /* The smaller, the more urgent; the least urgent is 0 everywhere. */
@@ -60,43 +76,50 @@ static int nearest(const struct cgm_executor *executor, const uint32_t *devices,
     return priority;
 }
 
-int cgm_queue_set_get(struct cgm_executor *executor, struct cgm_queue_set **list,
-                      const uint32_t *devices, uint32_t size, int gemm_priority, int comm_priority,
-                      struct cgm_queue_set **ret_set)
+static struct cgm_queue_set *set_new(uint32_t size, int gemm_priority, int comm_priority)
 {
-    int gemm = nearest(executor, devices, size, gemm_priority);
-    int comm = nearest(executor, devices, size, comm_priority), status = CGM_OK;
-    struct cgm_queue_set **end = list;
-    unsigned count = 0;
-    for (; *end; end = &(*end)->next, count++)
-        if ((*end)->gemm_priority == gemm && (*end)->comm_priority == comm) {
-            *ret_set = *end;
-            return CGM_OK;
-        }
-    if (count == CGM_QUEUE_SETS_MAX)
-        return CGM_QUOTA;
     struct cgm_queue_set *set = calloc(1, sizeof(*set));
     if (!set)
-        return CGM_NO_MEMORY;
-    set->gemm_priority = gemm;
-    set->comm_priority = comm;
+        return NULL;
+    set->gemm_priority = gemm_priority;
+    set->comm_priority = comm_priority;
     set->size = size;
-    for (uint32_t rank = 0; rank < size && status == CGM_OK; rank++)
-        status = make_rank(executor, set, devices, rank);
-    if (status == CGM_OK)
-        *ret_set = *end = set;
-    else
-        set_free(executor, set);
+    return set;
+}
+
+int cgm_queue_set_get(struct cgm_executor *executor, struct cgm_queue_set **list,
+                      const uint32_t *devices, uint32_t size, int gemm_priority, int comm_priority,
+                      bool *ret_more, struct cgm_queue_set **ret_set)
+{
+    int gemm = nearest(executor, devices, size, gemm_priority);
+    int comm = nearest(executor, devices, size, comm_priority);
+    unsigned count = 0;
+    *ret_more = false;
+    for (; *list && ((*list)->gemm_priority != gemm || (*list)->comm_priority != comm); count++)
+        list = &(*list)->next;
+    if (!*list && count == CGM_QUEUE_SETS_MAX)
+        return CGM_QUOTA;
+    if (!*list && !(*list = set_new(size, gemm, comm)))
+        return CGM_NO_MEMORY;
+    int status = make_slice(executor, *list, devices);
+    *ret_more = status == CGM_OK && (*list)->made < size;
+    *ret_set = *list;
     return status;
 }
 
-void cgm_queue_sets_free(struct cgm_executor *executor, struct cgm_queue_set **list)
+bool cgm_queue_sets_free(struct cgm_executor *executor, struct cgm_queue_set **list)
 {
-    while (*list) {
+    uint64_t until_ns = cgm_now_ns() + CGM_TURN_NS;
+    while (*list && cgm_now_ns() < until_ns) {
         struct cgm_queue_set *set = *list;
-        *list = set->next;
-        set_free(executor, set);
+        if (set->begun > 0) {
+            free_rank(executor, set, --set->begun);
+        } else {
+            *list = set->next;
+            free(set);
+        }
     }
+    return *list != NULL;
 }
 
 int cgm_queue_set_follow(const struct cgm_backend_ops *ops, struct cgm_queue_set *from,

@@ -19,7 +19,7 @@ struct cgm_spec;
 struct cgm_queue_set {
     struct cgm_queue_set *next; /* in the comm's list; the mapper's */
     int gemm_priority, comm_priority;
-    uint32_t size;
+    uint32_t size, begun, made; /* ranks */
     struct cgm_queue *compute[CGM_COMM_SIZE_MAX], *comm[CGM_COMM_SIZE_MAX];
     /* Reached when a rank's queues are through with what was before a change to another set. */
     struct cgm_flag *left[CGM_COMM_SIZE_MAX][CGM_QUEUES_PER_RANK];
@@ -29,13 +29,13 @@ struct cgm_queue_set {
 };
 
 /* The set of these priorities in a comm's list: found there, or made and added. Priorities that a
- * device does not have become the nearest that all of them have. QUOTA when the comm has as many as
- * it may. Mapper. */
+ * device does not have become the nearest that all of them have. *ret_more: there are queues to
+ * make still, by the next call. QUOTA when the comm has as many sets as it may. Mapper. */
 int cgm_queue_set_get(struct cgm_executor *executor, struct cgm_queue_set **list,
                       const uint32_t *devices, uint32_t size, int gemm_priority, int comm_priority,
-                      struct cgm_queue_set **ret_set);
-/* Every device's thread is through with them. Mapper. */
-void cgm_queue_sets_free(struct cgm_executor *executor, struct cgm_queue_set **list);
+                      bool *ret_more, struct cgm_queue_set **ret_set);
+/* A slice of that; true: there is more. Every device's thread is through with them. Mapper. */
+bool cgm_queue_sets_free(struct cgm_executor *executor, struct cgm_queue_set **list);
 
 /* A rank's next work is on another set than its work until now: makes the queues of `to` wait for
  * everything that is in those of `from`. On the thread of the rank's device. */

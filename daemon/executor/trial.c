@@ -247,7 +247,8 @@ void cgm_trial_free(struct cgm_trial *trial)
     for (uint32_t rank = 0; rank < trial->plan->spec.world; rank++)
         if (trial->numbers[rank])
             executor->ops->mem_free(trial->numbers[rank]);
-    cgm_plan_fini(trial->plan, executor);
+    while (cgm_plan_fini(trial->plan, executor))
+        continue;
     cgm_plan_free_user_buffers(trial->plan, executor);
     free(trial->plan);
     free(trial);
@@ -264,10 +265,13 @@ int cgm_trial_new(const struct cgm_plan *plan, const struct cgm_field *field, ch
         return cgm_detail(ret_why, why_bytes, CGM_NO_MEMORY, "out of host memory");
     }
     trial->spec = &plan->spec;
+    bool more = false;
     int status = check_memory(trial->plan, ret_why, why_bytes);
     if (status == CGM_OK) {
         cgm_detail(ret_why, why_bytes, 0, "its memory cannot be made");
-        status = cgm_plan_make(trial->plan, CGM_PLAN_OPERANDS_ALL, NULL, NULL);
+        do
+            status = cgm_plan_make(trial->plan, CGM_PLAN_OPERANDS_ALL, NULL, NULL, &more);
+        while (status == CGM_OK && more);
     }
     for (uint32_t rank = 0; rank < plan->spec.world; rank++)
         trial->scratch[rank] = trial->plan->ranks[rank].scratch;

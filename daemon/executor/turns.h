@@ -14,6 +14,9 @@
 #include "proto/guest.h"
 #include "proto/rota.h"
 
+/* How long a slice goes on with what it could do in one go. */
+#define CGM_TURN_NS 2000000ull
+
 struct cgm_turn {
     struct cgm_rota_entry entry;
     /* A few milliseconds of what takes long; true: there is more. NULL: done is all of it. */
