@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "proto/log_sink.h"
+#include "proto/printable.h"
 
 int cgm_log_line_begin(char *text, size_t size, int syslog_level)
 {
@@ -30,6 +31,8 @@ void cgm_log_line_write(int syslog_level, const char *who, const char *format, v
     used += more < 0 ? 0 : (size_t)more;
     if (used > room - 1)
         used = room - 1;
+    line[used] = '\0';
+    cgm_printable(line); /* so that it is one line */
     line[used++] = '\n';
     cgm_log_sink_write(line, used);
 }

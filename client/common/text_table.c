@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/printable.h"
+
 #define GAP 2            /* blanks between columns */
 #define SECONDS_MAX 1e12 /* that are told as such: about 30,000 years */
 
@@ -49,13 +51,6 @@ void cgm_text_table_free(struct cgm_text_table *table)
     free(table);
 }
 
-static void blunt_controls(char *text)
-{
-    for (; *text != '\0'; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
-            *text = '?';
-}
-
 /* Takes the cell, also on failure. */
 static int append(struct cgm_text_table *table, char *cell)
 {
@@ -69,7 +64,7 @@ static int append(struct cgm_text_table *table, char *cell)
         table->cells = cells;
         table->capacity = capacity;
     }
-    blunt_controls(cell);
+    cgm_printable(cell);
     size_t *widest = &table->widths[table->n_cells % table->n_columns];
     size_t width = width_of(cell);
     *widest = width > *widest ? width : *widest;

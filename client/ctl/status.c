@@ -4,6 +4,7 @@
 
 #include "client/ctl/ctl.h"
 #include "client/ctl/rows.h"
+#include "proto/printable.h"
 #include "proto/status.h"
 
 #define LABEL_CHARACTERS 15
@@ -44,6 +45,7 @@ static int print_lines(const char *json)
 
     for (size_t i = 0; row != NULL && i < sizeof(lines) / sizeof(lines[0]); i++) {
         cgm_row_text(row, lines[i].key, lines[i].format, text);
+        cgm_printable(text);
         printf("%*s: %s\n", LABEL_CHARACTERS, lines[i].label, text[0] != '\0' ? text : "-");
     }
     int status = row != NULL ? CGM_OK : CGM_BAD_MESSAGE;

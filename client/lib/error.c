@@ -6,6 +6,7 @@
 
 #include "client/include/commgemm.h"
 #include "proto/messages.h"
+#include "proto/printable.h"
 
 static _Thread_local char last_error[CGM_ERROR_BYTES];
 
@@ -21,10 +22,7 @@ int(cgm_fail)(int status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(last_error, sizeof(last_error), format, arguments);
     va_end(arguments);
-    for (char *at = last_error; *at;
-         at++) /* of others' words, too: programs show it on terminals */
-        if ((unsigned char)*at < ' ' || *at == '\x7f')
-            *at = '?';
+    cgm_printable(last_error); /* of others' words, too: programs show it on terminals */
     return status;
 }
 

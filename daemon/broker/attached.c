@@ -7,6 +7,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/mps_clients.h"
+#include "proto/printable.h"
 
 #define LOOK_AGAIN_MS 100u
 #define NAMED_MAX 8u
@@ -22,9 +23,7 @@ static void name_of(pid_t pid, char *ret_name, size_t size)
         close(fd);
     ret_name[count > 0 ? count : 0] = '\0';
     ret_name[strcspn(ret_name, "\n")] = '\0';
-    for (char *c = ret_name; *c; c++)
-        if (*c < 0x20 || *c > 0x7e)
-            *c = '?';
+    cgm_printable(ret_name);
 }
 
 static void list_processes(const struct cgm_mps_client *clients, unsigned count, char *ret_text,

@@ -163,6 +163,8 @@ static void test_odd_rows_are_shown(void **state)
     expect(0, "0640", "buffers");
     set_row("ranks", "[\"1:0\",\"1:1\"]");
     expect(0, "1:0,1:1", "sessions");
+    set_row("backend", "\"esc\\u001b[2J\\nJobs done: 9\"");
+    expect(0, "Backend: esc?[2J?Jobs done: 9\n", "status");
     set_row("unknown", "null");
     expect(0, "PID: -", "status");
 }

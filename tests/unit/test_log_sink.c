@@ -147,6 +147,30 @@ static void test_a_socket(void **state)
     expect_no_waiting(ends[0], ends[1]);
 }
 
+/* Whatever it is made of. */
+static void test_a_line_is_one_line(void **state)
+{
+    char text[512];
+    int ends[2], status;
+    (void)state;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        cgm_log_sink_open();
+        say("%s", "esc\033[2J\n10:00:00.000 error   forged");
+        _exit(0);
+    }
+    close(ends[1]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    ssize_t n = read(ends[0], text, sizeof(text) - 1);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_non_null(strstr(text, "test: esc?[2J?10:00:00.000 error   forged\n"));
+    close(ends[0]);
+}
+
 static void write_to_a_full_disk(void)
 {
     struct rlimit limit;
@@ -190,9 +214,8 @@ static void test_a_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_pipe),
-        cmocka_unit_test(test_a_pipe_of_another_user),
-        cmocka_unit_test(test_a_socket),
+        cmocka_unit_test(test_a_pipe),      cmocka_unit_test(test_a_pipe_of_another_user),
+        cmocka_unit_test(test_a_socket),    cmocka_unit_test(test_a_line_is_one_line),
         cmocka_unit_test(test_a_full_disk),
     };
     unsetenv("JOURNAL_STREAM");

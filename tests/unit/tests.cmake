@@ -1,6 +1,7 @@
 cgm_test(unit status cgm_proto)
 cgm_test(unit log_line cgm_proto)
 cgm_test(unit log_sink cgm_proto)
+cgm_test(unit printable cgm_proto)
 cgm_test(unit timing cgm_proto)
 cgm_test(unit spin cgm_executor)
 cgm_test(unit rota cgm_proto)
