@@ -9,6 +9,7 @@
 #include "client/bench/report.h"
 #include "client/bench/stop.h"
 #include "client/bench/sweep.h"
+#include "proto/standard_fds.h"
 #include "proto/status.h"
 #include "proto/types.h"
 
@@ -71,19 +72,25 @@ static bool print_itself(const struct cgm_bench_options *options)
     return true;
 }
 
+static int finish_output(void)
+{
+    return cgm_standard_output_ends_well("commgemm-bench") ? CGM_EXIT_OK : CGM_EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     struct cgm_bench_options options;
     char detail[CGM_BENCH_DETAIL_BYTES] = "";
+    cgm_standard_fds_open();
     int status = cgm_bench_options_parse(argc, argv, detail, &options);
     if (status)
         return complain(status, detail);
     if (print_itself(&options))
-        return fflush(stdout) ? CGM_EXIT_FAILED : CGM_EXIT_OK;
+        return finish_output();
     if (options.note[0])
         fprintf(stderr, "commgemm-bench: %s\n", options.note);
     status = cgm_bench_options_probe_outputs(&options, detail);
     if (!status)
         status = run(&options, detail);
-    return status ? complain(status, detail) : 0;
+    return status ? complain(status, detail) : finish_output();
 }

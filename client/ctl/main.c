@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client/ctl/ctl.h"
+#include "proto/standard_fds.h"
 #include "proto/status.h"
 
 static int fail_usage(struct cgm_ctl *ctl, const struct cgm_args *args)
@@ -47,6 +48,7 @@ int main(int argc, char **argv)
     struct cgm_ctl ctl = {.verb = "command line", .device = -1, .signal = -1};
     struct cgm_args args;
 
+    cgm_standard_fds_open();
     int status = cgm_args_parse(&cgm_ctl_program, argc, argv, &ctl, &args);
     if (status != CGM_OK)
         return fail_usage(&ctl, &args);

@@ -8,6 +8,7 @@
 #include "daemon/broker/inherited.h"
 #include "daemon/broker/log.h"
 #include "proto/log_sink.h"
+#include "proto/standard_fds.h"
 #include "proto/status.h"
 
 #define SETTINGS_MAX 64
@@ -132,6 +133,8 @@ int main(int argc, char **argv)
     char detail[1024] = "";
     cgm_inherited_reset();
     int exit_status = parse(argc, argv, &options);
+    if (exit_status == CGM_EXIT_OK && !cgm_standard_output_ends_well("commgemmd"))
+        return CGM_EXIT_FAILED;
     if (exit_status >= 0)
         return exit_status;
     int status = configure(&options, &config, detail, sizeof(detail));

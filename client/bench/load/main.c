@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/bench/load/load.h"
+#include "proto/standard_fds.h"
 
 static const struct {
     const char *name, *what;
@@ -40,6 +41,7 @@ int main(int argc, char **argv)
 {
     uint64_t count = 0;
     bool known = argc == 1, right = true;
+    cgm_standard_fds_open();
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc > 3 || (argc == 3 && !number_of(argv[2], &count)))
         return usage();
@@ -49,5 +51,7 @@ int main(int argc, char **argv)
         known = true;
         right = parts[i].run(count ? count : parts[i].count) && right;
     }
-    return !known ? usage() : right ? 0 : 1;
+    if (!known)
+        return usage();
+    return cgm_standard_output_ends_well("commgemm-load") && right ? 0 : 1;
 }
