@@ -93,6 +93,66 @@ static void test_memfds_are_imported(void **state)
     close(fd);
 }
 
+/* Sealed memory of the host, seen from here and imported. */
+struct host_import {
+    int fd;
+    unsigned char *base;
+    struct cgm_mem *mem;
+};
+
+static void host_import_open(struct host_import *host, size_t bytes)
+{
+    host->fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(host->fd, (off_t)bytes), 0);
+    assert_int_equal(fcntl(host->fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    host->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, host->fd, 0);
+    assert_ptr_not_equal(host->base, MAP_FAILED);
+    struct cgm_memory_segment segment = {.kind = 1, .fd = host->fd, .offset = 0, .length = bytes};
+    assert_int_equal(import(&segment, 1, NULL, &host->mem), CGM_OK);
+}
+
+static void host_import_close(struct host_import *host, size_t bytes)
+{
+    ops->mem_free(host->mem);
+    munmap(host->base, bytes);
+    close(host->fd);
+}
+
+/* Whoever enqueues one is not held by what is ahead of it. */
+static void test_copies_within_the_host_wait_in_the_stream(void **state)
+{
+    static const uint64_t rows[] = {1, 64};
+    struct host_import from, to;
+    struct lane copier, signaller;
+    struct cgm_flag *flag;
+    (void)state;
+    host_import_open(&from, MIB);
+    host_import_open(&to, MIB);
+    lane_open(&copier, 0);
+    lane_open(&signaller, 0);
+    assert_int_equal(ops->flag_new(backend, 0, CGM_FLAG_DEVICE, &flag), CGM_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        struct cgm_copy copy = {.label = label,
+                                .dst = view_of(to.mem, 0, rows[i], 1024, 1040, CGM_DTYPE_FP32),
+                                .src = view_of(from.mem, 64, rows[i], 1024, 1024, CGM_DTYPE_FP32)};
+        memset(from.base, 17 + (int)i, MIB);
+        memset(to.base, 0, MIB);
+        assert_int_equal(ops->wait(copier.queue, flag, i + 1, &label), CGM_OK);
+        assert_int_equal(ops->copy(copier.queue, &copy), CGM_OK);
+        assert_int_equal(to.base[0], 0);
+        assert_int_equal(ops->signal(signaller.queue, flag, i + 1), CGM_OK);
+        lane_finish(&copier);
+        assert_int_equal(to.base[0], from.base[0]);
+        assert_int_equal(to.base[(rows[i] - 1) * 4160 + 4095], from.base[0]);
+        assert_int_equal(to.base[4096], 0);
+    }
+    lane_close(&copier);
+    lane_close(&signaller);
+    ops->flag_free(flag);
+    host_import_close(&from, MIB);
+    host_import_close(&to, MIB);
+}
+
 static void test_exported_memory_is_imported(void **state)
 {
     (void)state;
@@ -213,6 +273,7 @@ int main(int argc, char **argv)
         return exporter_main();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memfds_are_imported),
+        cmocka_unit_test(test_copies_within_the_host_wait_in_the_stream),
         cmocka_unit_test(test_exported_memory_is_imported),
         cmocka_unit_test(test_bad_segments_are_refused_by_name),
         cmocka_unit_test(test_ipc_handles_of_others_are_opened),

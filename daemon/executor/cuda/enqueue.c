@@ -13,7 +13,14 @@ static bool same_shape(const struct cgm_kernel_matrix *a, const struct cgm_kerne
     return a->rows == b->rows && a->cols == b->cols;
 }
 
-#define ODD_COPY_SMS 8u
+#define KERNEL_COPY_SMS 8u /* where it was to be a copy engine, and cannot be */
+
+/* The driver makes such a copy itself: its call would not return before all that is in the stream
+ * ahead of the copy is done, and the thread that calls serves every queue of the device. */
+static bool is_within_host(const struct cgm_copy *copy)
+{
+    return copy->dst.mem->kind == CGM_MEM_HOST && copy->src.mem->kind == CGM_MEM_HOST;
+}
 
 /* Between devices, a copy engine has been seen to write beyond rows that lie an odd number of bytes
  * apart. */
@@ -33,7 +40,7 @@ static cudaError_t copy_by_engine(const struct cgm_kernel_copy *copy, cudaStream
     if (dst->rows == 1 || (dst->stride == dst->cols && src->stride == src->cols))
         return cudaMemcpyAsync(dst->data, src->data, width * dst->rows, cudaMemcpyDefault, stream);
     if (is_odd(dst, src, width))
-        return cgm_kernel_copies_launch(copy, 1, ODD_COPY_SMS, stream);
+        return cgm_kernel_copies_launch(copy, 1, KERNEL_COPY_SMS, stream);
     return cudaMemcpy2DAsync(dst->data, dst->stride * element, src->data, src->stride * element,
                              width, dst->rows, cudaMemcpyDefault, stream);
 }
@@ -59,8 +66,11 @@ int cgm_cuda_copy(struct cgm_queue *queue, const struct cgm_copy *copy)
     if (status != CGM_OK || !cgm_queue_begin(queue, "a copy"))
         return status;
     struct cgm_span *span = cgm_span_begin(queue, CGM_PHASE_COPY, &copy->label);
-    status = cgm_cuda_check(copy_by_engine(&resolved, queue->stream->handle), "copy",
-                            queue->device->index);
+    cudaStream_t stream = queue->stream->handle;
+    status = cgm_cuda_check(is_within_host(copy)
+                                ? cgm_kernel_copies_launch(&resolved, 1, KERNEL_COPY_SMS, stream)
+                                : copy_by_engine(&resolved, stream),
+                            "copy", queue->device->index);
     cgm_span_end(span);
     return status;
 }
