@@ -221,7 +221,11 @@ int cgm_socket_connect(const char *path, int *ret_socket)
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return cgm_status_of_errno(errno);
-    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+    int failed;
+    do /* where many wait to be let in, it waits to be one of them, and a signal ends that */
+        failed = connect(fd, (struct sockaddr *)&address, sizeof(address));
+    while (failed && errno == EINTR);
+    if (failed) {
         int error = errno;
         close(fd);
         return cgm_status_of_errno(error);
