@@ -552,39 +552,6 @@ void cgm_comm_look_at_deadlines(struct cgm_broker *broker)
         uv_timer_start(&broker->join_timer, on_timer, (next_ns - now_ns) / NS_PER_MS + 1, 0);
 }
 
-void cgm_comm_note_burnt(struct cgm_broker *broker)
-{
-    uint64_t at = 0;
-    struct cgm_comm *comm;
-    while ((comm = cgm_registry_next(&broker->comms, &at))) {
-        uint64_t high = atomic_load(&broker->executor.journal->comm_high[comm->index]);
-        if (comm->state != CGM_COMM_FORMING && high > comm->burnt)
-            comm->burnt = high;
-    }
-}
-
-/* A client's word, but only of its own rank, and no further ahead than a ring reaches. */
-static void note_entry(void *context, uint32_t slot, const struct cgm_entry *entry)
-{
-    const struct cgm_session *session = context;
-    struct cgm_broker *broker = session->broker;
-    const struct cgm_plan *plan = cgm_registry_find(&broker->plans, entry->plan);
-    struct cgm_comm *comm = plan ? cgm_registry_find(&broker->comms, plan->comm) : NULL;
-    (void)slot;
-    if (entry->comm_number == 0 || !comm || entry->rank >= comm->size ||
-        comm->sessions[entry->rank] != session->id)
-        return;
-    uint64_t high = atomic_load(&broker->executor.journal->comm_high[comm->index]);
-    uint64_t furthest = (high > comm->burnt ? high : comm->burnt) + CGM_RING_ENTRIES_MAX;
-    if (entry->comm_number > comm->burnt && entry->comm_number <= furthest)
-        comm->burnt = entry->comm_number;
-}
-
-void cgm_comm_note_submitted(struct cgm_session *session)
-{
-    cgm_ring_each_entry(&session->ring.map, note_entry, session);
-}
-
 void cgm_comm_free_all(struct cgm_broker *broker)
 {
     uint64_t at = 0;

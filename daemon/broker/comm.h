@@ -68,12 +68,6 @@ void cgm_comm_look_at_deadlines(struct cgm_broker *broker);
 int cgm_comm_tell(struct cgm_broker *broker, struct cgm_comm *comm, const struct cgm_call *call);
 void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result);
 
-/* The executor died: notes what is burnt. */
-void cgm_comm_note_burnt(struct cgm_broker *broker);
-/* The same for numbers that a session submitted and no executor took. Its ring has been joined, and
- * is dead already. */
-void cgm_comm_note_submitted(struct cgm_session *session);
-
 void cgm_comm_free_all(struct cgm_broker *broker);
 
 #endif

@@ -11,7 +11,7 @@
 #include "daemon/broker/attached.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
-#include "daemon/broker/comm.h"
+#include "daemon/broker/burnt.h"
 #include "daemon/broker/executor_link.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/mps.h"
@@ -81,7 +81,7 @@ static void journal_read_and_clear(struct cgm_broker *broker)
 {
     struct cgm_journal *journal = broker->executor.journal;
     cgm_buffer_note_tainted(broker);
-    cgm_comm_note_burnt(broker);
+    cgm_burnt_note_taken(broker);
     uint64_t ended = atomic_load(&journal->jobs_done) + atomic_load(&journal->jobs_failed);
     cgm_journal_count(&journal->jobs_failed, atomic_load(&journal->jobs_accepted) - ended);
     memset((void *)journal->writers, 0, sizeof(journal->writers));

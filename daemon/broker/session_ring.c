@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/broker/broker.h"
-#include "daemon/broker/comm.h"
+#include "daemon/broker/burnt.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/mps.h"
 #include "daemon/broker/session.h"
@@ -110,7 +110,7 @@ void cgm_session_kill_ring(struct cgm_session *session, int status)
         cgm_ring_kill(&session->ring.map, status);
         /* After the kill: who submits from now on sees that the ring is dead and keeps the number.
          */
-        cgm_comm_note_submitted(session);
+        cgm_burnt_note_submitted(session);
     }
     ring_close(session);
 }
