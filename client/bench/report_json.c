@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client/bench/report.h"
+#include "client/bench/output_file.h"
 #include "proto/status.h"
 #include "proto/types.h"
 
@@ -199,18 +200,14 @@ int cgm_report_write(const struct cgm_bench_options *options, json_t *object, ch
     if (!path)
         return CGM_OK;
     bool standard = !strcmp(path, "-");
-    errno = 0;
-    FILE *out = standard ? stdout : fopen(path, "we");
-    bool bad = !out || json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) ||
-               fputc('\n', out) < 0 || fflush(out);
-    int error = errno;
-    if (out && !standard && fclose(out) && !bad) {
-        bad = true;
-        error = errno;
-    }
-    if (!bad)
+    FILE *out = standard ? stdout : cgm_output_open(path);
+    bool failed = !out || json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) ||
+                  fputc('\n', out) < 0 || fflush(out);
+    if (!standard)
+        return cgm_output_finish(out, failed, "output-file", path, ret_detail);
+    if (!failed)
         return CGM_OK;
-    snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--output-file %s: cannot write: %s", path,
-             strerror(error));
+    snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--output-file -: cannot write: %s",
+             strerror(errno));
     return CGM_IO;
 }

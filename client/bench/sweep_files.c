@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/bench/bar_chart.h"
+#include "client/bench/output_file.h"
 #include "client/bench/sweep.h"
 #include "client/common/text_table.h"
 #include "proto/status.h"
@@ -240,19 +241,12 @@ static void put_plot(const struct cgm_sweep *sweep, FILE *out)
 static int write_file(const char *option, const char *path, const struct cgm_sweep *sweep,
                       void (*put)(const struct cgm_sweep *sweep, FILE *out), char *ret_detail)
 {
-    FILE *out = path ? fopen(path, "we") : NULL;
     if (!path)
         return CGM_OK;
+    FILE *out = cgm_output_open(path);
     if (out)
         put(sweep, out);
-    bool bad = !out || ferror(out);
-    if (out)
-        bad = fclose(out) != 0 || bad;
-    if (!bad)
-        return CGM_OK;
-    snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--%s %s: cannot write: %s", option, path,
-             strerror(errno));
-    return CGM_IO;
+    return cgm_output_finish(out, false, option, path, ret_detail);
 }
 
 /* A shape that failed has what it is and why. */

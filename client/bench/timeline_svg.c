@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/bench/svg.h"
+#include "client/bench/output_file.h"
 #include "client/bench/timeline.h"
 #include "proto/status.h"
 #include "proto/types.h"
@@ -192,15 +193,14 @@ int cgm_timeline_draw(const struct cgm_timeline *timeline, const struct cgm_benc
 {
     bool long_one = timeline->end_ns > 10000000;
     struct picture picture = {
-        .out = fopen(path, "we"),
+        .out = cgm_output_open(path),
         .timeline = timeline,
         .scale = (WIDTH - LEFT - RIGHT) / (double)(timeline->end_ns ? timeline->end_ns : 1),
         .rows = count_rows(timeline),
         .unit_ns = long_one ? 1e6 : 1e3,
         .unit = long_one ? "ms" : "us",
     };
-    bool bad = !picture.out;
-    if (!bad) {
+    if (picture.out) {
         put_head(&picture, bench);
         put_legend(&picture);
         put_rows(&picture, false);
@@ -209,12 +209,6 @@ int cgm_timeline_draw(const struct cgm_timeline *timeline, const struct cgm_benc
         put_rows(&picture, true);
         put_footer(&picture, bench);
         cgm_svg_end(picture.out);
-        bad = ferror(picture.out) != 0;
-        bad = fclose(picture.out) != 0 || bad;
     }
-    if (!bad)
-        return CGM_OK;
-    snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--timeline %s: cannot write: %s", path,
-             strerror(errno));
-    return CGM_IO;
+    return cgm_output_finish(picture.out, false, "timeline", path, ret_detail);
 }

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,6 +50,7 @@ int main(int argc, char **argv)
     struct cgm_args args;
 
     cgm_standard_fds_open();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its own */
     int status = cgm_args_parse(&cgm_ctl_program, argc, argv, &ctl, &args);
     if (status != CGM_OK)
         return fail_usage(&ctl, &args);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # What cannot be printed is an error, not silence: standard output on a full disk, or closed. No
-# file and no socket gets the number of a standard output that is closed.
+# file and no socket gets the number of a standard output that is closed. A file that cannot be
+# written to its end is not there.
 set -eu
 build=$1
 bin=$build/bin
@@ -65,3 +66,26 @@ refuses commgemm-bench -m 32 -n 32 -k 32 --world 1 --iters 1 --warmup 0
 # Without the others everything works as ever.
 "$bin/commgemmctl" status <&- 2>&- >"$work/status" || fail "status <&- 2>&-: exit status $?"
 grep -q 'Sessions: 1' "$work/status" || fail "status <&- 2>&-: $(cat "$work/status")"
+
+# leaves_nothing FILE PROGRAM ARGUMENT...: with room for the beginning of the file.
+leaves_nothing() {
+    file=$1 program=$2
+    shift 2
+    status=0
+    (
+        ulimit -f 1
+        exec "$bin/$program" "$@"
+    ) >/dev/null 2>"$work/errors" || status=$?
+    [ "$status" -eq 1 ] || fail "$program $*: the exit status is $status"
+    grep -q 'cannot write: File too large' "$work/errors" ||
+        fail "$program $*: it does not say so: $(cat "$work/errors")"
+    [ ! -e "$file" ] || fail "$program $*: it left $(wc -c <"$file") bytes"
+}
+
+small='-m 32 -n 32 -k 32 --world 1 --iters 1 --warmup 0'
+# shellcheck disable=SC2086 # a list of words on purpose
+for option in output-file timeline 'compare --csv' 'compare --plot'; do
+    leaves_nothing "$work/result" commgemm-bench $small --$option "$work/result"
+done
+"$bin/commgemmctl" buffers create some --bytes 64K >/dev/null
+leaves_nothing "$work/some.npy" commgemmctl buffers export some "$work/some.npy"
