@@ -196,6 +196,8 @@ bool cgm_flight_is_done(struct cgm_flight *flight)
 {
     const struct cgm_plan *plan = flight->plan;
     bool both = uses_both_queues(flight);
+    if (flight->held)
+        return false;
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
         int rank = __builtin_ctzll(mask);
         if (flight->launch.ops->flag_read(plan->done[rank]) < flight->epoch ||
@@ -210,7 +212,7 @@ void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns)
 {
     const struct cgm_backend_ops *ops = flight->launch.ops;
     struct cgm_backend *backend = flight->plan->comm->poller->executor->backend;
-    if (flight->room == 0 || now_ns < flight->next_look_ns)
+    if (flight->held || now_ns < flight->next_look_ns)
         return;
     flight->next_look_ns = now_ns + LOOK_NS;
     if (ops->release_waits && atomic_load(&flight->run.status) != CGM_OK &&
@@ -230,7 +232,7 @@ bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns)
     uint64_t limit_ns = flight->plan->comm->poller->executor->limits.job_timeout_ns;
     uint64_t ran_ns = now_ns > flight->run.begin_ns ? now_ns - flight->run.begin_ns : 0;
     int running = CGM_OK;
-    if (limit_ns == 0 || flight->room == 0 || ran_ns < limit_ns)
+    if (limit_ns == 0 || flight->held || ran_ns < limit_ns)
         return false;
     if (flight->aborted_ns == 0) {
         atomic_compare_exchange_strong(&flight->run.status, &running, CGM_WATCHDOG);

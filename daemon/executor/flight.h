@@ -33,7 +33,8 @@ struct cgm_flight {
     uint64_t ahead;                      /* in how many epochs it will be again, with those */
     uint64_t ranks_mask;                 /* who takes part */
     uint64_t epoch;                      /* done flags reach it when a rank is through */
-    uint32_t room;                       /* in the queues of its ranks; 0: held, or through */
+    bool held;                           /* by the runway */
+    uint32_t room;                       /* in the queues of its ranks; 0: none (any more) */
     _Atomic uint32_t n_enqueued;         /* ranks whose part is in the queues */
     uint64_t next_look_ns;
     uint64_t aborted_ns; /* when it had taken too long; 0: it has not */

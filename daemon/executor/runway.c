@@ -49,6 +49,7 @@ static bool take_off(struct cgm_flight *flight, uint64_t now_ns)
     uint32_t room = room_of(flight);
     if (cgm_quiet_holds(comm->poller) || !fits(&comm->runway, flight->ranks_mask, room))
         return false;
+    flight->held = false;
     flight->room = room;
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1)
         comm->runway.queued[__builtin_ctzll(mask)] += room;
@@ -61,6 +62,7 @@ void cgm_runway_enter(struct cgm_flight *flight, uint64_t now_ns)
     struct cgm_comm *comm = flight->plan->comm;
     struct cgm_runway *runway = &comm->runway;
     flight->room = 0;
+    flight->held = false;
     if (!runway->held && take_off(flight, now_ns))
         return;
     if (!runway->held) {
@@ -68,6 +70,7 @@ void cgm_runway_enter(struct cgm_flight *flight, uint64_t now_ns)
         runway->next = comm->poller->holding;
         comm->poller->holding = comm;
     }
+    flight->held = true;
     flight->next = NULL;
     *runway->end = flight;
     runway->end = &flight->next;

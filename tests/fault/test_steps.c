@@ -502,10 +502,12 @@ static bool work(uint64_t seed, bool verbose)
         worker_close(&w);
         ready = worker_open(&w, seed + index);
     }
-    if (!ready)
-        fprintf(stderr, "test_steps: %s\n", w.why);
-    else if (!node_stop(&w.node))
+    if (ready && !node_stop(&w.node))
         ready = FAIL(&w, "the daemon does not end well");
+    if (!ready) {
+        fprintf(stderr, "test_steps: %s\n", w.why);
+        node_show_log(&w.node, true);
+    }
     worker_close(&w);
     return ready;
 }
