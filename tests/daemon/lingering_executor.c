@@ -32,6 +32,7 @@ static int copy(struct cgm_queue *queue, const struct cgm_copy *what)
     if (atomic_fetch_add(&copies, 1) == 0) {
         if (pthread_create(&thread, NULL, let_go, NULL) != 0)
             return CGM_NO_MEMORY;
+        pthread_detach(thread);
         cgm_backend_cpu.wait(queue, may_copy, 1, &nobody);
     }
     return cgm_backend_cpu.copy(queue, what);
