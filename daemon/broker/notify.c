@@ -108,8 +108,12 @@ int cgm_notify_listen_fd(int *ret_fd, char *ret_detail, unsigned detail_bytes)
 {
     int count = sd_listen_fds(1);
     *ret_fd = -1;
-    if (count <= 0)
+    if (count == 0)
         return CGM_OK;
+    if (count < 0)
+        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
+                          "$LISTEN_PID, $LISTEN_FDS: the sockets of systemd cannot be taken: %s",
+                          strerror(-count));
     if (count != 1)
         return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
                           "systemd hands over %d sockets; it must be one", count);

@@ -21,6 +21,7 @@ struct unit {
     struct daemon daemon;
     char notify_path[96], config[96];
     int notify_fd, listen_fd;
+    const char *listen_fds; /* how many there are */
 };
 
 static int bind_socket(int type, const char *path)
@@ -48,7 +49,7 @@ static void exec_as_systemd(const struct unit *unit)
     snprintf(pid, sizeof(pid), "%d", (int)getpid());
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("LISTEN_PID", pid, 1);
-    setenv("LISTEN_FDS", "1", 1);
+    setenv("LISTEN_FDS", unit->listen_fds, 1);
     setenv("NOTIFY_SOCKET", unit->notify_path, 1);
     setenv("WATCHDOG_PID", pid, 1);
     setenv("WATCHDOG_USEC", "200000", 1);
@@ -66,6 +67,7 @@ static void unit_prepare(struct unit *unit, int socket_type)
     snprintf(unit->notify_path, sizeof(unit->notify_path), "%s/notify", unit->daemon.folder);
     snprintf(unit->config, sizeof(unit->config), "%s/commgemmd.conf", unit->daemon.folder);
     write_config(unit, "info");
+    unit->listen_fds = "1";
     unit->notify_fd = bind_socket(SOCK_DGRAM, unit->notify_path);
     /* Out of the way of fd 3, which dup2 would leave close-on-exec. */
     int fd = bind_socket(socket_type, unit->daemon.socket);
@@ -221,6 +223,18 @@ static void test_nobody_waits_for_systemd(void **state)
     unit_stop(&unit);
 }
 
+/* It does not listen elsewhere instead. */
+static void test_sockets_that_are_not_there(void **state)
+{
+    struct unit unit;
+    (void)state;
+    unit_prepare(&unit, SOCK_SEQPACKET);
+    unit.listen_fds = "one";
+    unit_launch(&unit);
+    assert_int_equal(daemon_wait(&unit.daemon), 2);
+    unit_stop(&unit);
+}
+
 static void test_a_socket_of_another_type(void **state)
 {
     struct unit unit;
@@ -236,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_a_life_under_systemd),
         cmocka_unit_test(test_a_flood_of_clients_is_no_flood_of_words),
         cmocka_unit_test(test_nobody_waits_for_systemd),
+        cmocka_unit_test(test_sockets_that_are_not_there),
         cmocka_unit_test(test_a_socket_of_another_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
