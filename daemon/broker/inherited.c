@@ -11,13 +11,15 @@
 
 #include "proto/standard_fds.h"
 
-/* Handlers are not inherited: one that is there is this process's own, a sanitizer's. */
+/* Handlers are not inherited: one that is there is this process's own, a sanitizer's. SIGHUP gets
+ * one soon, and must not end a daemon until then. */
 static void reset_signals(void)
 {
     struct sigaction action;
     sigset_t none;
     for (int number = 1; number <= SIGRTMAX; number++)
-        if (sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
+        if (number != SIGHUP && sigaction(number, NULL, &action) == 0 &&
+            action.sa_handler == SIG_IGN)
             signal(number, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

@@ -26,6 +26,9 @@ static void on_brokers_end(int number)
 int main(void)
 {
     struct sigaction action = {.sa_handler = on_brokers_end, .sa_flags = SA_RESTART};
+    /* A terminal sends them to both; it is the broker that knows what they mean. */
+    signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     mallopt(M_MMAP_THRESHOLD, MMAP_FROM_BYTES);
     if (fcntl(LINK_FD, F_SETFD, FD_CLOEXEC) < 0) {
         fprintf(stderr, "commgemm-executor-%s: it is started by commgemmd, not by hand\n",

@@ -199,6 +199,28 @@ static void test_a_log_that_nobody_reads(void **state)
     close(ends[1]);
 }
 
+/* A terminal sends its signals to all of the group: the executor leaves them to the daemon. */
+static void test_signals_of_a_terminal(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    daemon.own_session = true;
+    daemon_start(&daemon, "executor=" CGM_BIN_DIR "/commgemm-executor-cpu", NULL);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    assert_true(daemon.pid > 1);
+    assert_int_equal(kill(-daemon.pid, SIGHUP), 0);
+    buffer_create(&client, "made", 4096, 0, NULL);
+    assert_int_equal(status_number(&client, "executor_deaths"), 0);
+    client_close(&client);
+    assert_int_equal(kill(-daemon.pid, SIGINT), 0);
+    assert_int_equal(daemon_wait(&daemon), 0);
+    assert_false(daemon_log_has(&daemon, "executor: ", "ended by signal"));
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +229,7 @@ int main(void)
         cmocka_unit_test(test_standard_fds_are_there),
         cmocka_unit_test(test_umask),
         cmocka_unit_test(test_a_log_that_nobody_reads),
+        cmocka_unit_test(test_signals_of_a_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,7 @@ foreach(name broker_protocol broker_comms broker_objects broker_executor broker_
   add_dependencies(test_${name} commgemmd fake_executor)
 endforeach()
 add_dependencies(test_broker_standstill commgemm-executor-cpu)
+add_dependencies(test_broker_surroundings commgemm-executor-cpu)
 cgm_test(daemon transfer broker_fixture commgemm_client_static)
 add_dependencies(test_transfer commgemmd commgemm-executor-cpu)
 add_executable(preparing_executor daemon/preparing_executor.c)
