@@ -103,6 +103,8 @@ uint64_t cgm_launch_raise(uint64_t epochs);
 /* copy_in, which belongs to every plan: lhs, in the shape of cgm_operation_chunk, into chunk
  * `chunk` of rank's user buffer (UINT32_MAX: all of it). Enqueued on the compute queue. */
 int cgm_copy_in_enqueue(const struct cgm_launch *launch, uint32_t rank, uint32_t chunk);
+/* So many operations that is. */
+uint32_t cgm_copy_in_copies(const struct cgm_spec *spec, uint32_t chunk);
 
 /* View helpers for algorithms. */
 struct cgm_view cgm_view_rows(const struct cgm_view *view, uint64_t first, uint64_t rows);

@@ -87,8 +87,6 @@ static int flight_enqueue(struct cgm_flight *flight, uint32_t rank)
         return cgm_copy_in_enqueue(&flight->launch, rank, flight->chunk);
     case CGM_FLIGHT_POISON:
         return poison_outputs(&flight->launch, rank);
-    case CGM_FLIGHT_KINDS:
-        break;
     }
     return CGM_INTERNAL;
 }

@@ -14,7 +14,7 @@ struct cgm_comm;
 struct cgm_recorded;
 struct cgm_flight;
 
-enum cgm_flight_kind { CGM_FLIGHT_RUN, CGM_FLIGHT_COPY_IN, CGM_FLIGHT_POISON, CGM_FLIGHT_KINDS };
+enum cgm_flight_kind { CGM_FLIGHT_RUN, CGM_FLIGHT_COPY_IN, CGM_FLIGHT_POISON };
 
 struct cgm_flight_rank {
     struct cgm_task task; /* on the device's thread */

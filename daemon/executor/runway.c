@@ -7,22 +7,37 @@
 
 /* What a change of queues takes, and the last signal. */
 #define EXTRA_OPERATIONS 8u
+/* For each rank: a wait where others were before, a product of its chunk alone, and a copy of it
+ * with a signal in place of a part of one collective. */
+#define OPERATIONS_PER_RANK 3u
 
-/* What a launch takes is known from one of its kind with as many rows (those without rows have less
- * to do) that had others before it (else it has less to wait for). Until there was one, each has
- * the queues for itself. */
+/* What a run takes is known from one with as many rows, but for what depends on its operands. Until
+ * there was one, each has the queues for itself. */
+static uint32_t room_of_run(const struct cgm_plan *plan, uint64_t rows)
+{
+    return plan->room.operations > 0 && rows <= plan->room.rows
+               ? plan->room.operations + OPERATIONS_PER_RANK * plan->spec.world + EXTRA_OPERATIONS
+               : CGM_QUEUE_ROOM;
+}
+
 static uint32_t room_of(const struct cgm_flight *flight)
 {
-    const struct cgm_room *known = &flight->plan->room[flight->kind];
-    return known->operations > 0 && flight->launch.rows <= known->rows
-               ? known->operations + EXTRA_OPERATIONS
-               : CGM_QUEUE_ROOM;
+    const struct cgm_plan *plan = flight->plan;
+    switch (flight->kind) {
+    case CGM_FLIGHT_RUN:
+        return room_of_run(plan, flight->launch.rows);
+    case CGM_FLIGHT_COPY_IN:
+        return cgm_copy_in_copies(&plan->spec, flight->chunk) + EXTRA_OPERATIONS;
+    case CGM_FLIGHT_POISON:
+        return CGM_OPERAND_COUNT + EXTRA_OPERATIONS;
+    }
+    return CGM_QUEUE_ROOM;
 }
 
 static void note_room(struct cgm_flight *flight)
 {
-    struct cgm_room *known = &flight->plan->room[flight->kind];
-    if (flight->launch.quiet)
+    struct cgm_room *known = &flight->plan->room;
+    if (flight->kind != CGM_FLIGHT_RUN)
         return;
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
         uint32_t operations = flight->ranks[__builtin_ctzll(mask)].operations;

@@ -342,7 +342,7 @@ void cgm_trial_take(struct cgm_trial *trial, const struct cgm_candidate *candida
 {
     struct cgm_plan *plan = trial->plan;
     plan->algorithm = candidate->algorithm;
-    memset(plan->room, 0, sizeof(plan->room));
+    plan->room = (struct cgm_room){0};
     plan->spec = *trial->spec;
     cgm_spec_take(&plan->spec, candidate);
 }

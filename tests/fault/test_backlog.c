@@ -6,10 +6,12 @@
 
 #define EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define SIDE 8
-#define BYTES (sizeof(float) * SIDE * SIDE)
 #define ENTRIES 1024u
 #define JOBS 600u
 #define BEFORE 20u /* until these have ended the others are on their way */
+#define RANKS 32u  /* each copy of all chunks is so many operations */
+#define COPIES 120u
+#define BYTES (sizeof(float) * SIDE * SIDE * RANKS)
 
 /* Who has a comm of one rank on the first device. */
 struct user {
@@ -32,19 +34,24 @@ static void open_client(struct user *user)
     assert_int_equal(commgemm_wait_executor(user->client, WAIT_S * 1000), COMMGEMM_OK);
 }
 
-static void make_plan(struct user *user, const char *name)
+/* All ranks are the user's, the first one is on the first device. */
+static void make_plan(struct user *user, const char *name, enum commgemm_op op, uint32_t size)
 {
-    static const uint32_t rank = 0;
+    uint32_t ranks[RANKS];
     struct commgemm_join_options join;
     struct commgemm_plan_options options;
     struct commgemm_plan plan = {0};
+    for (uint32_t rank = 0; rank < size; rank++)
+        ranks[rank] = rank;
     commgemm_join_options_init(&join);
     join.name = name;
-    join.size = join.n_ranks = join.create = 1;
-    join.ranks = &rank;
+    join.size = join.n_ranks = size;
+    join.create = 1;
+    join.ranks = ranks;
     commgemm_plan_options_init(&options);
-    options.op = COMMGEMM_OP_GEMM_AR;
-    options.m = options.n = options.k = SIDE;
+    options.op = op;
+    options.m = options.n = SIDE * size;
+    options.k = SIDE;
     if (commgemm_comm_join(user->client, &join, &options.comm) ||
         commgemm_plan_create(user->client, &options, &plan) ||
         commgemm_buffer_create(user->client, NULL, BYTES, 0, 0, 0, &user->in) ||
@@ -58,6 +65,24 @@ static struct commgemm_operand all_of(const struct commgemm_buffer *buffer)
     return (struct commgemm_operand){.id = buffer->id, .generation = buffer->generation};
 }
 
+static void submit_jobs(struct user *user, const struct commgemm_job *job, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (commgemm_submit(user->client, job, &user->tickets[i]))
+            fail_msg("submit: %s", commgemm_last_error());
+}
+
+static void submit_copies(struct user *user, uint32_t chunk, unsigned count)
+{
+    struct commgemm_job job;
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_COPY_IN;
+    job.plan = user->plan;
+    job.lhs = all_of(&user->in);
+    job.chunk = chunk;
+    submit_jobs(user, &job, count);
+}
+
 static void submit(struct user *user, unsigned count)
 {
     struct commgemm_job job;
@@ -65,9 +90,7 @@ static void submit(struct user *user, unsigned count)
     job.plan = user->plan;
     job.lhs = job.rhs = all_of(&user->in);
     job.out = all_of(&user->out);
-    for (unsigned i = 0; i < count; i++)
-        if (commgemm_submit(user->client, &job, &user->tickets[i]))
-            fail_msg("submit: %s", commgemm_last_error());
+    submit_jobs(user, &job, count);
 }
 
 static void await(struct user *user, uint64_t ticket)
@@ -87,15 +110,28 @@ static unsigned count_ended(const struct user *user)
     return count;
 }
 
-static int set_up(void **state)
+static void set_up(const char *delay)
 {
-    (void)state;
     daemon_init(&daemon_);
-    daemon_start(&daemon_, EXECUTOR, "backend=cpu", "test_delay_us=2000", NULL);
+    daemon_start(&daemon_, EXECUTOR, "backend=cpu", delay, NULL);
     open_client(&busy);
     open_client(&other);
-    make_plan(&busy, "busy");
-    make_plan(&other, "other");
+    make_plan(&other, "other", COMMGEMM_OP_GEMM_AR, 1);
+}
+
+static int set_up_for_runs(void **state)
+{
+    (void)state;
+    set_up("test_delay_us=2000");
+    make_plan(&busy, "busy", COMMGEMM_OP_GEMM_AR, 1);
+    return 0;
+}
+
+static int set_up_for_copies(void **state)
+{
+    (void)state;
+    set_up("test_delay_us=200");
+    make_plan(&busy, "busy", COMMGEMM_OP_AG_GEMM, RANKS);
     return 0;
 }
 
@@ -108,25 +144,44 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* They are on the same device. */
+/* The other one's job ends long before those of the busy one. They are on the same device. */
+static void assert_not_behind(unsigned jobs)
+{
+    submit(&other, 1);
+    await(&other, other.tickets[0]);
+    unsigned ended = count_ended(&busy);
+    print_message("%u of %u jobs of the busy one ended before\n", ended, jobs);
+    assert_true(ended < jobs / 2);
+}
+
 static void test_nobody_waits_behind_a_full_queue(void **state)
 {
     (void)state;
     submit(&busy, JOBS);
     await(&busy, busy.tickets[BEFORE]);
-    submit(&other, 1);
-    await(&other, other.tickets[0]);
-    unsigned ended = count_ended(&busy);
-    print_message("%u of %u jobs of the busy one ended before\n", ended, JOBS);
-    assert_true(ended < JOBS / 2);
-    for (unsigned i = ended + 1; i < JOBS; i++)
-        await(&busy, busy.tickets[i]);
+    assert_not_behind(JOBS);
+    await(&busy, busy.tickets[JOBS - 1]);
+}
+
+/* What one chunk takes says nothing about all of them. */
+static void test_nobody_waits_behind_copies_of_all_chunks(void **state)
+{
+    (void)state;
+    submit_copies(&busy, 0, 2);
+    await(&busy, busy.tickets[1]);
+    submit_copies(&busy, COMMGEMM_WHOLE_BUFFER, COPIES);
+    await(&busy, busy.tickets[0]);
+    assert_not_behind(COPIES);
+    await(&busy, busy.tickets[COPIES - 1]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_nobody_waits_behind_a_full_queue, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nobody_waits_behind_a_full_queue, set_up_for_runs,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_nobody_waits_behind_copies_of_all_chunks,
+                                        set_up_for_copies, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,11 @@ static int copy_chunk(const struct cgm_launch *launch, uint32_t rank, uint32_t c
     return launch->ops->copy(launch->ranks[rank].compute, &copy);
 }
 
+uint32_t cgm_copy_in_copies(const struct cgm_spec *spec, uint32_t chunk)
+{
+    return chunk == UINT32_MAX ? cgm_operation_chunks(spec) : 1;
+}
+
 int cgm_copy_in_enqueue(const struct cgm_launch *launch, uint32_t rank, uint32_t chunk)
 {
     const struct cgm_view *lhs = cgm_launch_operand(launch, rank, CGM_OPERAND_LHS);
