@@ -224,31 +224,33 @@ static void forget_recorded(struct cgm_trial *trial, uint32_t index)
 }
 
 /* It may not have been launched after it was filled. */
-static void give_scratch_back(struct cgm_trial *trial)
+static void land(struct cgm_trial *trial)
 {
-    for (uint32_t rank = 0; rank < trial->plan->spec.world; rank++)
-        trial->plan->ranks[rank].scratch = trial->scratch[rank];
+    struct cgm_plan *plan = trial->plan;
+    if (trial->landed)
+        return;
+    trial->landed = true;
+    for (uint32_t i = 0; i < CGM_TUNED_MAX; i++)
+        forget_recorded(trial, i);
+    plan->flight->recorded = NULL;
+    for (uint32_t rank = 0; rank < plan->spec.world; rank++)
+        plan->ranks[rank].scratch = trial->scratch[rank];
 }
 
 bool cgm_trial_drain(struct cgm_trial *trial)
 {
-    for (uint32_t i = 0; i < CGM_TUNED_MAX; i++)
-        forget_recorded(trial, i);
-    trial->plan->flight->recorded = NULL;
-    give_scratch_back(trial);
-    return cgm_plan_drain(trial->plan, trial->plan->comm->poller->executor, CGM_PLAN_OPERANDS,
-                          CGM_PLAN_USER_BUFFERS);
+    struct cgm_executor *executor = trial->plan->comm->poller->executor;
+    land(trial);
+    return cgm_plan_drain(trial->plan, executor, CGM_PLAN_OPERANDS, CGM_PLAN_USER_BUFFERS) ||
+           cgm_plan_fini(trial->plan, executor);
 }
 
 void cgm_trial_free(struct cgm_trial *trial)
 {
     struct cgm_executor *executor = trial->plan->comm->poller->executor;
-    give_scratch_back(trial);
     for (uint32_t rank = 0; rank < trial->plan->spec.world; rank++)
         if (trial->numbers[rank])
             executor->ops->mem_free(trial->numbers[rank]);
-    while (cgm_plan_fini(trial->plan, executor))
-        continue;
     cgm_plan_free_user_buffers(trial->plan, executor);
     free(trial->plan);
     free(trial);
@@ -265,24 +267,23 @@ int cgm_trial_new(const struct cgm_plan *plan, const struct cgm_field *field, ch
         return cgm_detail(ret_why, why_bytes, CGM_NO_MEMORY, "out of host memory");
     }
     trial->spec = &plan->spec;
-    bool more = false;
     int status = check_memory(trial->plan, ret_why, why_bytes);
     if (status == CGM_OK) {
-        cgm_detail(ret_why, why_bytes, 0, "its memory cannot be made");
-        do
-            status = cgm_plan_make(trial->plan, CGM_PLAN_OPERANDS_ALL, NULL, NULL, &more);
-        while (status == CGM_OK && more);
+        *ret_trial = trial;
+        return CGM_OK;
     }
+    free(trial->plan);
+    free(trial);
+    return status;
+}
+
+int cgm_trial_make(struct cgm_trial *trial, bool *ret_more)
+{
+    struct cgm_plan *plan = trial->plan;
+    int status = cgm_plan_make(plan, CGM_PLAN_OPERANDS_ALL, NULL, NULL, ret_more);
     for (uint32_t rank = 0; rank < plan->spec.world; rank++)
-        trial->scratch[rank] = trial->plan->ranks[rank].scratch;
-    if (status == CGM_OK)
-        status = import_numbers(trial);
-    if (status != CGM_OK) {
-        cgm_trial_free(trial);
-        return status;
-    }
-    *ret_trial = trial;
-    return CGM_OK;
+        trial->scratch[rank] = plan->ranks[rank].scratch;
+    return status == CGM_OK && !*ret_more ? import_numbers(trial) : status;
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */

@@ -18,6 +18,7 @@ struct cgm_trial {
     struct cgm_mem *numbers[CGM_COMM_SIZE_MAX]; /* what operands are filled with; by rank */
     struct cgm_mem *scratch[CGM_COMM_SIZE_MAX];
     struct cgm_recorded *recorded[CGM_TUNED_MAX]; /* [world] of an entrant; NULL: of none */
+    bool landed;                                  /* there will be no more launches */
 };
 
 /* The scratch of whoever of the field wants most, variants included, on each rank; and all bytes of
@@ -27,11 +28,13 @@ uint64_t cgm_trial_scratch(const struct cgm_plan *plan, const struct cgm_field *
 uint64_t cgm_trial_bytes(const struct cgm_plan *plan, uint64_t scratch_bytes);
 
 /* For `plan`, which is not made yet, and whose flight it flies. NO_MEMORY when it would take more
- * than half of what is free; ret_why: a few words. Mapper. */
+ * than half of what is free; ret_why: a few words. Mapper, as are the next three. */
 int cgm_trial_new(const struct cgm_plan *plan, const struct cgm_field *field, char *ret_why,
                   size_t why_bytes, struct cgm_trial **ret_trial);
-/* On the mapper; nothing of it is under way. First its memory goes, slice by slice: true: there is
- * more. */
+/* A slice of making what it has on its devices; *ret_more: there is more. Its memory is filled
+ * after that (cgm_plan_fill). */
+int cgm_trial_make(struct cgm_trial *trial, bool *ret_more);
+/* Nothing of it is under way. First all of that goes, slice by slice: true: there is more. */
 bool cgm_trial_drain(struct cgm_trial *trial);
 void cgm_trial_free(struct cgm_trial *trial);
 

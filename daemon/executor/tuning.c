@@ -426,6 +426,7 @@ static bool fill_slice(struct cgm_turn *turn)
     return more && tuning->status == CGM_OK;
 }
 
+/* Also when it could not be made. */
 static void filled(struct cgm_turn *turn)
 {
     struct cgm_tuning *tuning = of_turn(turn);
@@ -441,6 +442,23 @@ static void filled(struct cgm_turn *turn)
     memory_turn(tuning, drain_slice, drained);
 }
 
+static bool make_slice(struct cgm_turn *turn)
+{
+    bool more = false;
+    struct cgm_tuning *tuning = of_turn(turn);
+    tuning->status = is_over(tuning) ? CGM_TIMEOUT : cgm_trial_make(tuning->trial, &more);
+    return more && tuning->status == CGM_OK;
+}
+
+static void made_to_fill(struct cgm_turn *turn)
+{
+    struct cgm_tuning *tuning = of_turn(turn);
+    if (tuning->status == CGM_OK)
+        memory_turn(tuning, fill_slice, filled);
+    else
+        filled(turn);
+}
+
 /* Mapper. */
 static void make_trial(struct cgm_task *task)
 {
@@ -448,7 +466,7 @@ static void make_trial(struct cgm_task *task)
     char why[sizeof(tuning->why)];
     tuning->status = cgm_trial_new(tuning->plan, &tuning->field, why, sizeof(why), &tuning->trial);
     if (tuning->status == CGM_OK) {
-        memory_turn(tuning, fill_slice, filled);
+        memory_turn(tuning, make_slice, made_to_fill);
         return;
     }
     snprintf(tuning->why, sizeof(tuning->why), "%s", why);
