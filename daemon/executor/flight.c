@@ -175,6 +175,7 @@ void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
     struct cgm_plan *plan = flight->plan;
     struct cgm_executor *executor = plan->comm->poller->executor;
     flight->next_look_ns = now_ns + LOOK_NS;
+    flight->stood_ns = plan->comm->poller->stood_ns;
     if (flight->kind != CGM_FLIGHT_POISON)
         flight->run.begin_ns = now_ns;
     atomic_fetch_add(&plan->comm->poller->enqueuing,
@@ -227,8 +228,10 @@ static uint64_t watchdog_grace_ns(uint64_t limit_ns)
 
 bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns)
 {
-    uint64_t limit_ns = flight->plan->comm->poller->executor->limits.job_timeout_ns;
-    uint64_t ran_ns = now_ns > flight->run.begin_ns ? now_ns - flight->run.begin_ns : 0;
+    const struct cgm_poller *poller = flight->plan->comm->poller;
+    uint64_t limit_ns = poller->executor->limits.job_timeout_ns;
+    uint64_t from_ns = flight->run.begin_ns + poller->stood_ns - flight->stood_ns;
+    uint64_t ran_ns = now_ns > from_ns ? now_ns - from_ns : 0;
     int running = CGM_OK;
     if (limit_ns == 0 || flight->held || ran_ns < limit_ns)
         return false;

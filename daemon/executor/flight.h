@@ -38,6 +38,7 @@ struct cgm_flight {
     _Atomic uint32_t n_enqueued;         /* ranks whose part is in the queues */
     uint64_t next_look_ns;
     uint64_t aborted_ns; /* when it had taken too long; 0: it has not */
+    uint64_t stood_ns;   /* the poller's, at its take-off */
     struct cgm_run run;
     struct cgm_launch launch;
     struct cgm_flight_rank ranks[CGM_COMM_SIZE_MAX];
@@ -64,9 +65,9 @@ bool cgm_flight_is_done(struct cgm_flight *flight);
  * run that failed. */
 void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns);
 
-/* Aborts a run that takes longer than job_timeout, from its take-off on. True: that was a while
- * ago, and it did not end. The while begins with the abort, however late that came: a process may
- * be stopped. */
+/* Aborts a run that takes longer than job_timeout, from its take-off on; time in which the process
+ * was stopped does not count. True: that was a while ago, and it did not end. The while begins with
+ * the abort, however late that came. */
 bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns);
 
 /* Makes room for the phases of a run; false: out of memory, the run goes without. */

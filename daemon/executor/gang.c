@@ -264,8 +264,10 @@ bool cgm_gang_awaits_stream(const struct cgm_gang *gang)
     return gang->state == CGM_GANG_COLLECTED && first_not_ready(gang) < gang->comm->size;
 }
 
-static bool is_late(uint64_t from_ns, uint64_t limit_ms, uint64_t now_ns)
+static bool is_late(const struct cgm_gang *gang, uint64_t from_ns, uint64_t limit_ms,
+                    uint64_t now_ns)
 {
+    from_ns += gang->comm->poller->stood_ns - gang->stood_ns;
     return limit_ms != 0 && now_ns > from_ns && (now_ns - from_ns) / 1000000 >= limit_ms;
 }
 
@@ -282,7 +284,7 @@ static bool step_collecting(struct cgm_gang *gang, uint64_t now_ns)
 {
     char detail[CGM_CQE_DETAIL], missing[80];
     uint64_t limit_ms = gang->deadline_ms ? gang->deadline_ms : gang->comm->join_timeout_ms;
-    if (!is_late(gang->first_ns, limit_ms, now_ns))
+    if (!is_late(gang, gang->first_ns, limit_ms, now_ns))
         return false;
     missing_ranks(gang, missing, sizeof(missing));
     cgm_detail(detail, sizeof(detail), 0,
@@ -301,7 +303,7 @@ static bool step_late_stream(struct cgm_gang *gang, uint32_t rank, uint64_t now_
         limit_ms = gang->comm->poller->executor->limits.ready_timeout_ns / 1000000;
         from_ns = gang->collected_ns;
     }
-    if (!is_late(from_ns, limit_ms, now_ns))
+    if (!is_late(gang, from_ns, limit_ms, now_ns))
         return false;
     cgm_detail(detail, sizeof(detail), 0,
                "the stream of rank %u did not reach job %llu of comm %llu within %llu ms", rank,
@@ -314,7 +316,7 @@ static bool step_late_stream(struct cgm_gang *gang, uint32_t rank, uint64_t now_
 static bool step_late_contents(struct cgm_gang *gang, uint64_t now_ns)
 {
     char detail[CGM_CQE_DETAIL];
-    if (!is_late(gang->first_ns, gang->deadline_ms, now_ns))
+    if (!is_late(gang, gang->first_ns, gang->deadline_ms, now_ns))
         return false;
     cgm_detail(detail, sizeof(detail), 0,
                "job %llu of comm %llu waited for what its ranks submitted before it for %llu ms",

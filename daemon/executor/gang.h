@@ -36,6 +36,7 @@ struct cgm_gang {
     uint32_t opcode, n_expected, n_came;
     uint64_t rows;
     uint64_t first_ns, collected_ns, launch_ns, deadline_ms; /* deadline 0: the comm's */
+    uint64_t stood_ns;                                       /* the poller's, at first_ns */
     struct cgm_flight *flight;
     int status;
     char detail[CGM_CQE_DETAIL];

@@ -29,6 +29,7 @@ static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_
     gang->comm = comm;
     gang->number = number;
     gang->first_ns = now_ns;
+    gang->stood_ns = comm->poller->stood_ns;
     gang->n_expected = number ? comm->size : 1;
     cgm_comm_ref(comm);
     cgm_gang_list_enter(gang);

@@ -36,6 +36,9 @@
 #define HEALTH_NS 100000000ull
 #define HEALTH_WITH_FLIGHTS_NS 5000000ull
 
+/* So long after a round, with work under way, the poller has stood still. */
+#define STOOD_NS 200000000ull
+
 #define NS_PER_S 1000000000u
 #define IMPORTS_LOOK_NS_MAX (60ull * NS_PER_S)
 
@@ -207,9 +210,22 @@ static void look_at_imports(struct cgm_poller *poller, uint64_t now_ns)
     cgm_memory_close_idle(poller, now_ns);
 }
 
+static bool has_work_under_way(const struct cgm_poller *poller)
+{
+    return poller->gangs || poller->warming || poller->tunings || poller->executor->copiers;
+}
+
+static void look_for_standstill(struct cgm_poller *poller, uint64_t now_ns)
+{
+    if (now_ns - poller->round_ns >= STOOD_NS && has_work_under_way(poller))
+        poller->stood_ns += now_ns - poller->round_ns;
+    poller->round_ns = now_ns;
+}
+
 static bool poller_round(struct cgm_poller *poller)
 {
     uint64_t now_ns = cgm_now_ns();
+    look_for_standstill(poller, now_ns);
     look_at_imports(poller, now_ns);
     bool busy = cgm_task_list_run(&poller->inbox);
     if (poller->n_fresh > 0)
@@ -281,11 +297,6 @@ static bool awaits_device(const struct cgm_poller *poller)
 {
     return poller->executor->ops->host_flags_need_polling &&
            (anything_runs(poller) || poller->executor->copiers || awaits_stream(poller));
-}
-
-static bool has_work_under_way(const struct cgm_poller *poller)
-{
-    return poller->gangs || poller->warming || poller->tunings || poller->executor->copiers;
 }
 
 /* ns, 0 being for ever, or less: until a client that waits for its notice may have it. */

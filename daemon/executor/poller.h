@@ -67,6 +67,9 @@ struct cgm_poller {
     _Atomic uint32_t enqueuing; /* parts of launches that device threads still have to enqueue, and
                                    what else of theirs quiet work waits for (warmth.h) */
     uint64_t next_deadline_look_ns, next_gangs_look_ns;
+    uint64_t round_ns; /* when the last round began */
+    uint64_t stood_ns; /* of all the time in which jobs waited or ran, the process was stopped or
+                          got no processor for so long: no deadline runs then */
     struct cgm_task health; /* the mapper's while health_asked */
     uint64_t health_ns;     /* when it was asked last */
     _Atomic bool health_asked;

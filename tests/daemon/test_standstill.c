@@ -1,0 +1,124 @@
+/* Jobs that are under way while the executor is stopped for longer than they may take: its clocks
+ * do not run then. */
+#include "tests/daemon/steps_fixture.h"
+
+#include <signal.h>
+
+#include "commgemm.h"
+#include "tests/daemon/enter.h"
+#include "tests/send_signal.h"
+
+#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+#define LIMIT "job_timeout=2"
+#define LIMIT_MS 2000
+#define STOPPED_MS 2200
+
+enum { WORLD = 2, M = 16, N = 16, K = 16, FLOATS = M * K + K * N + M * N };
+
+/* Of a client that has all ranks. */
+struct ranks {
+    commgemm_client *client;
+    struct commgemm_plan plan;
+    struct commgemm_buffer buffers[WORLD];
+};
+
+static void must(int status)
+{
+    if (status != COMMGEMM_OK)
+        print_message("%s\n", commgemm_last_error());
+    assert_int_equal(status, COMMGEMM_OK);
+}
+
+static void ranks_open(struct ranks *ranks, const struct daemon *daemon)
+{
+    static const uint32_t all[WORLD] = {0, 1};
+    struct commgemm_join_options join;
+    struct commgemm_plan_options options;
+    ranks->client = enter(daemon);
+    commgemm_join_options_init(&join);
+    join.name = "pair", join.create = 1, join.size = WORLD;
+    join.ranks = all, join.n_ranks = WORLD;
+    commgemm_plan_options_init(&options);
+    options.op = COMMGEMM_OP_AR, options.m = M, options.n = N;
+    must(commgemm_comm_join(ranks->client, &join, &options.comm));
+    must(commgemm_plan_create(ranks->client, &options, &ranks->plan));
+    for (int rank = 0; rank < WORLD; rank++)
+        must(commgemm_buffer_create(ranks->client, NULL, 2 * M * N * sizeof(float), rank, 0, 0,
+                                    &ranks->buffers[rank]));
+}
+
+static void ranks_close(struct ranks *ranks)
+{
+    commgemm_disconnect(ranks->client);
+}
+
+static uint64_t submit(struct ranks *ranks, uint32_t rank)
+{
+    uint64_t ticket;
+    struct commgemm_job job;
+    commgemm_job_init(&job);
+    job.plan = ranks->plan.id;
+    job.rank = rank;
+    job.deadline_ms = LIMIT_MS;
+    job.lhs = commgemm_operand_at(&ranks->buffers[rank], 0);
+    job.out = commgemm_operand_at(&ranks->buffers[rank], M * N * sizeof(float));
+    must(commgemm_submit(ranks->client, &job, &ticket));
+    return ticket;
+}
+
+static void expect_done(struct ranks *ranks, uint64_t ticket)
+{
+    struct commgemm_completion done;
+    must(commgemm_wait(ranks->client, ticket, -1, &done));
+    if (done.status != COMMGEMM_OK)
+        print_message("%s\n", done.detail);
+    assert_int_equal(done.status, COMMGEMM_OK);
+    commgemm_completion_fini(&done);
+}
+
+/* The other rank's process stood still, too. */
+static void test_a_job_that_waits_for_a_rank(void **state)
+{
+    struct scene scene;
+    struct ranks ranks;
+    (void)state;
+    scene_open(&scene, LIMIT, REAL_EXECUTOR);
+    ranks_open(&ranks, &scene.daemon);
+    arm(&scene, CGM_STEP_JOB, CGM_JOB_STEP_MATCH);
+    uint64_t first = submit(&ranks, 0);
+    pid_t executor = await_stop(&scene);
+    usleep(STOPPED_MS * 1000);
+    assert_int_equal(send_signal(executor, SIGCONT), 0);
+    uint64_t second = submit(&ranks, 1);
+    expect_done(&ranks, first);
+    expect_done(&ranks, second);
+    ranks_close(&ranks);
+    scene_close(&scene);
+}
+
+static void test_a_job_that_runs(void **state)
+{
+    struct scene scene;
+    struct ranks ranks;
+    (void)state;
+    scene_open(&scene, LIMIT, REAL_EXECUTOR);
+    ranks_open(&ranks, &scene.daemon);
+    arm(&scene, CGM_STEP_JOB, CGM_JOB_STEP_ENQUEUE);
+    uint64_t first = submit(&ranks, 0), second = submit(&ranks, 1);
+    pid_t executor = await_stop(&scene);
+    usleep(STOPPED_MS * 1000);
+    assert_int_equal(send_signal(executor, SIGCONT), 0);
+    expect_done(&ranks, first);
+    expect_done(&ranks, second);
+    ranks_close(&ranks);
+    scene_close(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_job_that_waits_for_a_rank),
+        cmocka_unit_test(test_a_job_that_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
