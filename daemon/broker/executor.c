@@ -139,6 +139,7 @@ void cgm_executor_lose(struct cgm_broker *broker, const char *why)
     if (!broker->ending)
         set_why(executor, why);
     /* Who hung up ends by itself, and then its exit status says why; but not for ever. */
+    cgm_standstill_since(broker, &executor->stood_ns);
     uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);
     cgm_connection_close(&executor->link);
     tell_clients_lost(broker, why);
@@ -425,6 +426,10 @@ static void bury(struct cgm_broker *broker)
     struct cgm_executor *executor = &broker->executor;
     if (executor->pid == 0)
         return;
+    if (cgm_standstill_since(broker, &executor->stood_ns)) { /* its end may not be noticed yet */
+        uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);
+        return;
+    }
     if (executor->kills++ < KILLS_MAX) {
         kill_process(broker);
         uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);

@@ -21,6 +21,8 @@ struct cgm_tool {
     uv_process_t process;
     uv_pipe_t output;
     uv_timer_t limit;
+    unsigned limit_ms;
+    uint64_t stood_ns; /* standstills of the broker before the limit was set */
     unsigned open_handles;
     bool exited, ended; /* ended: `done` was called */
     int status;
@@ -84,9 +86,22 @@ static void on_process_exit(uv_process_t *process, int64_t exit_status, int term
         tool_end(tool, tool->status);
 }
 
+static void on_limit(uv_timer_t *timer);
+
+static void set_limit(struct cgm_tool *tool)
+{
+    cgm_standstill_since(tool->broker, &tool->stood_ns);
+    uv_timer_start(&tool->limit, on_limit, tool->limit_ms, 0);
+}
+
+/* What it has said may lie unread. */
 static void on_limit(uv_timer_t *timer)
 {
-    tool_end(timer->data, CGM_TIMEOUT);
+    struct cgm_tool *tool = timer->data;
+    if (cgm_standstill_since(tool->broker, &tool->stood_ns))
+        set_limit(tool);
+    else
+        tool_end(tool, CGM_TIMEOUT);
 }
 
 /* What is too much goes where nobody looks. */
@@ -160,7 +175,7 @@ static void open_handles(struct cgm_tool *tool, int output)
         close(output);
 }
 
-static int start(struct cgm_tool *tool, const char *program, const char *input, unsigned limit_ms)
+static int start(struct cgm_tool *tool, const char *program, const char *input)
 {
     int output[2];
     for (int naps = 0; naps < NAPS_MAX && !cgm_closer_hurry(tool->broker); naps++)
@@ -182,7 +197,7 @@ static int start(struct cgm_tool *tool, const char *program, const char *input, 
         return error;
     }
     uv_read_start((uv_stream_t *)&tool->output, give_room, on_output);
-    uv_timer_start(&tool->limit, on_limit, limit_ms, 0);
+    set_limit(tool);
     return 0;
 }
 
@@ -196,7 +211,8 @@ int cgm_tool_run(struct cgm_broker *broker, const char *program, const char *inp
     tool->broker = broker;
     tool->done = done;
     tool->context = context;
-    int error = start(tool, program, input, limit_ms);
+    tool->limit_ms = limit_ms;
+    int error = start(tool, program, input);
     if (error == 0)
         return CGM_OK;
     if (tool->open_handles == 0)

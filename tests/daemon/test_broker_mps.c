@@ -17,6 +17,7 @@
 
 #define ANOTHER_UID 65534
 #define SERVER "4242"
+#define STOPPED_MS 3300 /* longer than the control program may take */
 
 /* ---- a control daemon: this program, started with these words ---------------------------------
  */
@@ -125,6 +126,7 @@ static const char program[] = "#!/bin/sh\n"
                               "echo \"$line\" >>commands\n"
                               "command=${line%% *}\n"
                               "if [ -e \"hang.$command\" ]; then sleep 600; fi\n"
+                              "if [ -e \"stop.$command\" ]; then kill -STOP $PPID; fi\n"
                               "if [ -e \"answer.$command\" ]; then cat \"answer.$command\"; fi\n"
                               "[ ! -e \"fail.$command\" ]\n";
 
@@ -406,6 +408,39 @@ static void test_a_stuck_executor_is_ended_by_mps(void **state)
     daemon_stop(&daemon);
 }
 
+/* The daemon is stopped while it asks MPS, which answers at once: that is no reason to kill the
+ * executor with its kernels running. */
+static void test_mps_answers_a_daemon_that_is_stopped(void **state)
+{
+    struct daemon daemon;
+    struct client client, asker;
+    struct service service;
+    char executor[192], control[160], pid[32];
+    int status;
+    (void)state;
+    folder_use(&daemon);
+    program_install(&daemon, control, sizeof(control));
+    cuda_setting(&daemon, executor, sizeof(executor));
+    service_start(&service, &daemon, getuid(), "-M");
+    daemon_start(&daemon, executor, control, NULL);
+    client_open(&client, &daemon);
+    client_open(&asker, &daemon);
+    snprintf(pid, sizeof(pid), "%ju\n", (uintmax_t)status_number(&asker, "executor_pid"));
+    write_file(daemon.folder, "answer.get_client_list", pid, 0644);
+    write_file(daemon.folder, "stop.terminate_client", "", 0644);
+    make_trouble(&daemon, &client, "stuck", CGM_EXECUTOR_LOST);
+    assert_int_equal(waitpid(daemon.pid, &status, WUNTRACED), daemon.pid);
+    assert_true(WIFSTOPPED(status));
+    usleep(STOPPED_MS * 1000);
+    assert_int_equal(send_signal(daemon.pid, SIGCONT), 0);
+    wait_for_executor(&asker);
+    assert_false(daemon_log_has(&daemon, "warning", "does not answer"));
+    client_close(&asker);
+    client_close(&client);
+    service_stop(&service);
+    daemon_stop(&daemon);
+}
+
 /* ---- kill -------------------------------------------------------------------------------------
  */
 
@@ -573,6 +608,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_gpu_lost_under_mps_names_who_is_attached),
         cmocka_unit_test(test_gpu_lost_without_mps_is_the_executors_own),
         cmocka_unit_test(test_a_stuck_executor_is_ended_by_mps),
+        cmocka_unit_test(test_mps_answers_a_daemon_that_is_stopped),
         cmocka_unit_test(test_kill_without_mps),
         cmocka_unit_test(test_kill_under_mps),
         cmocka_unit_test(test_kill_when_mps_fails),
