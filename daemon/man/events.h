@@ -82,6 +82,21 @@ static const struct cgm_event_row cgm_events[] = {
      "The executor and its jobs end with it, and every buffer too. Client libraries release their "
      "streams and every call returns DAEMON_LOST; systemd starts the daemon again",
      "fault.deaths:test_daemon_dies unit.client_loss:test_daemon_lost fault.steps"},
+    {"The daemon is stopped, alone or with its executor, and goes on",
+     "Time in which it stood still does not count: who was to join, say Hello, start or submit in "
+     "time, and jobs that ran, have as much left as before",
+     "daemon.broker_standstill daemon.standstill "
+     "daemon.broker_mps:test_mps_answers_a_daemon_that_is_stopped "
+     "fault.deaths:test_daemon_that_stops_for_long"},
+    {"Nobody reads the daemon's log, or systemd does not read",
+     "Nobody waits for that. Lines without room are left out, and how many is logged when there is "
+     "room again; systemd is told later",
+     "unit.log_sink daemon.broker_surroundings:test_a_log_that_nobody_reads "
+     "daemon.broker_systemd:test_nobody_waits_for_systemd"},
+    {"The socket or its lock file is removed, or another one is put into its place",
+     "Sessions go on; commgemmctl doctor says that nobody can connect any more, and the daemon "
+     "leaves alone at its end what is not its own. One that does not listen yet ends",
+     "daemon.broker_place"},
     {"The daemon ends, or is killed, while a client keeps one of its threads from closing a file",
      "Its executor ends, and another daemon can start. The process does nothing any more, and is "
      "gone when the file is closed",
