@@ -146,6 +146,10 @@ static void test_a_life_under_systemd(void **state)
     assert_int_equal(send_signal(unit.daemon.pid, SIGHUP),
                      0); /* what cannot be read changes nothing */
     await_word(&unit, "WATCHDOG=1");
+    assert_int_equal(mkfifo(unit.config, 0600), 0);
+    assert_int_equal(send_signal(unit.daemon.pid, SIGHUP), 0); /* nor is it waited for */
+    await_word(&unit, "WATCHDOG=1");
+    await_word(&unit, "WATCHDOG=1");
     assert_int_equal(status_number(&client, "sessions"), 1);
     client_close(&client);
     assert_int_equal(send_signal(unit.daemon.pid, SIGTERM), 0);
