@@ -34,6 +34,7 @@ static void on_period(uv_timer_t *timer)
     struct cgm_call call = {.done = on_answer};
     Cgm__Ping ping = CGM__PING__INIT;
     cgm_left_behind_reap(&broker->executor.left);
+    cgm_listener_look(&broker->listener);
     if (!heartbeat->awaited)
         heartbeat->awaited =
             cgm_call_executor(broker, CGM_MSG_PING, &ping.base, NULL, 0, &call) == CGM_OK;

@@ -146,6 +146,16 @@ bool cgm_listener_is_there(const struct cgm_listener *listener)
                                    st.st_dev == listener->device && st.st_ino == listener->inode);
 }
 
+void cgm_listener_look(struct cgm_listener *listener)
+{
+    if (!listener->listening || listener->missed || cgm_listener_is_there(listener))
+        return;
+    listener->missed = true;
+    cgm_log_error("socket %s: it was removed or replaced, nobody can connect any more; restart the "
+                  "daemon",
+                  listener->path);
+}
+
 static int inherit(struct cgm_listener *listener, char *ret_detail, size_t size)
 {
     struct sockaddr_un address;

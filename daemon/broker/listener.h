@@ -18,6 +18,7 @@ struct cgm_listener {
     int fd;
     int spare_fd; /* given up for a moment to refuse a client when fds are exhausted */
     bool inherited, listening, polling;
+    bool missed; /* the log says that the path leads elsewhere */
     char path[256];
     dev_t device; /* of the file that was bound; nobody else gets its number while fd is */
     ino_t inode;  /* open */
@@ -35,6 +36,8 @@ int cgm_listener_bind(struct cgm_listener *listener, const struct cgm_config *co
 /* Whether the path still leads to this socket: whoever can write its folder may have removed it, or
  * put another one into its place. */
 bool cgm_listener_is_there(const struct cgm_listener *listener);
+/* Looks, and logs it when that is so no more. */
+void cgm_listener_look(struct cgm_listener *listener);
 
 /* EXISTS when the path leads elsewhere by now. From now on clients come in; on_client owns the
  * non-blocking fd. on_refused closes the fd of one for which there is no room. */

@@ -94,8 +94,8 @@ static const struct cgm_event_row cgm_events[] = {
      "unit.log_sink daemon.broker_surroundings:test_a_log_that_nobody_reads "
      "daemon.broker_systemd:test_nobody_waits_for_systemd"},
     {"The socket or its lock file is removed, or another one is put into its place",
-     "Sessions go on; commgemmctl doctor says that nobody can connect any more, and the daemon "
-     "leaves alone at its end what is not its own. One that does not listen yet ends",
+     "Sessions go on; log and commgemmctl doctor say that nobody can connect any more, and the "
+     "daemon leaves alone at its end what is not its own. One that does not listen yet ends",
      "daemon.broker_place"},
     {"The daemon ends, or is killed, while a client keeps one of its threads from closing a file",
      "Its executor ends, and another daemon can start. The process does nothing any more, and is "

@@ -81,6 +81,21 @@ static void test_both_were_removed(void **state)
     *daemon = next; /* which the tear-down ends */
 }
 
+/* Also when nobody asks; it looks a few times within executor_timeout. */
+static void test_the_log_says_so(void **state)
+{
+    struct daemon daemon;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "executor_timeout=1", NULL);
+    assert_int_equal(unlink(daemon.socket), 0);
+    for (unsigned naps = 0; !daemon_log_has(&daemon, "error", "removed or replaced"); naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+    }
+    daemon_stop(&daemon);
+}
+
 /* The one that it has. */
 static pid_t child_of(pid_t pid)
 {
@@ -182,6 +197,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_lock_that_was_removed, daemon_set_up,
                                         daemon_tear_down),
         cmocka_unit_test_setup_teardown(test_both_were_removed, daemon_set_up, daemon_tear_down),
+        cmocka_unit_test(test_the_log_says_so),
         cmocka_unit_test(test_replaced_before_it_listens),
         cmocka_unit_test(test_what_is_no_lock),
     };
