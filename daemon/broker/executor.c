@@ -139,7 +139,7 @@ void cgm_executor_lose(struct cgm_broker *broker, const char *why)
     if (!broker->ending)
         set_why(executor, why);
     /* Who hung up ends by itself, and then its exit status says why; but not for ever. */
-    cgm_standstill_since(broker, &executor->stood_ns);
+    cgm_patience_begin(broker, &executor->patience);
     uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);
     cgm_connection_close(&executor->link);
     tell_clients_lost(broker, why);
@@ -340,11 +340,10 @@ static bool is_kept_out_by_mps(struct cgm_executor *executor)
 }
 
 /* For each step of its start. */
-static void start_patience(struct cgm_broker *broker)
+static void start_timer(struct cgm_broker *broker)
 {
     struct cgm_executor *executor = &broker->executor;
     uint64_t patience_ms = broker->config.executor_start_timeout * 1000;
-    cgm_standstill_since(broker, &executor->stood_ns);
     uv_timer_start(&executor->timer, on_timer, patience_ms, patience_ms);
 }
 
@@ -375,6 +374,7 @@ static void start_candidate(struct cgm_broker *broker)
     executor->lost_status = CGM_EXECUTOR_LOST;
     executor->terminating = false;
     executor->kills = 0;
+    cgm_patience_begin(broker, &executor->patience);
     executor->state = CGM_EXECUTOR_STARTING;
     int error = spawn(broker, far_end);
     close(far_end);
@@ -389,7 +389,7 @@ static void start_candidate(struct cgm_broker *broker)
     if (cgm_executor_link_set_up(broker) != CGM_OK)
         cgm_executor_give_up(broker, "no memory to start it");
     else
-        start_patience(broker);
+        start_timer(broker);
 }
 
 void cgm_executor_start(struct cgm_broker *broker)
@@ -426,7 +426,7 @@ static void bury(struct cgm_broker *broker)
     struct cgm_executor *executor = &broker->executor;
     if (executor->pid == 0)
         return;
-    if (cgm_standstill_since(broker, &executor->stood_ns)) { /* its end may not be noticed yet */
+    if (cgm_patience_is_renewed(broker, &executor->patience)) { /* its end may not be noticed yet */
         uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);
         return;
     }
@@ -445,8 +445,8 @@ static void bury(struct cgm_broker *broker)
 static void on_no_answer(struct cgm_broker *broker)
 {
     struct cgm_executor *executor = &broker->executor;
-    if (cgm_standstill_since(broker, &executor->stood_ns)) {
-        start_patience(broker); /* its answer may lie unread */
+    if (cgm_patience_is_renewed(broker, &executor->patience)) {
+        start_timer(broker); /* its answer may lie unread */
         return;
     }
     if (executor->state == CGM_EXECUTOR_REPLAYING && !executor->exit_why[0])

@@ -13,6 +13,7 @@
 #include "daemon/broker/heartbeat.h"
 #include "daemon/broker/left_behind.h"
 #include "daemon/broker/replay.h"
+#include "daemon/broker/standstill.h"
 #include "proto/journal.h"
 
 struct cgm_broker;
@@ -34,7 +35,7 @@ struct cgm_executor {
     int pid;                      /* 0: none */
     uv_timer_t timer;             /* DOWN: restart; STARTING, REPLAYING: patience */
     uint64_t started_ns, backoff_ms;
-    uint64_t stood_ns; /* standstills of the broker before its timer was started */
+    struct cgm_patience patience; /* with its start, then with its end */
     struct cgm_heartbeat heartbeat;
     struct cgm_calls calls;
     struct cgm_replay replay;

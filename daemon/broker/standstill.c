@@ -5,6 +5,7 @@
 
 #define LATE_NS 200000000ull  /* neither wait nor work: sooner no deadline is missed by it */
 #define TOLD_NS 1000000000ull /* from so much on the log says it */
+#define RENEWALS_MAX 3u
 #define NS_PER_MS 1000000ull
 
 static void look(struct cgm_broker *broker, uint64_t now_ns)
@@ -26,12 +27,37 @@ static void look(struct cgm_broker *broker, uint64_t now_ns)
                      (uintmax_t)(late_ns / NS_PER_MS));
 }
 
+/* Until the first of the timers that are known here; UINT64_MAX: none runs. */
+static uint64_t longest_wait_ms(const struct cgm_broker *broker)
+{
+    const uv_timer_t *timers[] = {&broker->join_timer,     &broker->watchdog_timer,
+                                  &broker->end_timer,      &broker->hello_timer,
+                                  &broker->save_timer,     &broker->status_timer,
+                                  &broker->executor.timer, &broker->executor.heartbeat.timer};
+    uint64_t least_ms = cgm_tools_due_ms(broker);
+    for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++) {
+        bool runs = uv_is_active((const uv_handle_t *)timers[i]);
+        uint64_t due_ms = runs ? uv_timer_get_due_in(timers[i]) : UINT64_MAX;
+        least_ms = due_ms < least_ms ? due_ms : least_ms;
+    }
+    return least_ms;
+}
+
+/* With descriptors that it does not watch yet libuv says 0, and waits nevertheless. */
+static uint64_t wait_ms(const struct cgm_broker *broker)
+{
+    int told_ms = uv_backend_timeout(&broker->loop);
+    if (told_ms < 0)
+        return UINT64_MAX;
+    return told_ms > 0 ? (uint64_t)told_ms : longest_wait_ms(broker);
+}
+
 static void on_before_wait(uv_prepare_t *prepare)
 {
     struct cgm_broker *broker = prepare->data;
     look(broker, cgm_clock_ns());
-    int wait_ms = uv_backend_timeout(&broker->loop);
-    broker->standstill.wait_ns = wait_ms < 0 ? UINT64_MAX : (uint64_t)wait_ms * NS_PER_MS;
+    uint64_t ms = wait_ms(broker);
+    broker->standstill.wait_ns = ms == UINT64_MAX ? UINT64_MAX : ms * NS_PER_MS;
 }
 
 void cgm_standstill_init(struct cgm_broker *broker)
@@ -48,10 +74,18 @@ uint64_t cgm_lived_ns(struct cgm_broker *broker)
     return now_ns - broker->standstill.total_ns;
 }
 
-bool cgm_standstill_since(struct cgm_broker *broker, uint64_t *mark_ns)
+void cgm_patience_begin(struct cgm_broker *broker, struct cgm_patience *patience)
 {
-    uint64_t before_ns = *mark_ns;
     look(broker, cgm_clock_ns());
-    *mark_ns = broker->standstill.total_ns;
-    return *mark_ns != before_ns;
+    *patience = (struct cgm_patience){.stood_ns = broker->standstill.total_ns};
+}
+
+bool cgm_patience_is_renewed(struct cgm_broker *broker, struct cgm_patience *patience)
+{
+    look(broker, cgm_clock_ns());
+    if (patience->stood_ns == broker->standstill.total_ns || patience->renewed == RENEWALS_MAX)
+        return false;
+    patience->stood_ns = broker->standstill.total_ns;
+    patience->renewed++;
+    return true;
 }

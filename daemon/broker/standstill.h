@@ -24,7 +24,16 @@ void cgm_standstill_init(struct cgm_broker *broker);
  * whole of its wait is one of them, as nobody knows when it began. */
 uint64_t cgm_lived_ns(struct cgm_broker *broker);
 
-/* Whether there was one since the last call with this mark, which holds total_ns of then. */
-bool cgm_standstill_since(struct cgm_broker *broker, uint64_t *mark_ns);
+/* With a process that owes the daemon something until a timer runs out. */
+struct cgm_patience {
+    uint64_t stood_ns; /* total_ns when it began, or was renewed */
+    unsigned renewed;
+};
+
+void cgm_patience_begin(struct cgm_broker *broker, struct cgm_patience *patience);
+/* The timer has run out. True: the daemon has stood still meanwhile, so start it again. A few times
+ * at most: where others take all processors it is late always, and what does not answer must be
+ * given up nevertheless. */
+bool cgm_patience_is_renewed(struct cgm_broker *broker, struct cgm_patience *patience);
 
 #endif

@@ -22,7 +22,7 @@ struct cgm_tool {
     uv_pipe_t output;
     uv_timer_t limit;
     unsigned limit_ms;
-    uint64_t stood_ns; /* standstills of the broker before the limit was set */
+    struct cgm_patience patience;
     unsigned open_handles;
     bool exited, ended; /* ended: `done` was called */
     int status;
@@ -86,20 +86,12 @@ static void on_process_exit(uv_process_t *process, int64_t exit_status, int term
         tool_end(tool, tool->status);
 }
 
-static void on_limit(uv_timer_t *timer);
-
-static void set_limit(struct cgm_tool *tool)
-{
-    cgm_standstill_since(tool->broker, &tool->stood_ns);
-    uv_timer_start(&tool->limit, on_limit, tool->limit_ms, 0);
-}
-
 /* What it has said may lie unread. */
 static void on_limit(uv_timer_t *timer)
 {
     struct cgm_tool *tool = timer->data;
-    if (cgm_standstill_since(tool->broker, &tool->stood_ns))
-        set_limit(tool);
+    if (cgm_patience_is_renewed(tool->broker, &tool->patience))
+        uv_timer_start(timer, on_limit, tool->limit_ms, 0);
     else
         tool_end(tool, CGM_TIMEOUT);
 }
@@ -197,7 +189,8 @@ static int start(struct cgm_tool *tool, const char *program, const char *input)
         return error;
     }
     uv_read_start((uv_stream_t *)&tool->output, give_room, on_output);
-    set_limit(tool);
+    cgm_patience_begin(tool->broker, &tool->patience);
+    uv_timer_start(&tool->limit, on_limit, tool->limit_ms, 0);
     return 0;
 }
 
@@ -219,6 +212,17 @@ int cgm_tool_run(struct cgm_broker *broker, const char *program, const char *inp
         free(tool);
     return cgm_detail(ret_detail, detail_bytes, cgm_status_of_errno(-error),
                       "%s cannot be started: %s", program, uv_strerror(error));
+}
+
+uint64_t cgm_tools_due_ms(const struct cgm_broker *broker)
+{
+    uint64_t least_ms = UINT64_MAX;
+    for (const struct cgm_tool *tool = broker->tools; tool; tool = tool->next) {
+        bool runs = uv_is_active((const uv_handle_t *)&tool->limit);
+        uint64_t due_ms = runs ? uv_timer_get_due_in(&tool->limit) : UINT64_MAX;
+        least_ms = due_ms < least_ms ? due_ms : least_ms;
+    }
+    return least_ms;
 }
 
 void cgm_tools_end(struct cgm_broker *broker)

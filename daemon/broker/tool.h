@@ -3,6 +3,8 @@
 #ifndef CGM_TOOL_H
 #define CGM_TOOL_H
 
+#include <stdint.h>
+
 struct cgm_broker;
 struct cgm_tool;
 
@@ -18,6 +20,9 @@ typedef void cgm_tool_fn(void *context, int status, const char *output);
 int cgm_tool_run(struct cgm_broker *broker, const char *program, const char *input,
                  unsigned limit_ms, cgm_tool_fn *done, void *context, char *ret_detail,
                  unsigned detail_bytes);
+
+/* Until the first of their limits; UINT64_MAX: none runs. */
+uint64_t cgm_tools_due_ms(const struct cgm_broker *broker);
 
 /* The daemon ends: kills all of them. */
 void cgm_tools_end(struct cgm_broker *broker);
