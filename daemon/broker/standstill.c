@@ -77,6 +77,7 @@ uint64_t cgm_lived_ns(struct cgm_broker *broker)
 void cgm_patience_begin(struct cgm_broker *broker, struct cgm_patience *patience)
 {
     look(broker, cgm_clock_ns());
+    uv_update_time(&broker->loop); /* a timer that is started now runs from now on */
     *patience = (struct cgm_patience){.stood_ns = broker->standstill.total_ns};
 }
 

@@ -180,6 +180,7 @@ static int start(struct cgm_tool *tool, const char *program, const char *input)
         return UV_EMFILE;
     }
     open_handles(tool, output[0]);
+    cgm_patience_begin(tool->broker, &tool->patience); /* it may be quicker than we are */
     int error = spawn(tool, program, in, output[1]);
     close(output[1]);
     close(in);
@@ -189,7 +190,6 @@ static int start(struct cgm_tool *tool, const char *program, const char *input)
         return error;
     }
     uv_read_start((uv_stream_t *)&tool->output, give_room, on_output);
-    cgm_patience_begin(tool->broker, &tool->patience);
     uv_timer_start(&tool->limit, on_limit, tool->limit_ms, 0);
     return 0;
 }
