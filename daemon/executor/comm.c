@@ -88,12 +88,6 @@ static void queues_made_step(struct cgm_request *request)
         free_queues(request, comm_without_queues_step);
 }
 
-static void comm_queues_step(struct cgm_request *request)
-{
-    const struct cgm_comm *comm = request->object;
-    cgm_request_in_slices(request, comm->uid, make_queues_slice, queues_made_step);
-}
-
 static bool comm_request_is_right(const Cgm__CommAdd *m, uint32_t n_devices)
 {
     if (m->n_sessions == 0 || m->n_sessions > CGM_COMM_SIZE_MAX || m->n_devices != m->n_sessions ||
@@ -213,7 +207,7 @@ void cgm_comm_on_add(struct cgm_request *request)
         return;
     }
     request->object = comm;
-    cgm_request_to_mapper(request, comm->uid, comm_queues_step);
+    cgm_request_in_slices(request, comm->uid, make_queues_slice, queues_made_step);
 }
 
 /* ---- going ---------------------------------------------------------------------------------- */
