@@ -22,7 +22,7 @@ struct cgm_join {
     struct cgm_join *next;
     uint64_t session;
     uint32_t serial;
-    uint64_t ranks; /* bits */
+    uint64_t ranks;                   /* bits */
     uint64_t timeout_ns, deadline_ns; /* of cgm_lived_ns */
 };
 
