@@ -332,30 +332,54 @@ static void await_text(struct client *client, const char *words)
     fail_msg("%s lacks: %s", value, words);
 }
 
-static void test_gpu_lost_under_mps_names_who_is_attached(void **state)
-{
+/* A daemon whose executor is under MPS; one client is its victim, the other one asks. */
+struct stand {
     struct daemon daemon;
     struct client client, asker;
     struct service service;
-    char executor[192], control[160], words[128];
+    char pid[32]; /* of the executor, and a newline; once it is listed */
+};
+
+static void open_under_mps(struct stand *stand)
+{
+    char executor[192], control[160];
+    folder_use(&stand->daemon);
+    program_install(&stand->daemon, control, sizeof(control));
+    cuda_setting(&stand->daemon, executor, sizeof(executor));
+    service_start(&stand->service, &stand->daemon, getuid(), "-M");
+    daemon_start(&stand->daemon, executor, control, NULL);
+    client_open(&stand->client, &stand->daemon);
+    client_open(&stand->asker, &stand->daemon);
+}
+
+static void list_executor(struct stand *stand)
+{
+    snprintf(stand->pid, sizeof(stand->pid), "%ju\n",
+             (uintmax_t)status_number(&stand->asker, "executor_pid"));
+    write_file(stand->daemon.folder, "answer.get_client_list", stand->pid, 0644);
+}
+
+static void close_under_mps(struct stand *stand)
+{
+    client_close(&stand->asker);
+    client_close(&stand->client);
+    service_stop(&stand->service);
+    daemon_stop(&stand->daemon);
+}
+
+static void test_gpu_lost_under_mps_names_who_is_attached(void **state)
+{
+    struct stand stand;
+    char words[128];
     (void)state;
-    folder_use(&daemon);
-    program_install(&daemon, control, sizeof(control));
-    cuda_setting(&daemon, executor, sizeof(executor));
-    service_start(&service, &daemon, getuid(), "-M");
-    daemon_start(&daemon, executor, control, NULL);
-    client_open(&client, &daemon);
-    client_open(&asker, &daemon);
+    open_under_mps(&stand);
     prctl(PR_SET_NAME, "odd\033[2J\377"); /* for a terminal, and no UTF-8 */
-    make_trouble(&daemon, &client, "lose", CGM_GPU_LOST);
+    make_trouble(&stand.daemon, &stand.client, "lose", CGM_GPU_LOST);
     snprintf(words, sizeof(words), "until these have ended: %d (odd?[2J?)", (int)getpid());
-    await_text(&asker, words);
-    write_file(daemon.folder, "answer.get_client_list", "", 0644);
-    wait_for_executor(&asker);
-    client_close(&asker);
-    client_close(&client);
-    service_stop(&service);
-    daemon_stop(&daemon);
+    await_text(&stand.asker, words);
+    write_file(stand.daemon.folder, "answer.get_client_list", "", 0644);
+    wait_for_executor(&stand.asker);
+    close_under_mps(&stand);
 }
 
 static void test_gpu_lost_without_mps_is_the_executors_own(void **state)
@@ -379,66 +403,41 @@ static void test_gpu_lost_without_mps_is_the_executors_own(void **state)
 /* MPS ends it before it is killed, so that its running kernels harm nobody. */
 static void test_a_stuck_executor_is_ended_by_mps(void **state)
 {
-    struct daemon daemon;
-    struct client client, asker;
-    struct service service;
-    char executor[192], control[160], pid[32], path[160], commands[512] = "";
+    struct stand stand;
+    char path[160], commands[512] = "";
     (void)state;
-    folder_use(&daemon);
-    program_install(&daemon, control, sizeof(control));
-    cuda_setting(&daemon, executor, sizeof(executor));
-    service_start(&service, &daemon, getuid(), "-M");
-    daemon_start(&daemon, executor, control, NULL);
-    client_open(&client, &daemon);
-    client_open(&asker, &daemon);
-    snprintf(pid, sizeof(pid), "%ju\n", (uintmax_t)status_number(&asker, "executor_pid"));
-    write_file(daemon.folder, "answer.get_client_list", pid, 0644);
-    make_trouble(&daemon, &client, "stuck", CGM_EXECUTOR_LOST);
-    wait_for_executor(&asker);
-    snprintf(path, sizeof(path), "%s/commands", daemon.folder);
+    open_under_mps(&stand);
+    list_executor(&stand);
+    make_trouble(&stand.daemon, &stand.client, "stuck", CGM_EXECUTOR_LOST);
+    wait_for_executor(&stand.asker);
+    snprintf(path, sizeof(path), "%s/commands", stand.daemon.folder);
     FILE *file = fopen(path, "re");
     assert_non_null(file);
     commands[fread(commands, 1, sizeof(commands) - 1, file)] = '\0';
     fclose(file);
-    snprintf(path, sizeof(path), "terminate_client " SERVER " %s", pid);
+    snprintf(path, sizeof(path), "terminate_client " SERVER " %s", stand.pid);
     assert_non_null(strstr(commands, path));
-    client_close(&asker);
-    client_close(&client);
-    service_stop(&service);
-    daemon_stop(&daemon);
+    close_under_mps(&stand);
 }
 
 /* The daemon is stopped while it asks MPS, which answers at once: that is no reason to kill the
  * executor with its kernels running. */
 static void test_mps_answers_a_daemon_that_is_stopped(void **state)
 {
-    struct daemon daemon;
-    struct client client, asker;
-    struct service service;
-    char executor[192], control[160], pid[32];
+    struct stand stand;
     int status;
     (void)state;
-    folder_use(&daemon);
-    program_install(&daemon, control, sizeof(control));
-    cuda_setting(&daemon, executor, sizeof(executor));
-    service_start(&service, &daemon, getuid(), "-M");
-    daemon_start(&daemon, executor, control, NULL);
-    client_open(&client, &daemon);
-    client_open(&asker, &daemon);
-    snprintf(pid, sizeof(pid), "%ju\n", (uintmax_t)status_number(&asker, "executor_pid"));
-    write_file(daemon.folder, "answer.get_client_list", pid, 0644);
-    write_file(daemon.folder, "stop.terminate_client", "", 0644);
-    make_trouble(&daemon, &client, "stuck", CGM_EXECUTOR_LOST);
-    assert_int_equal(waitpid(daemon.pid, &status, WUNTRACED), daemon.pid);
+    open_under_mps(&stand);
+    list_executor(&stand);
+    write_file(stand.daemon.folder, "stop.terminate_client", "", 0644);
+    make_trouble(&stand.daemon, &stand.client, "stuck", CGM_EXECUTOR_LOST);
+    assert_int_equal(waitpid(stand.daemon.pid, &status, WUNTRACED), stand.daemon.pid);
     assert_true(WIFSTOPPED(status));
     usleep(STOPPED_MS * 1000);
-    assert_int_equal(send_signal(daemon.pid, SIGCONT), 0);
-    wait_for_executor(&asker);
-    assert_false(daemon_log_has(&daemon, "warning", "does not answer"));
-    client_close(&asker);
-    client_close(&client);
-    service_stop(&service);
-    daemon_stop(&daemon);
+    assert_int_equal(send_signal(stand.daemon.pid, SIGCONT), 0);
+    wait_for_executor(&stand.asker);
+    assert_false(daemon_log_has(&stand.daemon, "warning", "does not answer"));
+    close_under_mps(&stand);
 }
 
 /* ---- kill -------------------------------------------------------------------------------------
