@@ -261,14 +261,37 @@ void cgm_comm_unref(struct cgm_comm *comm)
     comm_free_if_unused(comm);
 }
 
+static struct cgm_comm *comm_of_loss(struct cgm_loss *loss)
+{
+    return (struct cgm_comm *)(void *)((char *)loss - offsetof(struct cgm_comm, loss));
+}
+
+static bool loss_piece(struct cgm_loss *loss)
+{
+    return cgm_gang_fail_lost(comm_of_loss(loss));
+}
+
+static void loss_done(struct cgm_loss *loss)
+{
+    cgm_comm_unref(comm_of_loss(loss));
+}
+
 /* The first reason stays the one that later submissions are told. */
-static void comm_die(struct cgm_comm *comm, uint64_t session, int status, const char *detail)
+static void comm_die(struct cgm_comm *comm, uint64_t ranks, int status, const char *detail)
 {
     if (comm->dead_status == CGM_OK) {
         comm->dead_status = status;
         cgm_detail(comm->dead_detail, sizeof(comm->dead_detail), 0, "%s", detail);
     }
-    cgm_gang_fail_unlaunched(comm, session, status, detail);
+    comm->lost_ranks |= ranks;
+    comm->failing = comm->gangs;
+    if (!comm->failing)
+        return;
+    if (!comm->loss.listed)
+        cgm_comm_ref(comm);
+    comm->loss.piece = loss_piece;
+    comm->loss.done = loss_done;
+    cgm_losses_add(comm->poller, &comm->loss);
 }
 
 void cgm_comm_on_remove(struct cgm_request *request)
@@ -279,7 +302,7 @@ void cgm_comm_on_remove(struct cgm_request *request)
         cgm_request_fail(request, CGM_NOT_FOUND, "comm: %llu is not here", (ull)m->comm);
         return;
     }
-    comm_die(comm, 0, m->status, m->detail ? m->detail : "the comm was removed");
+    comm_die(comm, UINT64_MAX, m->status, m->detail ? m->detail : "the comm was removed");
     comm->removal = request;
     atomic_store(&comm->removed, true);
     comm_free_if_unused(comm);
@@ -288,15 +311,14 @@ void cgm_comm_on_remove(struct cgm_request *request)
 void cgm_comm_session_lost(struct cgm_comm *comm, uint64_t session)
 {
     char detail[CGM_CQE_DETAIL];
-    for (uint32_t rank = 0; rank < comm->size; rank++) {
-        if (comm->sessions[rank] != session)
-            continue;
-        cgm_detail(detail, sizeof(detail), 0,
-                   "rank %u of comm %llu is gone: its session %llu ended", rank, (ull)comm->id,
-                   (ull)session);
-        comm_die(comm, session, CGM_PEER_LOST, detail);
+    uint64_t ranks = 0;
+    for (uint32_t rank = 0; rank < comm->size; rank++)
+        ranks |= (uint64_t)(comm->sessions[rank] == session) << rank;
+    if (ranks == 0)
         return;
-    }
+    cgm_detail(detail, sizeof(detail), 0, "rank %u of comm %llu is gone: its session %llu ended",
+               (unsigned)__builtin_ctzll(ranks), (ull)comm->id, (ull)session);
+    comm_die(comm, ranks, CGM_PEER_LOST, detail);
 }
 
 void cgm_comm_on_rank_left(struct cgm_request *request)

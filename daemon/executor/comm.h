@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "daemon/executor/backend.h"
+#include "daemon/executor/losses.h"
 #include "daemon/executor/queue_set.h"
 #include "daemon/executor/quiet.h"
 #include "daemon/executor/request.h"
@@ -36,11 +37,14 @@ struct cgm_comm {
     uint64_t launched; /* every number up to it was launched or has ended; never below retired */
     uint64_t burnt;    /* numbers up to it fail with burnt_status */
     int burnt_status;
-    int dead_status; /* not OK: every submission fails with it */
+    int dead_status; /* not OK: every submission fails with it, and every number not launched */
     char dead_detail[CGM_CQE_DETAIL];
     bool devices_shared;
     struct cgm_gang **window;    /* [CGM_COMM_WINDOW]: gangs above `retired`, by number */
     struct cgm_gang *gangs;      /* gang_list.h */
+    uint64_t lost_ranks;         /* a bit each: what they submitted alone fails with that, too */
+    struct cgm_loss loss;        /* of those that are to fail; listed: the comm is referenced */
+    struct cgm_gang *failing;    /* the next of `gangs` that it looks at */
     struct cgm_gang *free_gangs; /* by next_free */
     struct cgm_flight *free_flights;
     uint32_t n_flights; /* taken */

@@ -14,6 +14,9 @@
 #include "proto/status.h"
 #include "proto/step.h"
 
+/* Of the jobs of a session that is gone, in a round of the poller's. */
+#define DROPPED_AT_ONCE 16u
+
 /* ---- completions ---------------------------------------------------------------------------- */
 
 /* Cut off where there is no more room. */
@@ -143,7 +146,7 @@ static struct cgm_job *job_take(struct cgm_endpoint *endpoint, const struct cgm_
     return job;
 }
 
-static void endpoint_finish_removal(struct cgm_endpoint *endpoint);
+static void endpoint_remove_if_unused(struct cgm_endpoint *endpoint);
 
 void cgm_job_complete(struct cgm_job *job, const struct cgm_outcome *outcome)
 {
@@ -155,8 +158,7 @@ void cgm_job_complete(struct cgm_job *job, const struct cgm_outcome *outcome)
     job->next = endpoint->free_jobs;
     endpoint->free_jobs = job;
     endpoint->in_flight--;
-    if (endpoint->removal && endpoint->in_flight == 0)
-        endpoint_finish_removal(endpoint);
+    endpoint_remove_if_unused(endpoint);
 }
 
 static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *entry, uint32_t slot,
@@ -470,15 +472,34 @@ static void endpoint_finish_removal(struct cgm_endpoint *endpoint)
     cgm_request_to_sweeper(removal, endpoint_free_step);
 }
 
-static void drop_noops(struct cgm_endpoint *endpoint)
+static void endpoint_remove_if_unused(struct cgm_endpoint *endpoint)
 {
-    for (uint32_t i = 0; i < endpoint->entries; i++) {
-        struct cgm_job *job = &endpoint->jobs[i];
-        if (endpoint->tickets[i] == 0 || job->opcode != CGM_OPCODE_NOOP)
+    if (endpoint->removal && !endpoint->loss.listed && endpoint->in_flight == 0)
+        endpoint_finish_removal(endpoint);
+}
+
+static struct cgm_endpoint *endpoint_of_loss(struct cgm_loss *loss)
+{
+    return (struct cgm_endpoint *)(void *)((char *)loss - offsetof(struct cgm_endpoint, loss));
+}
+
+static bool drop_noops(struct cgm_loss *loss)
+{
+    struct cgm_endpoint *endpoint = endpoint_of_loss(loss);
+    for (uint32_t i = 0; i < DROPPED_AT_ONCE && endpoint->n_dropped < endpoint->used_jobs; i++) {
+        uint32_t at = endpoint->n_dropped++;
+        struct cgm_job *job = &endpoint->jobs[at];
+        if (endpoint->tickets[at] == 0 || job->opcode != CGM_OPCODE_NOOP)
             continue;
         cgm_noops_leave(&endpoint->poller->noops, job);
         cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_PEER_LOST});
     }
+    return endpoint->n_dropped < endpoint->used_jobs;
+}
+
+static void noops_dropped(struct cgm_loss *loss)
+{
+    endpoint_remove_if_unused(endpoint_of_loss(loss));
 }
 
 static void lose_session(void *context, uint64_t id, void *comm)
@@ -502,12 +523,12 @@ void cgm_endpoint_on_remove(struct cgm_request *request)
     }
     endpoint->bad = true;
     cgm_cancels_step(endpoint);
-    drop_noops(endpoint);
     cgm_map_each(&poller->comms, lose_session, endpoint);
     cgm_wishes_session_lost(&request->executor->wishes, m->session);
     endpoint->removal = request;
-    if (endpoint->in_flight == 0)
-        endpoint_finish_removal(endpoint);
+    endpoint->loss.piece = drop_noops;
+    endpoint->loss.done = noops_dropped;
+    cgm_losses_add(poller, &endpoint->loss);
 }
 
 /* ---- grants --------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "daemon/executor/job.h"
+#include "daemon/executor/losses.h"
 #include "daemon/executor/map.h"
 #include "daemon/executor/notices.h"
 #include "daemon/executor/request.h"
@@ -33,6 +34,8 @@ struct cgm_endpoint {
     struct cgm_map grants;    /* id -> struct cgm_grant */
     struct cgm_task *cancels; /* requests that await that their entry is taken */
     struct cgm_request *removal;
+    struct cgm_loss loss; /* of the noops that it leaves; until then it is not removed */
+    uint32_t n_dropped;   /* of the jobs: so many were looked at */
     struct cgm_notice notice;
 };
 

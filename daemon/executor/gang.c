@@ -16,6 +16,10 @@
 
 typedef unsigned long long ull;
 
+/* In a round of the poller's: failing one takes it some microseconds. */
+#define FAILED_AT_ONCE 4u
+#define SEEN_AT_ONCE 128u
+
 const char *cgm_gang_state_name(enum cgm_gang_state state)
 {
     static const char *const names[] = {
@@ -228,27 +232,50 @@ void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail)
     cgm_comm_unref(comm);
 }
 
-static bool gang_concerns(const struct cgm_gang *gang, uint64_t session)
+/* Of a local operation. */
+static uint32_t rank_of(const struct cgm_gang *gang)
 {
-    if (gang->number != 0 || session == 0)
-        return true;
-    for (uint32_t rank = 0; rank < gang->comm->size; rank++)
-        if (gang->jobs[rank])
-            return gang->comm->sessions[rank] == session;
-    return false;
+    uint32_t rank = 0;
+    while (!gang->jobs[rank])
+        rank++;
+    return rank;
 }
 
-void cgm_gang_fail_unlaunched(struct cgm_comm *comm, uint64_t session, int status,
-                              const char *detail)
+/* It will be failed, and is not to be launched. */
+static bool is_lost(const struct cgm_gang *gang)
 {
-    struct cgm_gang *next;
-    cgm_comm_ref(comm);
-    for (struct cgm_gang *gang = comm->gangs; gang; gang = next) {
-        next = gang->links[CGM_GANGS_OF_COMM].next;
-        if (gang_concerns(gang, session))
-            cgm_gang_fail(gang, status, detail);
+    const struct cgm_comm *comm = gang->comm;
+    if (comm->dead_status == CGM_OK || gang->state >= CGM_GANG_RUNNING)
+        return false;
+    return gang->number != 0 || comm->lost_ranks >> rank_of(gang) & 1;
+}
+
+static void fail_lost(struct cgm_gang *gang)
+{
+    const struct cgm_comm *comm = gang->comm;
+    char detail[CGM_CQE_DETAIL];
+    if (gang->number != 0)
+        cgm_detail(detail, sizeof(detail), 0, "%s", comm->dead_detail);
+    else
+        cgm_detail(detail, sizeof(detail), 0,
+                   "rank %u of comm %llu is gone: its session %llu ended", rank_of(gang),
+                   (ull)comm->id, (ull)comm->sessions[rank_of(gang)]);
+    cgm_gang_fail(gang, comm->dead_status, detail);
+}
+
+bool cgm_gang_fail_lost(struct cgm_comm *comm)
+{
+    uint32_t failed = 0;
+    for (uint32_t seen = 0; comm->failing && seen < SEEN_AT_ONCE && failed < FAILED_AT_ONCE;
+         seen++) {
+        struct cgm_gang *gang = comm->failing;
+        comm->failing = gang->links[CGM_GANGS_OF_COMM].next;
+        if (!is_lost(gang))
+            continue;
+        fail_lost(gang);
+        failed++;
     }
-    cgm_comm_unref(comm);
+    return comm->failing != NULL;
 }
 
 void cgm_gang_cancel(const struct cgm_job *job, const char *detail)
@@ -393,6 +420,8 @@ static bool step_failing(struct cgm_gang *gang, uint64_t now_ns)
 
 bool cgm_gang_step(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
 {
+    if (is_lost(gang))
+        return false;
     switch (gang->state) {
     case CGM_GANG_COLLECTING:
         return look_at_deadlines && step_collecting(gang, now_ns);

@@ -60,10 +60,9 @@ void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int 
 /* Fails a gang that is not launched; no effect on others. */
 void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail);
 
-/* Fails what is not launched in a comm: every collective job, and the local jobs of `session` (0:
- * of all sessions). */
-void cgm_gang_fail_unlaunched(struct cgm_comm *comm, uint64_t session, int status,
-                              const char *detail);
+/* Fails some of what a comm will not launch any more: every number, once a rank is lost, and what
+ * lost ranks submitted alone. True: there may be more. */
+bool cgm_gang_fail_lost(struct cgm_comm *comm);
 
 /* Cancels the job on all ranks, unless it is launched. */
 void cgm_gang_cancel(const struct cgm_job *job, const char *detail);

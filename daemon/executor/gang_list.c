@@ -35,6 +35,8 @@ void cgm_gang_list_leave(struct cgm_gang *gang)
     cgm_gang_list_move(gang, false);
     if (poller->looked_at == gang)
         poller->looked_at = gang->links[CGM_GANGS_ALL].next;
+    if (gang->comm->failing == gang)
+        gang->comm->failing = gang->links[CGM_GANGS_OF_COMM].next;
     list_remove(&poller->gangs, gang, CGM_GANGS_ALL);
     list_remove(&gang->comm->gangs, gang, CGM_GANGS_OF_COMM);
 }

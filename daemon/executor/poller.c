@@ -12,6 +12,7 @@
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/executor.h"
 #include "daemon/executor/gang.h"
+#include "daemon/executor/losses.h"
 #include "daemon/executor/memory.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/query.h"
@@ -233,6 +234,10 @@ static bool poller_round(struct cgm_poller *poller)
     if (poller->first_query)
         busy |= cgm_query_step(poller);
     busy |= cgm_rings_drain(&poller->rings, now_ns);
+    if (poller->losses) {
+        cgm_losses_step(poller);
+        busy = true;
+    }
     if (poller->noops.first)
         busy |= cgm_noops_step(&poller->noops, now_ns);
     if (poller->moving)

@@ -19,6 +19,7 @@
 struct cgm_executor;
 struct cgm_gang;
 struct cgm_endpoint;
+struct cgm_loss;
 struct cgm_plan;
 struct cgm_request;
 struct cgm_quiet;
@@ -56,6 +57,7 @@ struct cgm_poller {
     uint32_t look_seen;         /* so many so far */
     bool awaits_streams, look_found_streams; /* as the last look found it, and the one under way */
     struct cgm_noops noops;
+    struct cgm_loss *losses;       /* what ends with sessions and comms: losses.h */
     struct cgm_comm *holding;      /* those with flights that wait for room: runway.h */
     struct cgm_plan *warming;      /* plans whose first run is under way */
     struct cgm_tuning *tunings;    /* plans whose algorithm is measured; the first one now */

@@ -72,6 +72,8 @@ static void remove_session(uint64_t session)
     cgm__session_remove__init(m);
     m->session = session;
     cgm_endpoint_on_remove(request_of(0, &m->base));
+    while (poller->losses)
+        cgm_losses_step(poller);
     assert_null(cgm_map_get(&poller->endpoints, session));
 }
 
