@@ -250,19 +250,6 @@ static bool is_lost(const struct cgm_gang *gang)
     return gang->number != 0 || comm->lost_ranks >> rank_of(gang) & 1;
 }
 
-static void fail_lost(struct cgm_gang *gang)
-{
-    const struct cgm_comm *comm = gang->comm;
-    char detail[CGM_CQE_DETAIL];
-    if (gang->number != 0)
-        cgm_detail(detail, sizeof(detail), 0, "%s", comm->dead_detail);
-    else
-        cgm_detail(detail, sizeof(detail), 0,
-                   "rank %u of comm %llu is gone: its session %llu ended", rank_of(gang),
-                   (ull)comm->id, (ull)comm->sessions[rank_of(gang)]);
-    cgm_gang_fail(gang, comm->dead_status, detail);
-}
-
 bool cgm_gang_fail_lost(struct cgm_comm *comm)
 {
     uint32_t failed = 0;
@@ -272,7 +259,7 @@ bool cgm_gang_fail_lost(struct cgm_comm *comm)
         comm->failing = gang->links[CGM_GANGS_OF_COMM].next;
         if (!is_lost(gang))
             continue;
-        fail_lost(gang);
+        cgm_gang_fail(gang, comm->dead_status, comm->dead_detail);
         failed++;
     }
     return comm->failing != NULL;
