@@ -238,7 +238,7 @@ static void ask(struct cgm_gemm_panels *panels, char *data, uint64_t m, uint64_t
                 int dtype, bool abort_at_first)
 {
     struct cgm_seats seats;
-    const struct cgm_seat seat = {&seats, 0, &asked.abort};
+    struct cgm_seat seat = {.seats = &seats, .abort = &asked.abort};
     const struct cgm_matrix_gemm gemm = {
         .a = {data, m, k, k, dtype}, .b = {data, k, n, n, dtype}, .out = {data, m, n, n, dtype}};
     assert_int_equal(cgm_gemm_check(&gemm), CGM_OK);
@@ -246,6 +246,8 @@ static void ask(struct cgm_gemm_panels *panels, char *data, uint64_t m, uint64_t
     memset(&asked, 0, sizeof(asked));
     asked.abort_at_first = abort_at_first;
     cgm_gemm_multiply(&gemm, panels, &seat);
+    assert_int_equal(seats.n_taken, asked.calls > 0);
+    cgm_seat_give(&seat);
     cgm_seats_fini(&seats);
 }
 

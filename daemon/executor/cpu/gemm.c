@@ -122,7 +122,7 @@ static bool out_begin(const struct cgm_matrix_gemm *gemm, const struct block *bl
 
 static void block_multiply(const struct cgm_matrix_gemm *gemm, const struct block *block,
                            const struct panel *out, bool add, struct cgm_gemm_panels *panels,
-                           const struct cgm_seat *seat)
+                           struct cgm_seat *seat)
 {
     struct panel a = operand_panel(&gemm->a, !gemm->transa, block->row, block->rows, block->step,
                                    block->depth, panels->a);
@@ -134,7 +134,6 @@ static void block_multiply(const struct cgm_matrix_gemm *gemm, const struct bloc
                        gemm->transb ? CblasTrans : CblasNoTrans, (int)block->rows, (int)block->cols,
                        (int)block->depth, 1.0f, a.values, (int)a.stride, b.values, (int)b.stride,
                        add ? 1.0f : 0.0f, out->values, (int)out->stride);
-    cgm_seat_give(seat);
 }
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
@@ -171,7 +170,7 @@ static void block_store_integers(const struct cgm_matrix *out, const struct bloc
 }
 
 static void integers_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
-                                struct cgm_gemm_panels *panels, const struct cgm_seat *seat)
+                                struct cgm_gemm_panels *panels, struct cgm_seat *seat)
 {
     uint64_t depth = gemm_depth(gemm);
     struct panel out = {panels->out, block.cols};
@@ -186,7 +185,7 @@ static void integers_over_depth(const struct cgm_matrix_gemm *gemm, struct block
 /* All of the depth for the block's rows and columns. */
 static void blocks_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
                               uint64_t depth_limit, struct cgm_gemm_panels *panels,
-                              const struct cgm_seat *seat)
+                              struct cgm_seat *seat)
 {
     uint64_t depth = gemm_depth(gemm);
     bool direct = is_direct(&gemm->out);
@@ -204,7 +203,7 @@ static void blocks_over_depth(const struct cgm_matrix_gemm *gemm, struct block b
 }
 
 void cgm_gemm_multiply(const struct cgm_matrix_gemm *gemm, struct cgm_gemm_panels *panels,
-                       const struct cgm_seat *seat)
+                       struct cgm_seat *seat)
 {
     struct block limits = block_limits(gemm), block = {0};
     for (block.row = 0; block.row < gemm->out.rows; block.row += block.rows) {

@@ -21,9 +21,9 @@ void cgm_gemm_panels_free(struct cgm_gemm_panels *panels);
 /* OK, or INVALID_ARGUMENT when shapes do not fit together or a size is above what BLAS takes. */
 int cgm_gemm_check(const struct cgm_matrix_gemm *gemm);
 
-/* With a seat for each call of BLAS; those take some tenths of a second each, whatever the shape
- * is. Ends early between two of them when the work is aborted. */
+/* Takes the seat for each call of BLAS, and does not give it back; those calls take some tenths of
+ * a second each, whatever the shape is. Ends early between two of them when the work is aborted. */
 void cgm_gemm_multiply(const struct cgm_matrix_gemm *gemm, struct cgm_gemm_panels *panels,
-                       const struct cgm_seat *seat);
+                       struct cgm_seat *seat);
 
 #endif

@@ -92,6 +92,9 @@ static void sleep_until_work(struct cgm_queue *queue, uint32_t head)
 /* Where many queues are made, hardly one has its first work at once. */
 static void await_work(struct cgm_queue *queue, uint32_t head)
 {
+    if (atomic_load(&queue->tail) != head)
+        return;
+    cgm_seat_give(&queue->seat);
     if (head == 0 || !work_spinning(queue, head))
         sleep_until_work(queue, head);
 }
@@ -125,11 +128,13 @@ static void *queue_main(void *argument)
         await_work(queue, head);
         const struct cgm_record *record = record_at(queue, head);
         if (record->kind == CGM_RECORD_STOP)
-            return NULL;
+            break;
         cgm_record_run(queue, record);
         atomic_store(&queue->head, head + 1);
         cgm_park_wake(&queue->room);
     }
+    cgm_seat_give(&queue->seat);
+    return NULL;
 }
 
 /* Signals are for the threads that expect them. */
@@ -158,6 +163,7 @@ int cgm_cpu_queue_new(struct cgm_backend *backend, uint32_t device, int priority
     memset(queue, 0, offsetof(struct cgm_queue, records));
     queue->backend = backend;
     queue->device = device;
+    queue->seat.seats = &backend->seats;
     queue->delay_state = cgm_cpu_now_ns() ^ (uintptr_t)queue;
     queue->panels = cgm_gemm_panels_new();
     int status = queue->panels ? thread_start(queue) : CGM_NO_MEMORY;

@@ -16,17 +16,9 @@ static void run_copy(struct cgm_queue *queue, const struct cgm_record *record)
     cgm_matrix_copy(&record->of.copy.dst, &record->of.copy.src, abort_of(record));
 }
 
-/* Work of nobody's run is that of a test. */
-static struct cgm_seat seat_of(struct cgm_queue *queue, const struct cgm_record *record)
-{
-    return (struct cgm_seat){&queue->backend->seats, record->run ? record->run->uid : 0,
-                             abort_of(record)};
-}
-
 static void run_gemm(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    struct cgm_seat seat = seat_of(queue, record);
-    cgm_gemm_multiply(&record->of.gemm, queue->panels, &seat);
+    cgm_gemm_multiply(&record->of.gemm, queue->panels, &queue->seat);
 }
 
 static void run_sources(struct cgm_queue *queue, const struct cgm_record *record)
@@ -65,9 +57,17 @@ static void run_signal(struct cgm_queue *queue, const struct cgm_record *record)
     cgm_cpu_flag_signal(record->of.flag.flag, record->of.flag.value);
 }
 
+/* A wait that does not hold the queue: it is no phase, and the thread keeps its seat. */
+static bool is_over(const struct cgm_record *record)
+{
+    return record->kind == CGM_RECORD_WAIT &&
+           cgm_cpu_flag_read(record->of.flag.flag) >= record->of.flag.value;
+}
+
 static void run_wait(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    (void)queue;
+    if (!is_over(record))
+        cgm_seat_give(&queue->seat);
     cgm_cpu_flag_wait(record->of.flag.flag, record->of.flag.value, record->run);
 }
 
@@ -77,10 +77,10 @@ static const struct {
     void (*run)(struct cgm_queue *queue, const struct cgm_record *record);
     int phase;
     bool always; /* in a failed run too */
-    bool seated; /* takes a seat for all of it; a product does for each of its blocks */
+    bool seated; /* it computes */
 } kinds[] = {
     [CGM_RECORD_COPY] = {run_copy, CGM_PHASE_COPY, false, true},
-    [CGM_RECORD_GEMM] = {run_gemm, CGM_PHASE_GEMM, false, false},
+    [CGM_RECORD_GEMM] = {run_gemm, CGM_PHASE_GEMM, false, true},
     [CGM_RECORD_SOURCES] = {run_sources, NO_PHASE, false, false},
     [CGM_RECORD_REDUCE] = {run_reduce, CGM_PHASE_REDUCE, false, true},
     [CGM_RECORD_ACTIVATE] = {run_activate, CGM_PHASE_EPILOGUE, false, true},
@@ -90,17 +90,18 @@ static const struct {
     [CGM_RECORD_WAIT] = {run_wait, CGM_PHASE_WAIT, false, false},
 };
 
+/* Work of nobody's run is that of a test. False: aborted before there was one. */
+static bool take_seat(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    cgm_seat_serve(&queue->seat, record->run ? record->run->uid : 0,
+                   kinds[record->kind].always ? NULL : abort_of(record));
+    return cgm_seat_take(&queue->seat);
+}
+
 static void run_kind(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    struct cgm_seat seat = seat_of(queue, record);
-    if (kinds[record->kind].always)
-        seat.abort = NULL;
-    if (!kinds[record->kind].seated) {
+    if (!kinds[record->kind].seated || take_seat(queue, record))
         kinds[record->kind].run(queue, record);
-    } else if (cgm_seat_take(&seat)) {
-        kinds[record->kind].run(queue, record);
-        cgm_seat_give(&seat);
-    }
 }
 
 static void phase_add(const struct cgm_queue *queue, const struct cgm_record *record,
@@ -122,13 +123,6 @@ static void phase_add(const struct cgm_queue *queue, const struct cgm_record *re
     };
 }
 
-/* A wait that does not hold the queue is no phase. */
-static bool is_over(const struct cgm_record *record)
-{
-    return record->kind == CGM_RECORD_WAIT &&
-           cgm_cpu_flag_read(record->of.flag.flag) >= record->of.flag.value;
-}
-
 /* xorshift64. */
 static void delay(struct cgm_queue *queue, uint32_t limit_us)
 {
@@ -139,6 +133,7 @@ static void delay(struct cgm_queue *queue, uint32_t limit_us)
     queue->delay_state = x;
     uint64_t ns = x % (limit_us * 1000ull);
     struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    cgm_seat_give(&queue->seat);
     nanosleep(&pause, NULL);
 }
 

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "daemon/executor/cpu/matrix.h"
+#include "daemon/executor/cpu/park.h"
 
 /* Some are left for others, however many processors there are. */
 #define SHARE_MAX (CGM_SEATS * 3 / 4)
@@ -77,7 +78,7 @@ static void queue_up(struct cgm_seats *seats, struct cgm_seats_guest *guest)
     else
         seats->first[list] = guest;
     seats->last[list] = guest;
-    seats->n_waiting++;
+    atomic_fetch_add(&seats->n_waiting, 1);
 }
 
 static void leave(struct cgm_seats *seats, const struct cgm_seats_guest *guest)
@@ -92,7 +93,7 @@ static void leave(struct cgm_seats *seats, const struct cgm_seats_guest *guest)
         seats->first[list] = guest->next;
     if (seats->last[list] == guest)
         seats->last[list] = before;
-    seats->n_waiting--;
+    atomic_fetch_sub(&seats->n_waiting, 1);
 }
 
 /* The first one of the list that may. */
@@ -113,7 +114,7 @@ static bool seat_one(struct cgm_seats *seats, unsigned list)
 /* Users in turn, and the one who has just got up last. */
 static void seat_next(struct cgm_seats *seats, uint32_t uid)
 {
-    if (seats->n_waiting == 0)
+    if (atomic_load(&seats->n_waiting) == 0)
         return;
     for (unsigned i = 0; seats->n_taken == CGM_SEATS - 1 && i < CGM_SEATS_LISTS; i++) {
         unsigned list = seats->next_list++ % CGM_SEATS_LISTS;
@@ -142,26 +143,54 @@ static bool await_seat(struct cgm_seats *seats, struct cgm_seats_guest *guest,
 /* ---- from outside -----------------------------------------------------------------------------
  */
 
-bool cgm_seat_take(const struct cgm_seat *seat)
+static bool take(struct cgm_seats *seats, uint32_t uid, const _Atomic int *abort)
 {
-    struct cgm_seats *seats = seat->seats;
-    struct cgm_seats_guest guest = {.uid = seat->uid, .wake = PTHREAD_COND_INITIALIZER};
+    struct cgm_seats_guest guest = {.uid = uid, .wake = PTHREAD_COND_INITIALIZER};
     pthread_mutex_lock(&seats->lock);
-    if (may_sit(seats, guest.uid)) {
-        sit(seats, guest.uid);
+    if (may_sit(seats, uid)) {
+        sit(seats, uid);
         guest.seated = true;
     } else {
         queue_up(seats, &guest);
-        await_seat(seats, &guest, seat->abort);
+        await_seat(seats, &guest, abort);
     }
     pthread_mutex_unlock(&seats->lock);
     pthread_cond_destroy(&guest.wake);
     return guest.seated;
 }
 
-void cgm_seat_give(const struct cgm_seat *seat)
+/* Whoever waits may be one whom this seat does not help; that is seen when it is given back, and
+ * then it is taken again for another turn. */
+static bool may_keep(const struct cgm_seat *seat)
+{
+    return atomic_load_explicit(&seat->seats->n_waiting, memory_order_relaxed) == 0 ||
+           cgm_cpu_now_ns() < seat->until_ns;
+}
+
+void cgm_seat_serve(struct cgm_seat *seat, uint32_t uid, const _Atomic int *abort)
+{
+    if (seat->uid != uid)
+        cgm_seat_give(seat);
+    seat->uid = uid;
+    seat->abort = abort;
+}
+
+bool cgm_seat_take(struct cgm_seat *seat)
+{
+    if (seat->taken && may_keep(seat))
+        return true;
+    cgm_seat_give(seat);
+    seat->taken = take(seat->seats, seat->uid, seat->abort);
+    seat->until_ns = cgm_cpu_now_ns() + CGM_SEATS_TURN_NS;
+    return seat->taken;
+}
+
+void cgm_seat_give(struct cgm_seat *seat)
 {
     struct cgm_seats *seats = seat->seats;
+    if (!seat->taken)
+        return;
+    seat->taken = false;
     pthread_mutex_lock(&seats->lock);
     stand_up(seats, seat->uid);
     seat_next(seats, seat->uid);
