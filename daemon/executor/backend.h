@@ -251,7 +251,8 @@ struct cgm_backend_ops {
     /* Memory that an earlier executor exported. The fd stays the caller's. */
     int (*mem_adopt)(struct cgm_backend *backend, uint32_t device, int fd, uint64_t bytes,
                      struct cgm_mem **ret_mem);
-    /* A client's memory; the segments lie behind each other. Checks what it is given. */
+    /* A client's memory; the segments lie behind each other. Checks what it is given. After a
+     * failure *ret_mem is what there is to be freed of it, or NULL. */
     int (*mem_import)(struct cgm_backend *backend, uint32_t device,
                       const struct cgm_memory_segment *segments, uint32_t n_segments,
                       bool read_only, char *ret_detail, size_t detail_bytes,
@@ -323,6 +324,12 @@ struct cgm_backend_ops {
      * calls of the system can keep them waiting; where it is gone, mem_free may be the last one to
      * have the memory, and then takes as long as that is large. */
     bool mem_freed_anywhere;
+
+    /* Whether mem_free of it waits until every queue of a device is through, and nothing can be
+     * enqueued until then: that is only done while launches are held (quiet.h), on the mapping
+     * thread. NULL: never. mem_free of any other memory waits for no queue, and neither does
+     * anything else that is called while launches are not held, but for queue_free. */
+    bool (*mem_holds_up)(const struct cgm_mem *mem);
 
     /* Whether a device can read and write another one's memory; NULL: every one can. Any thread. */
     bool (*reaches)(const struct cgm_backend *backend, uint32_t device, uint32_t other);

@@ -124,6 +124,7 @@ static int start_threads(struct cgm_executor *executor)
     cgm_turns_init(&executor->slices, &executor->mapper);
     cgm_sweeps_init(&executor->sweeps);
     cgm_wishes_init(&executor->wishes);
+    cgm_reclaims_init(&executor->reclaims, executor);
     executor->devices = calloc(executor->n_devices, sizeof(*executor->devices));
     executor->warmth = cgm_warmth_new(executor);
     if (!executor->devices || !executor->warmth)

@@ -15,6 +15,7 @@
 
 #include "daemon/executor/backend.h"
 #include "daemon/executor/poller.h"
+#include "daemon/executor/reclaim.h"
 #include "daemon/executor/sweeps.h"
 #include "daemon/executor/task.h"
 #include "daemon/executor/turns.h"
@@ -52,6 +53,7 @@ struct cgm_executor {
     struct cgm_turns slices;   /* ... and those parts of it that take long */
     struct cgm_sweeps sweeps;  /* of rings, and of memory where the backend lets them */
     struct cgm_wishes wishes;
+    struct cgm_reclaims reclaims;
     struct cgm_transfer *idle_transfers; /* transfer.c; the poller's */
     struct cgm_copier *copiers;          /* likewise */
     struct cgm_poller poller;

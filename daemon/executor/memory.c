@@ -61,13 +61,34 @@ void cgm_memory_ref(struct cgm_memory *memory)
     memory->users++;
 }
 
+static struct cgm_memory *memory_of_reclaim(struct cgm_reclaim *reclaim)
+{
+    return (struct cgm_memory *)(void *)((char *)reclaim - offsetof(struct cgm_memory, reclaim));
+}
+
+static void memory_reclaim(struct cgm_executor *executor, struct cgm_memory *memory,
+                           void (*done)(struct cgm_reclaim *reclaim))
+{
+    memory->reclaim = (struct cgm_reclaim){.mem = memory->mem, .done = done};
+    cgm_reclaim(executor, &memory->reclaim);
+}
+
+static void memory_gone(struct cgm_reclaim *reclaim)
+{
+    free(memory_of_reclaim(reclaim));
+}
+
+static void removal_done(struct cgm_reclaim *reclaim)
+{
+    struct cgm_memory *memory = memory_of_reclaim(reclaim);
+    struct cgm_request *removal = memory->removal;
+    free(memory);
+    cgm_request_ok(removal);
+}
+
 static void memory_freed_step(struct cgm_request *request)
 {
-    struct cgm_memory *memory = request->object;
-    if (memory->mem)
-        request->executor->ops->mem_free(memory->mem);
-    free(memory);
-    cgm_request_ok(request);
+    memory_reclaim(request->executor, request->object, removal_done);
 }
 
 static void memory_free_step(struct cgm_request *request)
@@ -178,10 +199,7 @@ static void memory_answer(struct cgm_request *request, const struct cgm_memory *
 /* Mapper. */
 static void memory_discard_step(struct cgm_request *request)
 {
-    struct cgm_memory *memory = request->object;
-    if (memory->mem)
-        request->executor->ops->mem_free(memory->mem);
-    free(memory);
+    memory_reclaim(request->executor, request->object, memory_gone);
     cgm_request_fail(request, request->status, "the memory object cannot be registered: %s",
                      cgm_status_text(request->status));
 }
@@ -228,7 +246,8 @@ static void memory_made(struct cgm_request *request, struct cgm_memory *memory, 
                         const char *detail)
 {
     if (status != CGM_OK) {
-        free(memory);
+        if (memory)
+            memory_reclaim(request->executor, memory, memory_gone);
         cgm_request_fail(request, status, "%s", detail);
         return;
     }
@@ -268,8 +287,6 @@ static void alloc_failed_step(struct cgm_request *request)
     const Cgm__BufferAlloc *m = (const Cgm__BufferAlloc *)request->message;
     struct cgm_memory *memory = request->object;
     char detail[160] = "its session has ended";
-    if (memory->mem)
-        request->executor->ops->mem_free(memory->mem);
     if (request->status != CGM_CANCELLED)
         describe_shortage(request->executor, m->bytes, m->device, detail, sizeof(detail));
     memory_made(request, memory, request->status, detail);
@@ -441,6 +458,7 @@ struct closing {
     struct cgm_turn turn;
     struct cgm_executor *executor;
     struct cgm_mem *mem;
+    struct cgm_reclaim reclaim;
     uint64_t id;
     uint32_t generation, uid;
 };
@@ -457,15 +475,22 @@ static bool closing_slice(struct cgm_turn *turn)
 }
 
 /* The broker has the memory until it is told: it is not here that it goes. */
-static void closing_done(struct cgm_turn *turn)
+static void closing_gone(struct cgm_reclaim *reclaim)
 {
-    struct closing *closing = closing_of(turn);
+    struct closing *closing =
+        (struct closing *)(void *)((char *)reclaim - offsetof(struct closing, reclaim));
     Cgm__ImportIdle event = CGM__IMPORT_IDLE__INIT;
-    closing->executor->ops->mem_free(closing->mem);
     event.id = closing->id;
     event.generation = closing->generation;
     cgm_event_send(closing->executor, CGM_MSG_IMPORT_IDLE, &event.base);
     free(closing);
+}
+
+static void closing_done(struct cgm_turn *turn)
+{
+    struct closing *closing = closing_of(turn);
+    closing->reclaim = (struct cgm_reclaim){.mem = closing->mem, .done = closing_gone};
+    cgm_reclaim(closing->executor, &closing->reclaim);
 }
 
 static void closing_run(struct cgm_task *task)

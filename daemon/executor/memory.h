@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "daemon/executor/backend.h"
+#include "daemon/executor/reclaim.h"
 #include "daemon/executor/request.h"
 #include "daemon/executor/wishes.h"
 
@@ -34,6 +35,7 @@ struct cgm_memory {
     struct cgm_plan *owner;        /* of a user buffer; NULL: a buffer or an import */
     struct cgm_contents *contents; /* of a user buffer; NULL: a buffer or an import */
     void (*on_unused)(struct cgm_memory *memory); /* of a removed plan's user buffer */
+    struct cgm_reclaim reclaim;                   /* of mem, at the end */
 };
 
 /* A session's right to name a memory object in its jobs. */

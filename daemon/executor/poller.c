@@ -314,6 +314,14 @@ static uint64_t until_notice(const struct cgm_poller *poller, uint64_t ns)
     return ns == 0 || rest_ns < ns ? rest_ns : ns;
 }
 
+/* Of the rest that launches are given before what is quiet. */
+static uint64_t until_quiet(const struct cgm_poller *poller, uint64_t ns)
+{
+    uint64_t now_ns = cgm_now_ns();
+    uint64_t rest_ns = poller->quiet_rest_ns > now_ns ? poller->quiet_rest_ns - now_ns : ns;
+    return rest_ns < ns ? rest_ns : ns;
+}
+
 /* False: for ever. */
 static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_limit)
 {
@@ -328,6 +336,8 @@ static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_li
         ns = HEALTH_NS;
     else if (!has_work_under_way(poller))
         ns = imports_look_every_ns(poller);
+    if (rests)
+        ns = until_quiet(poller, ns);
     ns = until_notice(poller, ns);
     *ret_limit = (struct timespec){(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
     return ns != 0;

@@ -17,7 +17,7 @@ static void quiet_ended(struct cgm_task *task)
     uint64_t now_ns = cgm_now_ns();
     poller->quiet_first = quiet->next;
     poller->quiet_runs = false;
-    poller->quiet_rest_ns = quiet->again ? now_ns + (now_ns - poller->quiet_begin_ns) : 0;
+    poller->quiet_rest_ns = now_ns + (now_ns - poller->quiet_begin_ns);
     if (quiet->again)
         cgm_quiet_post(poller, quiet);
     else

@@ -2,8 +2,8 @@
  * have to load code for it, which waits until its device's queues are through; a queue that waits
  * for what is not enqueued yet would then wait for ever. So: nothing is launched from the moment
  * such work is posted until it is done, and it begins when every launch is in the queues, before
- * all that the mapper has been given otherwise. Work that takes long is done in slices; between two
- * of them everything is launched for as long as the first one took. */
+ * all that the mapper has been given otherwise. Work that takes long is done in slices; behind each
+ * slice, and behind each work, everything is launched for as long as it took. */
 #ifndef CGM_QUIET_H
 #define CGM_QUIET_H
 

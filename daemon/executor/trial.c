@@ -245,12 +245,19 @@ bool cgm_trial_drain(struct cgm_trial *trial)
            cgm_plan_fini(trial->plan, executor);
 }
 
+struct cgm_mem *cgm_trial_numbers(struct cgm_trial *trial)
+{
+    struct cgm_mem *numbers = NULL;
+    for (uint32_t rank = 0; rank < trial->plan->spec.world && !numbers; rank++) {
+        numbers = trial->numbers[rank];
+        trial->numbers[rank] = NULL;
+    }
+    return numbers;
+}
+
 void cgm_trial_free(struct cgm_trial *trial)
 {
     struct cgm_executor *executor = trial->plan->comm->poller->executor;
-    for (uint32_t rank = 0; rank < trial->plan->spec.world; rank++)
-        if (trial->numbers[rank])
-            executor->ops->mem_free(trial->numbers[rank]);
     cgm_plan_free_user_buffers(trial->plan, executor);
     free(trial->plan);
     free(trial);

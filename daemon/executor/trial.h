@@ -36,6 +36,8 @@ int cgm_trial_new(const struct cgm_plan *plan, const struct cgm_field *field, ch
 int cgm_trial_make(struct cgm_trial *trial, bool *ret_more);
 /* Nothing of it is under way. First all of that goes, slice by slice: true: there is more. */
 bool cgm_trial_drain(struct cgm_trial *trial);
+/* Then what its operands were filled with, which is the caller's (reclaim.h); NULL: no more. */
+struct cgm_mem *cgm_trial_numbers(struct cgm_trial *trial);
 void cgm_trial_free(struct cgm_trial *trial);
 
 /* Makes its plan a candidate's. Nothing of it is under way. */

@@ -33,7 +33,8 @@ enum state {
 struct cgm_tuning {
     struct cgm_task task; /* first */
     struct cgm_quiet quiet;
-    struct cgm_turn memory;  /* MAKING and ENDING it */
+    struct cgm_turn memory; /* MAKING and ENDING it */
+    struct cgm_reclaim reclaim;
     struct cgm_tuning *next; /* in the poller's list; the first one is measured */
     struct cgm_request *request;
     void (*then)(struct cgm_request *request);
@@ -150,9 +151,24 @@ static bool drain_slice(struct cgm_turn *turn)
     return cgm_trial_drain(of_turn(turn)->trial);
 }
 
+static void drained(struct cgm_turn *turn);
+
+static void reclaimed(struct cgm_reclaim *reclaim)
+{
+    struct cgm_tuning *tuning =
+        (struct cgm_tuning *)(void *)((char *)reclaim - offsetof(struct cgm_tuning, reclaim));
+    drained(&tuning->memory);
+}
+
 static void drained(struct cgm_turn *turn)
 {
     struct cgm_tuning *tuning = of_turn(turn);
+    struct cgm_mem *numbers = cgm_trial_numbers(tuning->trial);
+    if (numbers) {
+        tuning->reclaim = (struct cgm_reclaim){.mem = numbers, .done = reclaimed};
+        cgm_reclaim(tuning->request->executor, &tuning->reclaim);
+        return;
+    }
     cgm_trial_free(tuning->trial);
     tuning->trial = NULL;
     to_poller(tuning, freed);

@@ -23,6 +23,8 @@ struct scene {
 #define RHS_AT 4096u
 #define OUT_AT 8192u
 #define BUFFER_BYTES 16384u
+#define IMPORT_BYTES 65536u
+#define IMPORTS 30u
 
 static void scene_open(struct scene *scene, uint64_t join_ms, uint64_t ready_ms)
 {
@@ -282,6 +284,47 @@ static void push_barrier(struct scene *scene, uint32_t rank, uint64_t number, in
     e.opcode = CGM_OPCODE_BARRIER;
     memset(e.operand, 0, sizeof(e.operand));
     fixture_push(&scene->s[rank], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, ready);
+}
+
+/* Its memory, 64 KiB of this process; the fd is closed. */
+static void add_import(struct scene *scene, uint64_t id, int fd)
+{
+    Cgm__ImportAdd m = CGM__IMPORT_ADD__INIT;
+    uint32_t kind = 1;
+    uint64_t offset = 0, length = IMPORT_BYTES;
+    m.id = id;
+    m.generation = 1;
+    m.session = scene->s[0].id;
+    m.n_kind = m.n_offset = m.n_length = 1;
+    m.kind = &kind;
+    m.offset = &offset;
+    m.length = &length;
+    fixture_ok(&scene->f, CGM_MSG_IMPORT_ADD, &m.base, &fd, 1);
+}
+
+/* A backend may wait for all queues when memory is given back, and keep launches away until then:
+ * one that is half-way would never get on. */
+static void test_imports_go_while_jobs_come(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 60000);
+    int fd = memfd_create("import", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, IMPORT_BYTES), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    for (uint64_t number = 1; number <= IMPORTS; number++) {
+        Cgm__ImportRemove remove = CGM__IMPORT_REMOVE__INIT;
+        remove.id = 100 + number;
+        add_import(&scene, remove.id, fd);
+        for (uint32_t r = 0; r < WORLD; r++)
+            submit(&scene, r, number);
+        fixture_ok(&scene.f, CGM_MSG_IMPORT_REMOVE, &remove.base, NULL, 0);
+        for (uint32_t r = 0; r < WORLD; r++)
+            assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
+    }
+    run_right(&scene, IMPORTS + 1);
+    close(fd);
+    scene_close(&scene);
 }
 
 static void test_barrier_waits_for_every_rank(void **state)
@@ -610,6 +653,7 @@ int main(void)
         cmocka_unit_test(test_stream_that_never_comes_is_named),
         cmocka_unit_test(test_late_stream_launches),
         cmocka_unit_test(test_mismatch_names_rank_and_field),
+        cmocka_unit_test(test_imports_go_while_jobs_come),
         cmocka_unit_test(test_barrier_waits_for_every_rank),
         cmocka_unit_test(test_cancel_burns_the_number),
         cmocka_unit_test(test_dead_session_is_named),

@@ -8,6 +8,8 @@ cgm_test(daemon turns cgm_proto)
 add_dependencies(test_turns commgemm-executor-cpu)
 add_executable(held_executor daemon/held_executor.c)
 target_link_libraries(held_executor PRIVATE cgm_executor cgm_backend_cpu)
+add_executable(holding_executor daemon/holding_executor.c)
+target_link_libraries(holding_executor PRIVATE cgm_executor cgm_backend_cpu)
 add_executable(lingering_executor daemon/lingering_executor.c)
 target_link_libraries(lingering_executor PRIVATE cgm_executor cgm_backend_cpu)
 
@@ -19,6 +21,15 @@ function(cgm_seam_test name executor)
   add_dependencies(test_${name} ${executor})
 endfunction()
 
+# The tests of an executor once more, with another one.
+add_executable(test_executor_holding daemon/test_executor.c)
+target_link_libraries(test_executor_holding PRIVATE cgm_proto PkgConfig::CMOCKA)
+target_compile_definitions(test_executor_holding PRIVATE CGM_BIN_DIR="${COMMGEMM_TEST_BIN_DIR}"
+                           CGM_TEST_BACKEND=cgm_backend_cpu CGM_TEST_EXECUTOR="holding_executor"
+                           CGM_TEST_MAPPED=1)
+add_dependencies(test_executor_holding holding_executor)
+add_test(NAME daemon.executor_holding COMMAND test_executor_holding)
+set_tests_properties(daemon.executor_holding PROPERTIES LABELS daemon TIMEOUT 900)
 cgm_seam_test(mapper held_executor)
 cgm_seam_test(copiers lingering_executor)
 add_library(broker_fixture STATIC daemon/broker_fixture.c)

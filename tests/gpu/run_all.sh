@@ -60,6 +60,7 @@ lane_of_backend() {
     check one-kernels 60 "$bin/test_gpu_kernels"
     check one-lives 60 "$bin/test_gpu_lives"
     check one-queues 60 "$bin/test_gpu_queues"
+    check one-holds 60 "$bin/test_gpu_holds"
     check one-products 200 "$bin/test_gpu_products"
     check one-executor 120 "$bin/test_gpu_executor"
     check one-contents 120 "$bin/test_gpu_contents"

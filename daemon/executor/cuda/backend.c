@@ -162,6 +162,7 @@ const struct cgm_backend_ops cgm_backend_cuda = {
     .mem_import = cgm_cuda_mem_import,
     .mem_bytes = cgm_cuda_mem_bytes,
     .mem_free = cgm_cuda_mem_free,
+    .mem_holds_up = cgm_cuda_mem_holds_up,
     .queue_new = cgm_cuda_queue_new,
     .queue_free = cgm_cuda_queue_free,
     .queue_count = cgm_cuda_queue_count,

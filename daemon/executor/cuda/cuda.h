@@ -68,6 +68,7 @@ struct cgm_device {
     uint64_t taken;             /* how many queues were made; mapping thread */
     int priority_greatest;
     struct cgm_flag_slab *slabs; /* of device flags; mapping thread */
+    struct cgm_queue *spare;     /* by next; mapping thread */
     /* A point in time on both clocks; the poller's. */
     cudaEvent_t reference;
     uint64_t reference_ns;
@@ -135,6 +136,7 @@ int cgm_cuda_mem_import(struct cgm_backend *backend, uint32_t device,
                         struct cgm_mem **ret_mem);
 uint64_t cgm_cuda_mem_bytes(const struct cgm_mem *mem);
 void cgm_cuda_mem_free(struct cgm_mem *mem);
+bool cgm_cuda_mem_holds_up(const struct cgm_mem *mem);
 
 int cgm_cuda_flag_new(struct cgm_backend *backend, uint32_t device, enum cgm_flag_kind kind,
                       struct cgm_flag **ret_flag);

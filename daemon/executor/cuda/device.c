@@ -6,6 +6,7 @@
 #include "daemon/executor/cuda/fitness.h"
 #include "daemon/executor/cuda/gemm.h"
 #include "daemon/executor/cuda/gemm_codes.h"
+#include "daemon/executor/cuda/queue.h"
 #include "kernels/flagged_gemm.h"
 #include "proto/status.h"
 
@@ -193,6 +194,7 @@ int cgm_device_open(struct cgm_device *device)
 void cgm_device_close(struct cgm_device *device)
 {
     cgm_device_use(device->index);
+    cgm_queues_close(device);
     cgm_gemm_table_free(device->gemms);
     cgm_gemm_codes_free(device->codes);
     free(device->last);

@@ -70,12 +70,13 @@ int cgm_cuda_mem_import(struct cgm_backend *backend, uint32_t device,
     mem->backend = backend;
     mem->device = device;
     mem->read_only = read_only;
-    status = import(&importing, mem);
-    if (status == CGM_OK)
-        *ret_mem = mem;
-    else
-        cgm_cuda_mem_free(mem);
-    return status;
+    *ret_mem = mem;
+    return import(&importing, mem);
+}
+
+bool cgm_cuda_mem_holds_up(const struct cgm_mem *mem)
+{
+    return mem->kind == CGM_MEM_IPC || mem->kind == CGM_MEM_OPENED || mem->kind == CGM_MEM_HOST;
 }
 
 void cgm_cuda_mem_free(struct cgm_mem *mem)

@@ -1,6 +1,7 @@
 #include "daemon/executor/cuda/queue.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/device_kernels.h"
 #include "proto/status.h"
@@ -108,18 +109,65 @@ static void list_remove(struct cgm_queue *queue)
 
 static int give_ups_alloc(struct cgm_queue *queue)
 {
-    uint32_t device = queue->device->index;
-    void *words;
-    int status = cgm_cuda_check(cudaMalloc(&words, sizeof(queue->give_ups)), "cudaMalloc", device);
-    if (status != CGM_OK)
-        return status;
+    void *words = NULL;
+    if (queue->give_ups_at)
+        return CGM_OK;
+    int status = cgm_cuda_check(cudaMalloc(&words, sizeof(queue->give_ups)), "cudaMalloc",
+                                queue->device->index);
     queue->give_ups_at = (CUdeviceptr)(uintptr_t)words;
+    return status;
+}
+
+static int give_ups_zero(struct cgm_queue *queue)
+{
+    uint32_t device = queue->device->index;
     cudaStream_t stream = queue->device->service;
-    status = cgm_cuda_check(cudaMemsetAsync(words, 0, sizeof(queue->give_ups), stream),
-                            "cudaMemsetAsync", device);
+    int status = cgm_cuda_check(
+        cudaMemsetAsync((void *)(uintptr_t)queue->give_ups_at, 0, sizeof(queue->give_ups), stream),
+        "cudaMemsetAsync", device);
     return status == CGM_OK
                ? cgm_cuda_check(cudaStreamSynchronize(stream), "zeroing of words", device)
                : status;
+}
+
+/* One that was here before, or a new one. */
+static struct cgm_queue *queue_take(struct cgm_backend *backend, struct cgm_device *device)
+{
+    struct cgm_queue *queue = device->spare;
+    if (queue)
+        device->spare = queue->next;
+    else
+        queue = calloc(1, sizeof(*queue));
+    if (!queue)
+        return NULL;
+    queue->next = NULL;
+    queue->backend = backend;
+    queue->device = device;
+    queue->delay_state = (uintptr_t)queue;
+    return queue;
+}
+
+/* cudaFree of its words would hold up what is being launched: they stay for the next one. */
+static void queue_leave(struct cgm_queue *queue)
+{
+    struct cgm_device *device = queue->device;
+    CUdeviceptr words = queue->give_ups_at;
+    memset(queue, 0, sizeof(*queue));
+    queue->give_ups_at = words;
+    queue->next = device->spare;
+    device->spare = queue;
+}
+
+void cgm_queues_close(struct cgm_device *device)
+{
+    while (device->spare) {
+        struct cgm_queue *queue = device->spare;
+        device->spare = queue->next;
+        if (queue->give_ups_at)
+            cgm_cuda_check(cudaFree((void *)(uintptr_t)queue->give_ups_at), "cudaFree",
+                           device->index);
+        free(queue);
+    }
 }
 
 int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
@@ -127,25 +175,22 @@ int cgm_cuda_queue_new(struct cgm_backend *backend, uint32_t device, int priorit
 {
     if (device >= backend->n_devices)
         return CGM_INVALID_ARGUMENT;
-    struct cgm_queue *queue = calloc(1, sizeof(*queue));
+    struct cgm_queue *queue = queue_take(backend, &backend->devices[device]);
     if (!queue)
         return CGM_NO_MEMORY;
     cgm_device_use(device);
-    queue->backend = backend;
-    queue->device = &backend->devices[device];
-    queue->delay_state = (uintptr_t)queue;
     int status = cgm_cuda_check(cudaEventCreateWithFlags(&queue->through, cudaEventDisableTiming),
                                 "cudaEventCreate", device);
     if (status == CGM_OK)
         status = give_ups_alloc(queue);
     if (status == CGM_OK)
+        status = give_ups_zero(queue);
+    if (status == CGM_OK)
         status = take_stream(queue->device, priority, beside, &queue->stream);
     if (status != CGM_OK) {
-        if (queue->give_ups_at)
-            cudaFree((void *)(uintptr_t)queue->give_ups_at);
         if (queue->through)
             cudaEventDestroy(queue->through);
-        free(queue);
+        queue_leave(queue);
         return status;
     }
     pthread_mutex_init(&queue->lock, NULL);
@@ -166,10 +211,9 @@ void cgm_cuda_queue_free(struct cgm_queue *queue)
     if (--queue->stream->n_queues > 0)
         atomic_fetch_sub(&queue->device->n_sharing, 1);
     cgm_spans_free(queue);
-    cgm_cuda_check(cudaFree((void *)(uintptr_t)queue->give_ups_at), "cudaFree", device);
     cgm_cuda_check(cudaEventDestroy(queue->through), "cudaEventDestroy", device);
     pthread_mutex_destroy(&queue->lock);
-    free(queue);
+    queue_leave(queue);
 }
 
 void cgm_cuda_set_run(struct cgm_queue *queue, struct cgm_run *run)

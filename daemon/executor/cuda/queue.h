@@ -75,6 +75,9 @@ bool cgm_queue_has_give_up(const struct cgm_queue *queue, const struct cgm_give_
  * False when the run has failed and its work is to be skipped. */
 bool cgm_queue_begin(struct cgm_queue *queue, const char *doing);
 
+/* Of a device whose queues are all free. */
+void cgm_queues_close(struct cgm_device *device);
+
 /* Whether a queue of any device shares its stream with another one. Any thread. */
 bool cgm_streams_are_shared(const struct cgm_backend *backend);
 
