@@ -34,7 +34,7 @@
 #define PAIRS_MAX 64
 #define REACH_S test_backend_wait(60) /* until a step is reached */
 #define END_S test_backend_wait(60)   /* until everybody knows how it ended */
-#define SHORT_MS 1500
+#define SHORT_MS 2500
 #define LONG_MS 30000
 #define SPARE_MAPS 16 /* arenas and stacks that the C library keeps */
 #define SPARE_KIB 8192
