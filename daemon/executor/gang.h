@@ -46,7 +46,7 @@ struct cgm_gang {
 /* Takes over a checked collective job: starts or joins the gang of its number, or fails it. */
 void cgm_gang_submit(struct cgm_job *job);
 
-/* Takes over a checked job that needs no other rank. */
+/* Takes over a checked job that needs no other rank, or fails it. */
 void cgm_gang_submit_local(struct cgm_job *job);
 
 /* Whether a rank may submit this number now. OK, or INVALID_ARGUMENT with the number expected. */

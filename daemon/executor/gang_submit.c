@@ -218,7 +218,12 @@ void cgm_gang_submit(struct cgm_job *job)
 
 void cgm_gang_submit_local(struct cgm_job *job)
 {
-    struct cgm_gang *gang = gang_new(job->plan->comm, 0, job->accept_ns);
+    struct cgm_comm *comm = job->plan->comm;
+    if (comm->lost_ranks >> job->rank & 1) {
+        job_fail_alone(job, comm->dead_status, comm->dead_detail);
+        return;
+    }
+    struct cgm_gang *gang = gang_new(comm, 0, job->accept_ns);
     if (!gang) {
         static const char detail[] = "the executor is out of host memory";
         cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_NO_MEMORY, .detail = detail});

@@ -359,6 +359,25 @@ static void test_what_others_do_alone_stays(void **state)
     party_close(&party);
 }
 
+static void test_who_comes_later_fails_at_once(void **state)
+{
+    (void)state;
+    party_open(&party, 1);
+    submit_local(&party, 1, 1);
+    lose_rank(&party, 1);
+    submit_local(&party, 1, 1);
+    submit(&party, 1, 1);
+    assert_int_equal(left(&party, 1), 1);
+    finish_losses(&party);
+    submit_local(&party, 1, 1);
+    expect_failed(&party, 1, CGM_PEER_LOST, "rank 1 of comm 1 is gone");
+    submit(&party, 0, 1);
+    expect_failed(&party, 0, CGM_PEER_LOST, "rank 1 of comm 1 is gone");
+    submit_local(&party, 0, 1);
+    assert_int_equal(left(&party, 0), 1);
+    party_close(&party);
+}
+
 static void test_a_removed_comm_is_there_until_the_last_piece(void **state)
 {
     (void)state;
@@ -494,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_a_lost_rank_fails_numbers_in_pieces),
         cmocka_unit_test(test_a_lost_rank_fails_its_own_in_pieces),
         cmocka_unit_test(test_what_others_do_alone_stays),
+        cmocka_unit_test(test_who_comes_later_fails_at_once),
         cmocka_unit_test(test_a_removed_comm_is_there_until_the_last_piece),
         cmocka_unit_test(test_comms_take_turns),
         cmocka_unit_test(test_what_ends_by_itself_is_not_looked_at),
