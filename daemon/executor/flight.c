@@ -154,10 +154,10 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
     struct cgm_executor *executor = plan->comm->poller->executor;
     flight->epoch = ++plan->epoch;
     atomic_store(&flight->n_enqueued, 0);
+    flight->aborted_ns = 0;
     if (flight->kind != CGM_FLIGHT_POISON) {
         atomic_store(&flight->run.status, CGM_OK);
         atomic_store(&flight->run.n_phases, 0);
-        flight->aborted_ns = 0;
     }
     flight->run.uid = plan->comm->uid;
     flight->launch.ops = executor->ops;
@@ -170,11 +170,18 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
     cgm_runway_enter(flight, now_ns);
 }
 
+void cgm_flight_divert(struct cgm_flight *flight)
+{
+    flight->kind = CGM_FLIGHT_POISON;
+    flight->recorded = NULL;
+}
+
 void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
 {
     struct cgm_plan *plan = flight->plan;
     struct cgm_executor *executor = plan->comm->poller->executor;
     flight->next_look_ns = now_ns + LOOK_NS;
+    flight->off_ns = now_ns;
     flight->stood_ns = plan->comm->poller->stood_ns;
     if (flight->kind != CGM_FLIGHT_POISON)
         flight->run.begin_ns = now_ns;
@@ -230,7 +237,7 @@ bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns)
 {
     const struct cgm_poller *poller = flight->plan->comm->poller;
     uint64_t limit_ns = poller->executor->limits.job_timeout_ns;
-    uint64_t from_ns = flight->run.begin_ns + poller->stood_ns - flight->stood_ns;
+    uint64_t from_ns = flight->off_ns + poller->stood_ns - flight->stood_ns;
     uint64_t ran_ns = now_ns > from_ns ? now_ns - from_ns : 0;
     int running = CGM_OK;
     if (limit_ns == 0 || flight->held || ran_ns < limit_ns)

@@ -37,8 +37,9 @@ struct cgm_flight {
     uint32_t room;                       /* in the queues of its ranks; 0: none (any more) */
     _Atomic uint32_t n_enqueued;         /* ranks whose part is in the queues */
     uint64_t next_look_ns;
+    uint64_t off_ns;     /* its take-off */
+    uint64_t stood_ns;   /* the poller's, then */
     uint64_t aborted_ns; /* when it had taken too long; 0: it has not */
-    uint64_t stood_ns;   /* the poller's, at its take-off */
     struct cgm_run run;
     struct cgm_launch launch;
     struct cgm_flight_rank ranks[CGM_COMM_SIZE_MAX];
@@ -55,6 +56,8 @@ void cgm_flight_free_all(struct cgm_comm *comm);
  * jobs of a gang reference it, and a plan that warms up cannot be removed. It may be held
  * (runway.h). */
 void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns);
+/* Of one that is held: it will poison its outputs instead. */
+void cgm_flight_divert(struct cgm_flight *flight);
 /* Hands the ranks' parts to the threads of their devices; runway.c. */
 void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns);
 
@@ -65,8 +68,8 @@ bool cgm_flight_is_done(struct cgm_flight *flight);
  * run that failed. */
 void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns);
 
-/* Aborts a run that takes longer than job_timeout, from its take-off on; time in which the process
- * was stopped does not count. True: that was a while ago, and it did not end. The while begins with
+/* Aborts what takes longer than job_timeout, from its take-off on; time in which the process was
+ * stopped does not count. True: that was a while ago, and it did not end. The while begins with
  * the abort, however late that came. */
 bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns);
 

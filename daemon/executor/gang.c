@@ -219,13 +219,25 @@ static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
     gang_fly(gang, CGM_FLIGHT_POISON, NULL, now_ns);
 }
 
+/* It is on no device yet, and need not run there. */
+static bool is_held(const struct cgm_gang *gang)
+{
+    return gang->state == CGM_GANG_RUNNING && gang->flight->held;
+}
+
 void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail)
 {
-    if (gang->state >= CGM_GANG_RUNNING)
+    struct cgm_comm *comm = gang->comm;
+    bool held = is_held(gang);
+    if (gang->state >= CGM_GANG_RUNNING && !held)
         return;
     gang->status = status;
     cgm_detail(gang->detail, sizeof(gang->detail), 0, "%s", detail);
-    struct cgm_comm *comm = gang->comm;
+    if (held) {
+        gang->state = CGM_GANG_FAILING;
+        cgm_flight_divert(gang->flight);
+        return;
+    }
     cgm_comm_ref(comm);
     gang_poison(gang, cgm_now_ns());
     cgm_window_advance(comm);
@@ -245,7 +257,7 @@ static uint32_t rank_of(const struct cgm_gang *gang)
 static bool is_lost(const struct cgm_gang *gang)
 {
     const struct cgm_comm *comm = gang->comm;
-    if (comm->dead_status == CGM_OK || gang->state >= CGM_GANG_RUNNING)
+    if (comm->dead_status == CGM_OK || (gang->state >= CGM_GANG_RUNNING && !is_held(gang)))
         return false;
     return gang->number != 0 || comm->lost_ranks >> rank_of(gang) & 1;
 }
@@ -363,8 +375,8 @@ static void watch(struct cgm_gang *gang, uint64_t now_ns)
     char why[96];
     if (!cgm_flight_is_stuck(gang->flight, now_ns))
         return;
-    snprintf(why, sizeof(why), "job %llu of comm %llu does not end after its abort",
-             (ull)gang->number, (ull)gang->comm->id);
+    snprintf(why, sizeof(why), "job %llu of comm %llu does not end after its %s", (ull)gang->number,
+             (ull)gang->comm->id, gang->state == CGM_GANG_FAILING ? "failure" : "abort");
     cgm_executor_end(gang->comm->poller->executor, CGM_TROUBLE_STUCK, why);
 }
 
@@ -394,10 +406,12 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
     return true;
 }
 
-static bool step_failing(struct cgm_gang *gang, uint64_t now_ns)
+static bool step_failing(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
 {
     if (!cgm_flight_is_done(gang->flight)) {
         cgm_flight_look(gang->flight, now_ns);
+        if (look_at_deadlines)
+            watch(gang, now_ns);
         return false;
     }
     each_written(gang, end_write);
@@ -417,7 +431,7 @@ bool cgm_gang_step(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadline
     case CGM_GANG_RUNNING:
         return step_running(gang, now_ns, look_at_deadlines);
     case CGM_GANG_FAILING:
-        return step_failing(gang, now_ns);
+        return step_failing(gang, now_ns, look_at_deadlines);
     case CGM_GANG_ENDED:
         break;
     }

@@ -57,14 +57,14 @@ int cgm_gang_check_number(const struct cgm_comm *comm, uint32_t rank, uint64_t n
 void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int status,
                      const char *detail);
 
-/* Fails a gang that is not launched; no effect on others. */
+/* Fails a gang that is not launched, or whose launch is held (runway.h); no effect on others. */
 void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail);
 
 /* Fails some of what a comm will not launch any more: every number, once a rank is lost, and what
  * lost ranks submitted alone. True: there may be more. */
 bool cgm_gang_fail_lost(struct cgm_comm *comm);
 
-/* Cancels the job on all ranks, unless it is launched. */
+/* Cancels the job on all ranks, unless it is on its way. */
 void cgm_gang_cancel(const struct cgm_job *job, const char *detail);
 
 /* One step of a gang that waits or runs: launch, deadline, end. The gang may be gone afterwards. */

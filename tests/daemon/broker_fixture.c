@@ -559,6 +559,15 @@ uint64_t status_number(struct client *client, const char *key)
     return strtoull(value, NULL, 10);
 }
 
+uint64_t daemon_status(const struct daemon *daemon, const char *key)
+{
+    struct client client;
+    client_open(&client, daemon);
+    uint64_t number = status_number(&client, key);
+    client_close(&client);
+    return number;
+}
+
 void wait_for_status(struct client *client, const char *key, uint64_t number)
 {
     struct timespec begin;

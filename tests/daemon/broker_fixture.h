@@ -121,6 +121,8 @@ uint64_t plan_create(struct client *client, uint64_t comm, uint64_t m);
 void query_value(struct client *client, uint32_t what, const char *match_key, const char *match,
                  const char *key, char *ret_value, size_t size);
 uint64_t status_number(struct client *client, const char *key);
+/* A number of the daemon's status, asked for by a client of its own. */
+uint64_t daemon_status(const struct daemon *daemon, const char *key);
 /* Waits until the status has this number. */
 void wait_for_status(struct client *client, const char *key, uint64_t number);
 void wait_for_more(struct client *client, const char *key, uint64_t number);

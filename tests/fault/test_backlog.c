@@ -1,4 +1,6 @@
 /* More jobs of one comm than its queues have room for: they wait, and nobody else does. */
+#include <unistd.h>
+
 #include "tests/daemon/broker_fixture.h"
 
 #include "commgemm.h"
@@ -11,6 +13,7 @@
 #define BEFORE 20u /* until these have ended the others are on their way */
 #define RANKS 32u  /* each copy of all chunks is so many operations */
 #define COPIES 120u
+#define LAST 100u /* jobs that are held for certain */
 #define BYTES (sizeof(float) * SIDE * SIDE * RANKS)
 
 /* Who has a comm of one rank on the first device. */
@@ -175,10 +178,48 @@ static void test_nobody_waits_behind_copies_of_all_chunks(void **state)
     await(&busy, busy.tickets[COPIES - 1]);
 }
 
+/* What has no room in a queue yet is not on its way. */
+static void test_what_is_held_can_be_cancelled(void **state)
+{
+    struct commgemm_completion done;
+    (void)state;
+    submit(&busy, JOBS);
+    await(&busy, busy.tickets[0]);
+    for (unsigned i = JOBS - LAST; i < JOBS; i++)
+        assert_int_equal(commgemm_cancel(busy.client, busy.tickets[i]), COMMGEMM_OK);
+    for (unsigned i = JOBS - LAST; i < JOBS; i++) {
+        assert_int_equal(commgemm_wait(busy.client, busy.tickets[i], WAIT_S * 1000, &done),
+                         COMMGEMM_OK);
+        assert_int_equal(done.status, COMMGEMM_CANCELLED);
+    }
+    await(&busy, busy.tickets[JOBS - LAST - 1]);
+    submit(&busy, 1);
+    await(&busy, busy.tickets[0]);
+}
+
+/* Nobody waits for the results of who is gone. */
+static void test_nothing_is_computed_for_who_left(void **state)
+{
+    struct user left;
+    (void)state;
+    open_client(&left);
+    make_plan(&left, "left", COMMGEMM_OP_GEMM_AR, 1);
+    submit(&left, JOBS);
+    await(&left, left.tickets[0]);
+    commgemm_disconnect(left.client);
+    for (unsigned i = 0; i < 100 * WAIT_S && daemon_status(&daemon_, "jobs_failed") < LAST; i++)
+        usleep(10000);
+    assert_true(daemon_status(&daemon_, "jobs_failed") >= LAST);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_nobody_waits_behind_a_full_queue, set_up_for_runs,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_held_can_be_cancelled, set_up_for_runs,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_nothing_is_computed_for_who_left, set_up_for_runs,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_waits_behind_copies_of_all_chunks,
                                         set_up_for_copies, tear_down),

@@ -27,15 +27,6 @@ static const char *timeout_setting(void)
     return setting;
 }
 
-static uint64_t status_of(const struct daemon *daemon, const char *key)
-{
-    struct client client;
-    client_open(&client, daemon);
-    uint64_t number = status_number(&client, key);
-    client_close(&client);
-    return number;
-}
-
 /* Nobody may be there to reap it. */
 static bool is_gone(pid_t pid)
 {
@@ -51,7 +42,7 @@ static bool is_gone(pid_t pid)
 
 static pid_t executor_pid(const struct daemon *daemon)
 {
-    return (pid_t)status_of(daemon, "executor_pid");
+    return (pid_t)daemon_status(daemon, "executor_pid");
 }
 
 static void reopen(struct rank *r, const char *kind, struct commgemm_buffer *buffer)
@@ -95,8 +86,8 @@ static void test_executor_dies_in_a_job(void **state)
     }
     pair_run(&pair);
     /* The counters outlive the executor, and know what was lost with it. */
-    assert_int_equal(status_of(&pair.daemon, "jobs_failed"), WORLD);
-    assert_int_equal(status_of(&pair.daemon, "jobs_done"), WORLD);
+    assert_int_equal(daemon_status(&pair.daemon, "jobs_failed"), WORLD);
+    assert_int_equal(daemon_status(&pair.daemon, "jobs_done"), WORLD);
     for (uint32_t i = 0; i < WORLD; i++) {
         reopen(&pair.rank[i], "out", &pair.rank[i].out);
         assert_int_equal(pair.rank[i].out.generation, 2);
@@ -160,7 +151,7 @@ static void test_lost_rank_is_remembered(void **state)
             status = pair_rank_wait(&pair.rank[0], ticket, detail, sizeof(detail));
         assert_int_equal(commgemm_wait_executor(pair.rank[0].client, WAIT_MS), COMMGEMM_OK);
         if (i == 0)
-            AWAIT(status_of(&pair.daemon, "executor_life") == 2);
+            AWAIT(daemon_status(&pair.daemon, "executor_life") == 2);
         else
             assert_int_equal(status, COMMGEMM_PEER_LOST);
     }
