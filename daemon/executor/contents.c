@@ -187,14 +187,19 @@ static bool is_being_filled(const struct cgm_job *job)
     return false;
 }
 
+static bool waits_in_line(const struct cgm_job *job)
+{
+    const struct cgm_job *previous = job->previous;
+    if (job->opcode != CGM_OPCODE_COPY_IN)
+        return previous || is_being_filled(job);
+    return previous && !is_launched(previous);
+}
+
 bool cgm_contents_are_awaited(const struct cgm_gang *gang)
 {
     for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
         const struct cgm_job *job = gang->jobs[rank];
-        if (!job || !job->in_line)
-            continue;
-        if (gang->opcode == CGM_OPCODE_COPY_IN ? job->previous && !is_launched(job->previous)
-                                               : job->previous || is_being_filled(job))
+        if (job && job->in_line && waits_in_line(job))
             return true;
     }
     return false;

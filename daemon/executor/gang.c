@@ -222,7 +222,7 @@ static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
 /* It is on no device yet, and need not run there. */
 static bool is_held(const struct cgm_gang *gang)
 {
-    return gang->state == CGM_GANG_RUNNING && gang->flight->held;
+    return gang->state == CGM_GANG_RUNNING && gang->flight && gang->flight->held;
 }
 
 void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail)

@@ -61,6 +61,11 @@ static const struct cgm_event_row cgm_events[] = {
      "ended. One that succeeds, submitted later, makes the chunk sound again",
      "daemon.contents:test_failed_copies_are_named daemon.contents:test_cancelled_copy "
      "daemon.contents:test_the_last_copy_has_the_last_word"},
+    {"An import or a buffer with an IPC handle goes while jobs run, on GPUs",
+     "The driver lets nothing be launched until all that runs is through: launches of all users "
+     "are "
+     "held until then, and then go on for as long before the next such memory goes",
+     "daemon.executor:test_imports_go_while_jobs_come tests/gpu/test_holds.c"},
     {"The executor hangs", "One that answers nothing for executor_timeout is killed; then as above",
      "fault.deaths:test_executor_that_hangs fault.deaths:test_daemon_that_stops_for_long "
      "daemon.broker_executor:test_executor_that_does_not_answer"},

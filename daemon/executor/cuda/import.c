@@ -74,6 +74,9 @@ int cgm_cuda_mem_import(struct cgm_backend *backend, uint32_t device,
     return import(&importing, mem);
 }
 
+/* Seen with driver 580.159: cudaHostUnregister, cudaIpcCloseMemHandle, cudaFree and cudaFreeHost
+ * wait until all streams of the context are through, with a lock that every copy and launch needs.
+ * cuMemUnmap, cuMemRelease and whatever makes memory do neither. */
 bool cgm_cuda_mem_holds_up(const struct cgm_mem *mem)
 {
     return mem->kind == CGM_MEM_IPC || mem->kind == CGM_MEM_OPENED || mem->kind == CGM_MEM_HOST;
