@@ -393,6 +393,30 @@ static void test_dead_session_is_named(void **state)
     scene_close(&scene);
 }
 
+/* It lives on, and may still submit: what it does alone, too, fails. That of the other rank runs.
+ */
+static void test_who_left_submits_in_vain(void **state)
+{
+    (void)state;
+    struct scene scene;
+    Cgm__CommRankLeft left = CGM__COMM_RANK_LEFT__INIT;
+    scene_open(&scene, 60000, 60000);
+    fixture_plan(&scene.f, SQUARE_PLAN, COMM, CGM_OP_GEMM, CGM_ALGO_NO_OVERLAP, M, K, K, WORLD);
+    left.comm = COMM;
+    left.session = scene.s[0].id;
+    fixture_ok(&scene.f, CGM_MSG_COMM_RANK_LEFT, &left.base, NULL, 0);
+    for (uint32_t r = 0; r < WORLD; r++) {
+        struct cgm_entry e = job_of(&scene, r, 0);
+        e.plan = SQUARE_PLAN;
+        fixture_push(&scene.s[r], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
+    }
+    struct cgm_cqe cqe = fixture_reap(&scene.s[0]);
+    assert_int_equal(cqe.status, CGM_PEER_LOST);
+    assert_non_null(strstr(cqe.detail, "rank 0 of comm 3 is gone"));
+    assert_int_equal(fixture_reap(&scene.s[1]).status, CGM_OK);
+    scene_close(&scene);
+}
+
 static void test_numbers_before_a_restart_are_burnt(void **state)
 {
     (void)state;
@@ -657,6 +681,7 @@ int main(void)
         cmocka_unit_test(test_barrier_waits_for_every_rank),
         cmocka_unit_test(test_cancel_burns_the_number),
         cmocka_unit_test(test_dead_session_is_named),
+        cmocka_unit_test(test_who_left_submits_in_vain),
         cmocka_unit_test(test_numbers_before_a_restart_are_burnt),
         cmocka_unit_test(test_bad_entries_are_refused_by_name),
         cmocka_unit_test(test_nothing_is_added_to_a_tainted_buffer),
