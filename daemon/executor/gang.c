@@ -159,6 +159,8 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
             cgm_flight_want_phases(flight);
     }
     cgm_flight_start(flight, now_ns);
+    if (flight->held) /* until it takes off the recording may be given up for another one */
+        flight->recorded = NULL;
 }
 
 static void gang_start(struct cgm_gang *gang, uint64_t now_ns)

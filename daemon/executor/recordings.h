@@ -16,7 +16,7 @@ struct cgm_recordings;
 
 /* Of a gang that could be launched: what each rank's part is enqueued from, or NULL where nothing
  * is recorded and it is enqueued as usual. False: not yet, it is being recorded. Poller; the answer
- * holds for the plan's next launch. */
+ * holds for the plan's next launch, if that is not held. */
 bool cgm_recordings_find(struct cgm_gang *gang, const struct cgm_recorded **ret_recorded);
 
 /* NULL is allowed. Mapper; the plan is not used any more. */

@@ -13,7 +13,9 @@
 #define BEFORE 20u /* until these have ended the others are on their way */
 #define RANKS 32u  /* each copy of all chunks is so many operations */
 #define COPIES 120u
-#define LAST 100u /* jobs that are held for certain */
+#define LAST 100u   /* jobs that are held for certain */
+#define OUTPUTS 16u /* none of them the other's */
+#define PAUSE_US 1000u
 #define BYTES (sizeof(float) * SIDE * SIDE * RANKS)
 
 /* Who has a comm of one rank on the first device. */
@@ -197,6 +199,26 @@ static void test_what_is_held_can_be_cancelled(void **state)
     await(&busy, busy.tickets[0]);
 }
 
+/* More operands than a plan keeps recordings of, so that each gives up its place again and again
+ * while jobs that are held were to be enqueued from it. */
+static void test_what_is_held_needs_no_recording(void **state)
+{
+    struct commgemm_job job;
+    (void)state;
+    commgemm_job_init(&job);
+    job.plan = busy.plan;
+    job.lhs = job.rhs = all_of(&busy.in);
+    job.out = all_of(&busy.out);
+    for (unsigned i = 0; i < JOBS; i++) {
+        job.out.offset_bytes = i % OUTPUTS * (BYTES / OUTPUTS);
+        assert_int_equal(commgemm_submit(busy.client, &job, &busy.tickets[i]), COMMGEMM_OK);
+        usleep(PAUSE_US);
+    }
+    for (unsigned i = 0; i < JOBS; i++)
+        await(&busy, busy.tickets[i]);
+    assert_true(daemon_status(&daemon_, "replays") > 0);
+}
+
 /* Nobody waits for the results of who is gone. */
 static void test_nothing_is_computed_for_who_left(void **state)
 {
@@ -218,6 +240,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nobody_waits_behind_a_full_queue, set_up_for_runs,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_held_can_be_cancelled, set_up_for_runs,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_held_needs_no_recording, set_up_for_runs,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_nothing_is_computed_for_who_left, set_up_for_runs,
                                         tear_down),
