@@ -51,6 +51,24 @@ static void test_copy(void **state)
     }
 }
 
+/* Operands of two ranks may lie across each other. */
+static void test_copy_onto_its_source(void **state)
+{
+    struct tensor tensor;
+    uint64_t element = cgm_dtype_bytes(CGM_DTYPE_FP32);
+    (void)state;
+    tensor_init(&tensor, backend, 1, 1000, CGM_DTYPE_FP32, CGM_FILL_NORMAL);
+    struct cgm_copy copy = {.dst = tensor.view, .src = tensor.view};
+    copy.dst.cols = copy.src.cols = copy.dst.stride = copy.src.stride = 900;
+    copy.dst.offset_bytes += 100 * element;
+    assert_int_equal(ops->copy(queue, &copy), CGM_OK);
+    fixture_drain(backend, queue);
+    assert_memory_equal(tensor_at(&tensor, 0, 100),
+                        tensor.before + (tensor_at(&tensor, 0, 0) - tensor.bytes), 900 * element);
+    tensor_check_outside(&tensor);
+    tensor_fini(&tensor);
+}
+
 /* The definition, in fp32 and in this order, down to the bit. */
 static void check_reduce(const struct tensor *dst, const struct tensor *src, uint32_t n_src,
                          const struct tensor *bias, bool accumulate)
@@ -229,11 +247,9 @@ int main(void)
 {
     fixture_seed();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_reduce),
-        cmocka_unit_test(test_reduce_integers),
-        cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_what_is_aborted_ends),
+        cmocka_unit_test(test_copy),     cmocka_unit_test(test_copy_onto_its_source),
+        cmocka_unit_test(test_reduce),   cmocka_unit_test(test_reduce_integers),
+        cmocka_unit_test(test_poison),   cmocka_unit_test(test_what_is_aborted_ends),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -91,10 +91,11 @@ static struct cgm_matrix flattened(const struct cgm_matrix *matrix)
     return (struct cgm_matrix){matrix->data, 1, count, count, matrix->dtype};
 }
 
+/* Operands of two ranks may lie across each other, if those who submit them like that. */
 static void copy_bytes(char *dst, const char *src, uint64_t bytes, const _Atomic int *abort)
 {
     for (uint64_t at = 0; at < bytes && !cgm_is_aborted(abort); at += COPY_BYTES)
-        memcpy(dst + at, src + at, bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES);
+        memmove(dst + at, src + at, bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES);
 }
 
 void cgm_matrix_copy(const struct cgm_matrix *dst, const struct cgm_matrix *src,
