@@ -13,6 +13,9 @@
 
 typedef unsigned long long ull;
 
+/* A launch that is cut short ends within this part of tune_ns, unless others are before it. */
+#define CUT_PART 4u
+
 /* ---- time -------------------------------------------------------------------------------------
  */
 
@@ -333,6 +336,11 @@ bool cgm_measurement_step(struct cgm_measurement *m, uint64_t now_ns)
         cgm_trial_launch(m->trial, &contest->entrants[contest->turn].candidate, contest->turn,
                          cgm_contest_left(contest));
     return true;
+}
+
+bool cgm_measurement_is_overdue(const struct cgm_measurement *m, uint64_t now_ns)
+{
+    return m->flying && now_ns >= m->until_ns + m->executor->limits.tune_ns / CUT_PART;
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */

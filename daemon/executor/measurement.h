@@ -64,6 +64,10 @@ void cgm_measurement_begin(struct cgm_measurement *m);
 /* Goes on with its launches; true when something changed. It may be done afterwards. */
 bool cgm_measurement_step(struct cgm_measurement *m, uint64_t now_ns);
 
+/* Its time is up, and its last launch has not ended, although nothing more of that begins: it waits
+ * behind what the comm's queues were given before. */
+bool cgm_measurement_is_overdue(const struct cgm_measurement *m, uint64_t now_ns);
+
 /* NULL: there is none. */
 const char *cgm_measurement_reason_to_stop(const struct cgm_measurement *m);
 

@@ -213,7 +213,8 @@ static void look_at_imports(struct cgm_poller *poller, uint64_t now_ns)
 
 static bool has_work_under_way(const struct cgm_poller *poller)
 {
-    return poller->gangs || poller->warming || poller->tunings || poller->executor->copiers;
+    return poller->gangs || poller->warming || poller->tunings || poller->overdue ||
+           poller->executor->copiers;
 }
 
 static void look_for_standstill(struct cgm_poller *poller, uint64_t now_ns)
@@ -246,7 +247,7 @@ static bool poller_round(struct cgm_poller *poller)
         busy |= round_gangs(poller, now_ns);
     if (poller->warming)
         busy |= cgm_plan_step_warming(poller);
-    if (poller->tunings)
+    if (poller->tunings || poller->overdue)
         busy |= cgm_tuning_step(poller);
     if (poller->executor->copiers)
         busy |= cgm_transfer_step(poller->executor);
@@ -273,7 +274,7 @@ static bool gangs_have_work(struct cgm_poller *poller)
 {
     return (poller->moving && round_moving(poller, cgm_now_ns())) ||
            (poller->warming && cgm_plan_step_warming(poller)) ||
-           (poller->tunings && cgm_tuning_step(poller)) ||
+           ((poller->tunings || poller->overdue) && cgm_tuning_step(poller)) ||
            (poller->executor->copiers && cgm_transfer_step(poller->executor));
 }
 

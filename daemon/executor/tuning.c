@@ -16,6 +16,7 @@ typedef unsigned long long ull;
 
 /* A plan's patience, in times of what one turn may last. */
 #define TURNS_AWAITED 2u
+#define OVERDUE_LOOK_NS 1000000u
 
 struct cgm_tuning {
     struct cgm_measurement measurement; /* first */
@@ -50,15 +51,21 @@ static void conclude(const struct cgm_measurement *m)
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
+static void list_leave(struct cgm_tuning **link, const struct cgm_tuning *tuning)
+{
+    while (*link && *link != tuning)
+        link = &(*link)->next;
+    if (*link)
+        *link = tuning->next;
+}
+
 static void leave(struct cgm_measurement *m)
 {
     struct cgm_tuning *tuning = (struct cgm_tuning *)m;
     struct cgm_request *request = tuning->request;
-    struct cgm_tuning **link = &request->executor->poller.tunings;
     void (*then)(struct cgm_request * request) = tuning->then;
-    while (*link != tuning)
-        link = &(*link)->next;
-    *link = tuning->next;
+    list_leave(&request->executor->poller.tunings, tuning);
+    list_leave(&request->executor->poller.overdue, tuning);
     if (m->why[0])
         leave_estimated(m->plan, m->why);
     else
@@ -115,22 +122,49 @@ static struct cgm_tuning *take_turns(struct cgm_poller *poller, struct cgm_tunin
     return next;
 }
 
+/* Its comm may have given its queues work for hours, for which no other plan is to wait. */
+static void step_aside(struct cgm_poller *poller, struct cgm_tuning *first)
+{
+    poller->tunings = first->next;
+    first->next = poller->overdue;
+    poller->overdue = first;
+}
+
+static bool step_overdue(struct cgm_poller *poller, uint64_t now_ns)
+{
+    bool busy = false;
+    struct cgm_tuning *next;
+    if (!poller->overdue || now_ns < poller->next_overdue_look_ns)
+        return false;
+    poller->next_overdue_look_ns = now_ns + OVERDUE_LOOK_NS;
+    for (struct cgm_tuning *t = poller->overdue; t; t = next) {
+        next = t->next;
+        busy |= cgm_measurement_step(&t->measurement, now_ns);
+    }
+    return busy;
+}
+
 bool cgm_tuning_step(struct cgm_poller *poller)
 {
     uint64_t now_ns = cgm_now_ns();
     struct cgm_tuning *first = poller->tunings;
+    bool busy = step_overdue(poller, now_ns);
     if (let_one_go(poller, now_ns))
         return true;
-    if (first && is_waiting(first)) {
+    if (!first)
+        return busy;
+    if (is_waiting(first))
         cgm_measurement_begin(&take_turns(poller, first)->measurement);
-        return true;
-    }
-    return first && cgm_measurement_step(&first->measurement, now_ns);
+    else if (cgm_measurement_is_overdue(&first->measurement, now_ns))
+        step_aside(poller, first);
+    else
+        return cgm_measurement_step(&first->measurement, now_ns) || busy;
+    return true;
 }
 
 bool cgm_tuning_runs(const struct cgm_poller *poller)
 {
-    return poller->tunings && poller->tunings->measurement.flying;
+    return poller->overdue || (poller->tunings && poller->tunings->measurement.flying);
 }
 
 /* ---- asking -----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@
 
 #define GREEDY 21004u
 #define GREEDY_CLIENTS 8u
+#define JOBS_BEFORE 120
 /* With it a launch takes milliseconds, and a plan is measured for as long as it may be. */
 #define SLOWLY "test_delay_us=2000"
 
@@ -187,6 +188,46 @@ static int plan_and_exit(const char *socket, const char *comm_name)
     return 0;
 }
 
+/* The same behind so many jobs that the comm's queues have work for seconds. */
+static int plan_behind_jobs(const char *socket)
+{
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan;
+    struct commgemm_buffer buffer;
+    struct commgemm_job job;
+    commgemm_client *client;
+    uint64_t ticket;
+    must(try_to_enter(socket, &client));
+    commgemm_plan_options_init(&options);
+    must(try_to_join(client, "behind", &options.comm));
+    options.op = COMMGEMM_OP_AG_GEMM;
+    options.method = COMMGEMM_METHOD_NONE;
+    options.m = options.n = options.k = SIDE;
+    must(commgemm_plan_create(client, &options, &plan));
+    must(commgemm_buffer_create(client, NULL, 3 * SIDE * SIDE * sizeof(float), 0, 0, 0, &buffer));
+    commgemm_job_init(&job);
+    job.plan = plan.id;
+    job.lhs = job.rhs = commgemm_operand_at(&buffer, 0);
+    for (int i = 0; i < JOBS_BEFORE * RANKS; i++) {
+        job.rank = (uint32_t)i % RANKS;
+        job.out = commgemm_operand_at(&buffer, (1 + job.rank) * SIDE * SIDE * sizeof(float));
+        must(commgemm_submit(client, &job, &ticket));
+    }
+    must(make_plan(client, options.comm, COMMGEMM_OP_GEMM_RS, SIDE, &plan));
+    return 0;
+}
+
+static pid_t start_planning_behind_jobs(const struct daemon *daemon)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execl("/proc/self/exe", "test_tuning", daemon->socket, (char *)NULL);
+    _exit(99);
+}
+
 static pid_t start_planning(const struct daemon *daemon, const char *comm)
 {
     pid_t pid = fork();
@@ -250,6 +291,33 @@ static void test_users_take_turns(void **state)
         assert_int_equal(outcome(greedy[i]), 1000 + SIGKILL);
     }
     assert_true(passed_over < 2);
+    commgemm_disconnect(client);
+    daemon_stop(&daemon);
+}
+
+/* A trial whose launch waits behind the jobs of its own comm keeps nobody else's waiting. */
+static void test_jobs_before_a_trial_hold_up_no_other_one(void **state)
+{
+    (void)state;
+    struct daemon daemon;
+    struct commgemm_plan plan;
+    struct client raw;
+    daemon_init(&daemon);
+    daemon_start(&daemon, EXECUTOR, BACKEND, "test_delay_us=20000", "tune_ms=1000", NULL);
+    commgemm_client *client = enter(&daemon);
+    uint64_t comm = join(client, "mine");
+    pid_t child = start_planning_behind_jobs(&daemon);
+    client_open(&raw, &daemon);
+    wait_for_status(&raw, "plans", 2);
+    usleep(100000);
+    assert_int_equal(make_plan(client, comm, COMMGEMM_OP_GEMM_AR, SIDE, &plan), COMMGEMM_OK);
+    print_message("%s\n", plan.reason);
+    assert_null(strstr(plan.reason, "others were"));
+    send_signal(child, SIGKILL);
+    assert_int_equal(outcome(child), 1000 + SIGKILL);
+    wait_for_status(&raw, "plans", 1);
+    assert_int_equal(status_number(&raw, "executor_deaths"), 0);
+    client_close(&raw);
     commgemm_disconnect(client);
     daemon_stop(&daemon);
 }
@@ -348,16 +416,23 @@ static void test_daemon_ends(void **state)
 
 int main(int argc, char **argv)
 {
+    if (argc == 2)
+        return plan_behind_jobs(argv[1]);
     if (argc == 3)
         return plan_and_exit(argv[1], argv[2]);
     if (argc == 4)
         return plan_for_ever(argv[1], argv[2], strtoull(argv[3], NULL, 10));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measures),       cmocka_unit_test(test_prepares),
-        cmocka_unit_test(test_estimates),      cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_quota),          cmocka_unit_test(test_users_take_turns),
-        cmocka_unit_test(test_clients_killed), cmocka_unit_test(test_executor_killed),
+        cmocka_unit_test(test_measures),
+        cmocka_unit_test(test_prepares),
+        cmocka_unit_test(test_estimates),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_quota),
+        cmocka_unit_test(test_users_take_turns),
+        cmocka_unit_test(test_clients_killed),
+        cmocka_unit_test(test_executor_killed),
         cmocka_unit_test(test_daemon_ends),
+        cmocka_unit_test(test_jobs_before_a_trial_hold_up_no_other_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
