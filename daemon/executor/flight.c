@@ -22,6 +22,7 @@ struct cgm_flight *cgm_flight_take(struct cgm_comm *comm)
     if (flight) {
         comm->free_flights = flight->next;
         comm->n_flights++;
+        flight->gang = NULL;
         flight->recorded = NULL;
         return flight;
     }

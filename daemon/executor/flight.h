@@ -13,6 +13,7 @@ struct cgm_plan;
 struct cgm_comm;
 struct cgm_recorded;
 struct cgm_flight;
+struct cgm_gang;
 
 enum cgm_flight_kind { CGM_FLIGHT_RUN, CGM_FLIGHT_COPY_IN, CGM_FLIGHT_POISON };
 
@@ -27,6 +28,7 @@ struct cgm_flight_rank {
 struct cgm_flight {
     struct cgm_flight *next; /* in the comm's free list, or among those that it holds */
     struct cgm_plan *plan;
+    struct cgm_gang *gang; /* whose it is; NULL: of no job */
     enum cgm_flight_kind kind;
     uint32_t chunk;                      /* COPY_IN */
     const struct cgm_recorded *recorded; /* [world] of a RUN to be enqueued from it; or NULL */

@@ -137,6 +137,7 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
 {
     struct cgm_flight *flight = gang->flight;
     flight->plan = gang->plan;
+    flight->gang = gang;
     flight->kind = kind;
     flight->recorded = recorded;
     flight->ahead = 1;
@@ -159,6 +160,7 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
             cgm_flight_want_phases(flight);
     }
     cgm_flight_start(flight, now_ns);
+    cgm_gang_list_move(gang, !flight->held);
     if (flight->held) /* until it takes off the recording may be given up for another one */
         flight->recorded = NULL;
 }
@@ -167,7 +169,6 @@ static void gang_start(struct cgm_gang *gang, uint64_t now_ns)
 {
     gang->state = CGM_GANG_RUNNING;
     gang->launch_ns = now_ns;
-    cgm_gang_list_move(gang, true);
     cgm_journal_count(&gang->comm->poller->executor->journal->jobs_launched, gang->n_expected);
 }
 
@@ -217,7 +218,6 @@ static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
     }
     if (!gang->launch_ns)
         each_written(gang, begin_write);
-    cgm_gang_list_move(gang, true);
     gang_fly(gang, CGM_FLIGHT_POISON, NULL, now_ns);
 }
 

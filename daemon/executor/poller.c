@@ -284,7 +284,7 @@ static bool anything_runs(const struct cgm_poller *poller)
          gang = gang->links[CGM_GANGS_MOVING].next)
         if (gang->state == CGM_GANG_RUNNING || gang->state == CGM_GANG_FAILING)
             return true;
-    return poller->warming != NULL || cgm_tuning_runs(poller);
+    return poller->holding || poller->warming || cgm_tuning_runs(poller);
 }
 
 /* A look that has begun is not work, but it is brought to its end. */

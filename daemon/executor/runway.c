@@ -1,6 +1,7 @@
 #include "daemon/executor/runway.h"
 
 #include "daemon/executor/flight.h"
+#include "daemon/executor/gang_list.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/poller.h"
 #include "daemon/executor/quiet.h"
@@ -68,6 +69,8 @@ static bool take_off(struct cgm_flight *flight, uint64_t now_ns)
     flight->room = room;
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1)
         comm->runway.queued[__builtin_ctzll(mask)] += room;
+    if (flight->gang)
+        cgm_gang_list_move(flight->gang, true);
     cgm_flight_take_off(flight, now_ns);
     return true;
 }

@@ -16,6 +16,7 @@
 #include "daemon/executor/gang.h"
 #include "daemon/executor/losses.h"
 #include "daemon/executor/plan.h"
+#include "daemon/executor/runway.h"
 #include "proto/journal.h"
 #include "proto/messages.h"
 #include "proto/packet.h"
@@ -25,7 +26,14 @@
 #define MANY 10u /* fewer pieces say nothing */
 
 static struct cgm_journal journal;
-static const struct cgm_backend_ops ops = {.name = "none"};
+static uint64_t always(const struct cgm_flag *flag)
+{
+    (void)flag;
+    return UINT64_MAX;
+}
+
+/* Queues are through as soon as they have been given anything. */
+static const struct cgm_backend_ops ops = {.name = "none", .flag_read = always};
 static struct cgm_worker device; /* without a thread */
 static struct cgm_executor executor = {.journal = &journal, .ops = &ops, .devices = &device};
 static struct cgm_poller *const poller = &executor.poller;
@@ -399,6 +407,46 @@ static void test_a_removed_comm_is_there_until_the_last_piece(void **state)
     party_close(&party);
 }
 
+static uint32_t count_moving(void)
+{
+    uint32_t count = 0;
+    for (const struct cgm_gang *gang = poller->moving; gang;
+         gang = gang->links[CGM_GANGS_MOVING].next)
+        count++;
+    return count;
+}
+
+/* There may be thousands, and a round of the poller goes through all that move. */
+static void test_what_is_held_does_not_move(void **state)
+{
+    (void)state;
+    party_open(&party, 1);
+    for (uint32_t i = 0; i < A_HANDFUL; i++) {
+        atomic_store(&party.endpoint[0].ring.ready[i], i + 1);
+        submit_local(&party, 0, 1);
+    }
+    assert_int_equal(count_moving(), A_HANDFUL);
+    party.comm->runway.queued[0] = CGM_QUEUE_ROOM;
+    for (uint32_t i = 0; i < A_HANDFUL && poller->moving; i++)
+        cgm_gang_step(poller->moving, 1, false);
+    assert_null(poller->moving);
+    assert_int_equal(left(&party, 0), A_HANDFUL);
+    party.comm->runway.queued[0] = 0;
+    for (uint32_t i = 0; i < A_HANDFUL; i++) {
+        assert_ptr_equal(poller->holding, party.comm);
+        assert_true(cgm_runway_step(poller, 1));
+        assert_int_equal(count_moving(), 1);
+        cgm_gang_step(poller->moving, 1, false);
+        assert_int_equal(left(&party, 0), A_HANDFUL - 1 - i);
+    }
+    assert_null(poller->holding);
+    atomic_store(&poller->enqueuing, 0); /* no thread of the device did it */
+    memset(&device, 0, sizeof(device));
+    remove_comm(1);
+    assert_int_equal(answer(0), CGM_MSG_OK);
+    party_close(&party);
+}
+
 static void test_comms_take_turns(void **state)
 {
     (void)state;
@@ -515,6 +563,7 @@ int main(void)
         cmocka_unit_test(test_what_others_do_alone_stays),
         cmocka_unit_test(test_who_comes_later_fails_at_once),
         cmocka_unit_test(test_a_removed_comm_is_there_until_the_last_piece),
+        cmocka_unit_test(test_what_is_held_does_not_move),
         cmocka_unit_test(test_comms_take_turns),
         cmocka_unit_test(test_what_ends_by_itself_is_not_looked_at),
         cmocka_unit_test(test_all_may_end_by_themselves),
