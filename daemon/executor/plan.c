@@ -255,6 +255,7 @@ static void plan_register_step(struct cgm_request *request)
     flight->launch.accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;
     plan->next_warming = poller->warming;
     poller->warming = plan;
+    poller->n_warming++;
     cgm_flight_start(flight, cgm_now_ns());
 }
 
@@ -474,36 +475,61 @@ static void watch(struct cgm_plan *plan)
     cgm_executor_end(plan->comm->poller->executor, CGM_TROUBLE_STUCK, why);
 }
 
+static void warm_failed(struct cgm_plan *plan, int status)
+{
+    struct cgm_poller *poller = plan->comm->poller;
+    struct cgm_request *request = plan->creation;
+    cgm_executor_log(4, "plan %llu: its first run failed: %s", (ull)plan->id,
+                     cgm_status_text(status));
+    cgm_map_remove(&poller->plans, plan->id);
+    unregister_user_buffers(plan, poller);
+    request->status = status;
+    plan_discard_step(request);
+}
+
+static void warm_done(struct cgm_plan *plan)
+{
+    struct cgm_request *request = plan->creation;
+    int status = atomic_load(&plan->flight->run.status);
+    if (status != CGM_OK) {
+        warm_failed(plan, status);
+        return;
+    }
+    cgm_flight_give(plan->comm, plan->flight);
+    plan->flight = NULL;
+    plan->creation = NULL;
+    cgm_plan_ref(plan);
+    cgm_request_in_slices(request, plan->uid, operands_drain_slice, plan_answer_step);
+}
+
+/* A user may have a thousand, behind jobs: not all of them in every round. */
+static bool is_time_to_look(struct cgm_poller *poller, uint64_t now_ns)
+{
+    if (poller->n_warming > CGM_WARMING_FEW && now_ns < poller->next_warming_look_ns)
+        return false;
+    poller->next_warming_look_ns = now_ns + CGM_WARMING_LOOK_NS;
+    return true;
+}
+
 bool cgm_plan_step_warming(struct cgm_poller *poller)
 {
     bool busy = false;
     struct cgm_plan **link = &poller->warming;
+    uint64_t now_ns = cgm_now_ns();
+    if (!is_time_to_look(poller, now_ns))
+        return false;
     while (*link) {
         struct cgm_plan *plan = *link;
-        struct cgm_request *request = plan->creation;
         if (!cgm_flight_is_done(plan->flight)) {
-            cgm_flight_look(plan->flight, cgm_now_ns());
+            cgm_flight_look(plan->flight, now_ns);
             watch(plan);
             link = &plan->next_warming;
             continue;
         }
         *link = plan->next_warming;
-        int status = atomic_load(&plan->flight->run.status);
+        poller->n_warming--;
+        warm_done(plan);
         busy = true;
-        if (status != CGM_OK) {
-            cgm_executor_log(4, "plan %llu: its first run failed: %s", (ull)plan->id,
-                             cgm_status_text(status));
-            cgm_map_remove(&poller->plans, plan->id);
-            unregister_user_buffers(plan, poller);
-            request->status = status;
-            plan_discard_step(request);
-            continue;
-        }
-        cgm_flight_give(plan->comm, plan->flight);
-        plan->flight = NULL;
-        plan->creation = NULL;
-        cgm_plan_ref(plan);
-        cgm_request_in_slices(request, plan->uid, operands_drain_slice, plan_answer_step);
     }
     return busy;
 }

@@ -68,6 +68,10 @@ void cgm_plan_on_add(struct cgm_request *request);
 void cgm_plan_on_measure(struct cgm_request *request);
 void cgm_plan_on_remove(struct cgm_request *request);
 
+/* So many are looked after at every call, more than that only so often. */
+#define CGM_WARMING_FEW 16u
+#define CGM_WARMING_LOOK_NS 1000000u
+
 /* Looks after the first runs that are under way. True when one ended. */
 bool cgm_plan_step_warming(struct cgm_poller *poller);
 

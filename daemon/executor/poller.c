@@ -332,6 +332,8 @@ static bool sleep_limit(const struct cgm_poller *poller, struct timespec *ret_li
         ns = SLEEP_WITH_DEVICES_NS;
     else if (awaits_stream(poller) || rests)
         ns = SLEEP_WITH_STREAMS_MS * 1000000u;
+    else if (poller->n_warming > CGM_WARMING_FEW)
+        ns = CGM_WARMING_LOOK_NS;
     else if (!has_work_under_way(poller) && poller->executor->ops->check &&
              poller->rings.n_rings > 0)
         ns = HEALTH_NS;

@@ -57,9 +57,11 @@ struct cgm_poller {
     uint32_t look_seen;         /* so many so far */
     bool awaits_streams, look_found_streams; /* as the last look found it, and the one under way */
     struct cgm_noops noops;
-    struct cgm_loss *losses;    /* what ends with sessions and comms: losses.h */
-    struct cgm_comm *holding;   /* those with flights that wait for room: runway.h */
-    struct cgm_plan *warming;   /* plans whose first run is under way */
+    struct cgm_loss *losses;  /* what ends with sessions and comms: losses.h */
+    struct cgm_comm *holding; /* those with flights that wait for room: runway.h */
+    struct cgm_plan *warming; /* plans whose first run is under way */
+    uint32_t n_warming;
+    uint64_t next_warming_look_ns;
     struct cgm_tuning *tunings; /* plans whose algorithm is measured; the first one now */
     uint32_t tuned_uid;         /* whose that is, or was */
     struct cgm_tuning *overdue; /* those whose last launch has not ended in time */
