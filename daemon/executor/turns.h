@@ -14,12 +14,13 @@
 #include "proto/guest.h"
 #include "proto/rota.h"
 
-/* How long a slice goes on with what it could do in one go. */
-#define CGM_TURN_NS 2000000ull
+/* How long a slice goes on with what it could do in one go. Another user's plan waits for several
+ * of them. */
+#define CGM_TURN_NS 500000ull
 
 struct cgm_turn {
     struct cgm_rota_entry entry;
-    /* A few milliseconds of what takes long; true: there is more. NULL: done is all of it. */
+    /* A little of what takes long; true: there is more. NULL: done is all of it. */
     bool (*slice)(struct cgm_turn *turn);
     void (*done)(struct cgm_turn *turn); /* may free it, or add it again */
 };

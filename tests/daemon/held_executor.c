@@ -1,5 +1,5 @@
 /* The CPU backend whose mapper can be held: a queue on HELD_DEVICE is made when the file named by
- * $COMMGEMM_TEST_GATE is there. */
+ * $COMMGEMM_TEST_GATE is there. One on SLOW_DEVICE takes longer than is usual. */
 #include "daemon/executor/executor.h"
 #include "tests/daemon/held_executor.h"
 
@@ -8,6 +8,8 @@ static int queue_new(struct cgm_backend *backend, uint32_t device, int priority,
 {
     if (device == HELD_DEVICE)
         gate_await();
+    if (device == SLOW_DEVICE)
+        usleep(300);
     return cgm_backend_cpu.queue_new(backend, device, priority, beside, ret_queue);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #define HELD_DEVICE 3u
+#define SLOW_DEVICE 2u /* making one of its queues takes 0.3 ms */
 #define HELD_GATE "COMMGEMM_TEST_GATE"
 
 struct gate {

@@ -11,6 +11,7 @@
 #define MANY 40u /* of one user, more than another one's need turns */
 #define LARGE (64 * MIB)
 #define ROUNDS 8
+#define RANKS_MAX 32u
 
 enum { BUSY_UID = 1, OTHER_UID = 2, THIRD_UID = 3 };
 enum { HELD_ID = 1, FIRST_ID = 10, OTHER_ID = 100, THIRD_ID = 200 };
@@ -22,20 +23,31 @@ struct scene {
     uint32_t held; /* its serial */
 };
 
-static uint32_t send_comm(struct fixture *f, uint64_t id, uint32_t device, uint32_t uid)
+static uint32_t send_comm_of(struct fixture *f, uint64_t id, uint32_t ranks, uint32_t device,
+                             uint32_t uid)
 {
-    const uint64_t session = 1;
+    uint64_t sessions[RANKS_MAX];
+    uint32_t devices[RANKS_MAX];
     Cgm__CommAdd m = CGM__COMM_ADD__INIT;
+    for (uint32_t i = 0; i < ranks; i++) {
+        sessions[i] = 1;
+        devices[i] = device;
+    }
     m.comm = id;
     m.journal = (uint32_t)id;
-    m.n_sessions = m.n_devices = 1;
-    m.sessions = (uint64_t *)(uintptr_t)&session;
-    m.devices = &device;
+    m.n_sessions = m.n_devices = ranks;
+    m.sessions = sessions;
+    m.devices = devices;
     m.join_timeout_ns = 60000000000;
     m.has_uid = 1;
     m.uid = uid;
     fixture_send(f, CGM_MSG_COMM_ADD, &m.base, NULL, 0);
     return f->serial;
+}
+
+static uint32_t send_comm(struct fixture *f, uint64_t id, uint32_t device, uint32_t uid)
+{
+    return send_comm_of(f, id, 1, device, uid);
 }
 
 static uint32_t send_comm_remove(struct fixture *f, uint64_t id)
@@ -150,6 +162,23 @@ static void test_a_large_buffer_waits_for_a_few_of_many_comms(void **state)
     assert_true(comms_before_a_buffer(*state, LARGE) < MANY / 2);
 }
 
+/* A rank of the comm takes more than a turn may: one of the buffers, at the least, is made between
+ * two of them. */
+static void test_a_large_comm_is_made_in_short_turns(void **state)
+{
+    struct scene *scene = *state;
+    struct fixture *f = &scene->f;
+    hold(scene);
+    uint32_t comm = send_comm_of(f, FIRST_ID, RANKS_MAX, SLOW_DEVICE, BUSY_UID);
+    uint32_t first = f->serial + 1, last = 0;
+    for (uint32_t i = 0; i < RANKS_MAX - 2; i++)
+        last = fixture_buffer_send(f, OTHER_ID + i, 4096, OTHER_UID);
+    let_go(scene);
+    uint32_t between = count_before(f, comm, first, last);
+    print_message("%u buffers are made during a comm of %u ranks\n", between, RANKS_MAX);
+    assert_true(between >= RANKS_MAX / 2);
+}
+
 static void test_each_users_order_stays(void **state)
 {
     struct scene *scene = *state;
@@ -229,6 +258,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_buffer_waits_for_one_of_many_comms, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_large_buffer_waits_for_a_few_of_many_comms, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_a_large_comm_is_made_in_short_turns, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_each_users_order_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_comm_goes_with_the_plan_of_another_user, set_up,
