@@ -626,8 +626,8 @@ int commgemm_detached_failures(commgemm_client *client, struct commgemm_completi
  * make room after RING_FULL. TIMEOUT; timeout_ms as in commgemm_wait. */
 int commgemm_wait_detached(commgemm_client *client, uint32_t max_left, int timeout_ms);
 
-/* Cancels a job that is not launched: it ends with CANCELLED on all ranks. OK also when it was
- * launched or has ended already: its completion says which. */
+/* Cancels a job that is on no device yet: it ends with CANCELLED on all ranks. OK also when it is
+ * there or has ended already: its completion says which. */
 int commgemm_cancel(commgemm_client *client, uint64_t ticket);
 
 /* ---- looking inside ---------------------------------------------------------------------------

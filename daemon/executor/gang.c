@@ -246,8 +246,7 @@ void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail)
     cgm_comm_unref(comm);
 }
 
-/* Of a local operation. */
-static uint32_t rank_of(const struct cgm_gang *gang)
+uint32_t cgm_gang_first_rank(const struct cgm_gang *gang)
 {
     uint32_t rank = 0;
     while (!gang->jobs[rank])
@@ -261,7 +260,7 @@ static bool is_lost(const struct cgm_gang *gang)
     const struct cgm_comm *comm = gang->comm;
     if (comm->dead_status == CGM_OK || (gang->state >= CGM_GANG_RUNNING && !is_held(gang)))
         return false;
-    return gang->number != 0 || comm->lost_ranks >> rank_of(gang) & 1;
+    return gang->number != 0 || comm->lost_ranks >> cgm_gang_first_rank(gang) & 1;
 }
 
 bool cgm_gang_fail_lost(struct cgm_comm *comm)

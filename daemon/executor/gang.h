@@ -70,6 +70,9 @@ void cgm_gang_cancel(const struct cgm_job *job, const char *detail);
 /* One step of a gang that waits or runs: launch, deadline, end. The gang may be gone afterwards. */
 bool cgm_gang_step(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines);
 
+/* The first that came and has not ended; there is one. Of a local operation the only one. */
+uint32_t cgm_gang_first_rank(const struct cgm_gang *gang);
+
 /* True when nothing is awaited any more but that the poller launches it. */
 bool cgm_gang_may_launch(const struct cgm_gang *gang);
 

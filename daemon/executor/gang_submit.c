@@ -115,14 +115,6 @@ static bool job_matches(const struct cgm_gang *gang, const struct cgm_job *job, 
     return false;
 }
 
-static uint32_t first_rank_of(const struct cgm_gang *gang)
-{
-    uint32_t rank = 0;
-    while (!gang->jobs[rank])
-        rank++;
-    return rank;
-}
-
 /* Its device's thread will be needed as soon as all ranks have come. */
 static void alert(const struct cgm_job *job)
 {
@@ -155,7 +147,7 @@ static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
         gang->rows = job->rows;
         gang->deadline_ms = job->deadline_ms;
     } else {
-        matches = job_matches(gang, job, first_rank_of(gang), detail, sizeof(detail));
+        matches = job_matches(gang, job, cgm_gang_first_rank(gang), detail, sizeof(detail));
     }
     gang->jobs[job->rank] = job;
     job->gang = gang;

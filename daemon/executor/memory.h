@@ -57,9 +57,8 @@ void cgm_memory_end_write(struct cgm_executor *executor, const struct cgm_memory
 /* The whole of a tainted object was rewritten by a job. */
 void cgm_memory_restored(struct cgm_executor *executor, struct cgm_memory *memory);
 
-/* Closes the imports that no job has named for import_idle_ns. The object stays, with the next
- * generation, so that whoever names it still is told that it is stale. */
-void cgm_memory_close_idle(struct cgm_poller *poller, uint64_t now_ns);
+/* Of what takes long to give back, a slice (backend.h). True: there may be more. mem: or NULL. */
+bool cgm_mem_drain_slice(const struct cgm_backend_ops *ops, struct cgm_mem *mem);
 
 /* The broker's requests; on the poller. */
 void cgm_buffer_on_alloc(struct cgm_request *request);

@@ -12,6 +12,7 @@
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/executor.h"
 #include "daemon/executor/gang.h"
+#include "daemon/executor/idle_imports.h"
 #include "daemon/executor/losses.h"
 #include "daemon/executor/memory.h"
 #include "daemon/executor/plan.h"
@@ -208,7 +209,7 @@ static void look_at_imports(struct cgm_poller *poller, uint64_t now_ns)
     if (every_ns == 0 || now_ns < poller->next_imports_look_ns)
         return;
     poller->next_imports_look_ns = now_ns + every_ns;
-    cgm_memory_close_idle(poller, now_ns);
+    cgm_imports_close_idle(poller, now_ns);
 }
 
 static bool has_work_under_way(const struct cgm_poller *poller)

@@ -21,6 +21,7 @@
 #include "proto/messages.h"
 #include "proto/packet.h"
 #include "proto/status.h"
+#include "tests/unit/request_fixture.h"
 
 #define NOOPS CGM_RING_ENTRIES_DEFAULT
 #define MANY 10u /* fewer pieces say nothing */
@@ -39,17 +40,6 @@ static struct cgm_executor executor = {.journal = &journal, .ops = &ops, .device
 static struct cgm_poller *const poller = &executor.poller;
 static int broker;
 
-static struct cgm_request *request_of(ProtobufCMessage *message)
-{
-    struct cgm_request *request = calloc(1, sizeof(*request));
-    assert_non_null(request);
-    request->packet = calloc(1, sizeof(*request->packet));
-    assert_non_null(request->packet);
-    request->executor = &executor;
-    request->message = message;
-    return request;
-}
-
 /* Without a ring, with as many noops as it may have. */
 static void add_session(uint64_t session)
 {
@@ -57,7 +47,7 @@ static void add_session(uint64_t session)
     assert_non_null(m);
     cgm__session_add__init(m);
     m->session = session;
-    cgm_endpoint_on_add(request_of(&m->base));
+    cgm_endpoint_on_add(request_of(&executor, 0, &m->base));
     struct cgm_endpoint *endpoint = cgm_map_get(&poller->endpoints, session);
     assert_non_null(endpoint);
     for (uint32_t i = 0; i < NOOPS; i++) {
@@ -74,7 +64,7 @@ static void remove_session(uint64_t session)
     assert_non_null(m);
     cgm__session_remove__init(m);
     m->session = session;
-    cgm_endpoint_on_remove(request_of(&m->base));
+    cgm_endpoint_on_remove(request_of(&executor, 0, &m->base));
 }
 
 /* 0: it is gone. */
@@ -276,7 +266,7 @@ static void remove_comm(uint64_t id)
     cgm__comm_remove__init(m);
     m->comm = id;
     m->status = CGM_CANCELLED;
-    struct cgm_request *request = request_of(&m->base);
+    struct cgm_request *request = request_of(&executor, 0, &m->base);
     request->serial = ++serial;
     cgm_comm_on_remove(request);
 }

@@ -16,6 +16,7 @@
 #include "proto/journal.h"
 #include "proto/messages.h"
 #include "proto/status.h"
+#include "tests/unit/request_fixture.h"
 
 #define SESSIONS 40u
 #define ENTRIES 64u
@@ -30,25 +31,13 @@ static struct cgm_poller *const poller = &executor.poller;
 static int broker;
 static struct cgm_packet packet;
 
-static struct cgm_request *request_of(uint32_t serial, ProtobufCMessage *message)
-{
-    struct cgm_request *request = calloc(1, sizeof(*request));
-    assert_non_null(request);
-    request->packet = calloc(1, sizeof(*request->packet));
-    assert_non_null(request->packet);
-    request->executor = &executor;
-    request->serial = serial;
-    request->message = message;
-    return request;
-}
-
 static void add_session(uint64_t session)
 {
     Cgm__SessionAdd *m = malloc(sizeof(*m));
     assert_non_null(m);
     cgm__session_add__init(m);
     m->session = session;
-    cgm_endpoint_on_add(request_of(0, &m->base));
+    cgm_endpoint_on_add(request_of(&executor, 0, &m->base));
     assert_non_null(cgm_map_get(&poller->endpoints, session));
 }
 
@@ -71,7 +60,7 @@ static void remove_session(uint64_t session)
     assert_non_null(m);
     cgm__session_remove__init(m);
     m->session = session;
-    cgm_endpoint_on_remove(request_of(0, &m->base));
+    cgm_endpoint_on_remove(request_of(&executor, 0, &m->base));
     while (poller->losses)
         cgm_losses_step(poller);
     assert_null(cgm_map_get(&poller->endpoints, session));
@@ -85,7 +74,7 @@ static void ask(uint32_t serial, uint32_t what, uint64_t after)
     m->what = what;
     m->has_after = after != 0;
     m->after = after;
-    cgm_query_on_query(request_of(serial, &m->base));
+    cgm_query_on_query(request_of(&executor, serial, &m->base));
 }
 
 /* The caller's; NULL: there is none. */
