@@ -353,12 +353,18 @@ struct cgm_backend_ops {
     void (*group_free)(struct cgm_group *group); /* its queues are through */
     /* One rank's part. Every rank enqueues its own, in the same order of collectives, also in a
      * run that has failed: the others' parts wait for it. Those that wait in vain are aborted by
-     * release_waits, and the group fails from then on. */
+     * abort_waits, and the group fails from then on. */
     int (*collective)(struct cgm_queue *queue, struct cgm_group *group, uint32_t rank,
                       const struct cgm_collective *collective);
     /* The run has failed, and everything of it that will ever be enqueued is: lets go of its waits
-     * whose signal will never come. Called until the run is through. The poller. */
-    void (*release_waits)(struct cgm_backend *backend, const struct cgm_run *run);
+     * whose signal will never come. Called until the run is through. True: some can only be let go
+     * of by abort_waits. The poller. */
+    bool (*release_waits)(struct cgm_backend *backend, const struct cgm_run *run);
+    /* Has it done by threads of its own, and ends the process if they do not end: they free memory,
+     * which may wait until every queue is through, and what the mapping thread frees may wait for
+     * them. Called while launches are held and none is half-way, until it returns false. The
+     * poller. */
+    bool (*abort_waits)(struct cgm_backend *backend);
     /* Now and then while a job awaits its streams: brings back into the processor's caches what
      * enqueueing needs. Changes nothing that anybody sees, and waits for nothing. On the thread of
      * the device, while launches are not held (quiet.h). */

@@ -218,13 +218,14 @@ bool cgm_flight_is_done(struct cgm_flight *flight)
 void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns)
 {
     const struct cgm_backend_ops *ops = flight->launch.ops;
-    struct cgm_backend *backend = flight->plan->comm->poller->executor->backend;
+    struct cgm_poller *poller = flight->plan->comm->poller;
+    struct cgm_backend *backend = poller->executor->backend;
     if (flight->held || now_ns < flight->next_look_ns)
         return;
     flight->next_look_ns = now_ns + LOOK_NS;
     if (ops->release_waits && atomic_load(&flight->run.status) != CGM_OK &&
         atomic_load(&flight->n_enqueued) == (uint32_t)__builtin_popcountll(flight->ranks_mask))
-        ops->release_waits(backend, &flight->run);
+        poller->aborting |= ops->release_waits(backend, &flight->run);
 }
 
 static uint64_t watchdog_grace_ns(uint64_t limit_ns)

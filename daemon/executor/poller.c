@@ -254,7 +254,7 @@ static bool poller_round(struct cgm_poller *poller)
         busy |= cgm_transfer_step(poller->executor);
     if (poller->holding)
         busy |= cgm_runway_step(poller, now_ns);
-    if (poller->quiet_first)
+    if (poller->quiet_first || poller->aborting)
         busy |= cgm_quiet_step(poller);
     poller->next_notice_ns = cgm_rings_notify(&poller->rings);
     if (now_ns - poller->health_ns > HEALTH_WITH_FLIGHTS_NS)

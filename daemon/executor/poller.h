@@ -68,6 +68,7 @@ struct cgm_poller {
     uint64_t next_overdue_look_ns;
     struct cgm_quiet *quiet_first; /* see quiet.h; the first one runs when quiet_runs */
     bool quiet_runs;
+    bool aborting; /* the backend aborts waits, or is about to: launches are held for that, too */
     uint64_t quiet_begin_ns,
         quiet_rest_ns;          /* of the last one; until when launches go on; 0: none */
     _Atomic uint32_t enqueuing; /* parts of launches that device threads still have to enqueue, and

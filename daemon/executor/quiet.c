@@ -43,9 +43,17 @@ void cgm_quiet_post(struct cgm_poller *poller, struct cgm_quiet *quiet)
     *end = quiet;
 }
 
+static void step_aborts(struct cgm_poller *poller)
+{
+    struct cgm_executor *executor = poller->executor;
+    if (poller->aborting && atomic_load(&poller->enqueuing) == 0)
+        poller->aborting = executor->ops->abort_waits(executor->backend);
+}
+
 bool cgm_quiet_step(struct cgm_poller *poller)
 {
     struct cgm_quiet *quiet = poller->quiet_first;
+    step_aborts(poller);
     if (!quiet || poller->quiet_runs || !cgm_quiet_holds(poller) ||
         atomic_load(&poller->enqueuing) > 0)
         return false;
@@ -59,6 +67,6 @@ bool cgm_quiet_step(struct cgm_poller *poller)
 
 bool cgm_quiet_holds(const struct cgm_poller *poller)
 {
-    return poller->quiet_first &&
-           (poller->quiet_rest_ns == 0 || cgm_now_ns() >= poller->quiet_rest_ns);
+    return poller->aborting || (poller->quiet_first && (poller->quiet_rest_ns == 0 ||
+                                                        cgm_now_ns() >= poller->quiet_rest_ns));
 }

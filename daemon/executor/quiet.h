@@ -3,7 +3,10 @@
  * for what is not enqueued yet would then wait for ever. So: nothing is launched from the moment
  * such work is posted until it is done, and it begins when every launch is in the queues, before
  * all that the mapper has been given otherwise. Work that takes long is done in slices; behind each
- * slice, and behind each work, everything is launched for as long as it took. */
+ * slice, and behind each work, everything is launched for as long as it took.
+ *
+ * What the backend aborts (abort_waits) must not meet such a launch either, and needs no mapper: it
+ * may be what the mapper waits for. */
 #ifndef CGM_QUIET_H
 #define CGM_QUIET_H
 
@@ -25,7 +28,7 @@ struct cgm_quiet {
 /* On the poller. run and done are set. */
 void cgm_quiet_post(struct cgm_poller *poller, struct cgm_quiet *quiet);
 
-/* Begins what can begin; true when something did. */
+/* Begins what can begin, aborts too; true when something did that the mapper does. */
 bool cgm_quiet_step(struct cgm_poller *poller);
 
 /* Whether launches have to wait. */

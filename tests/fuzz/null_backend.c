@@ -416,10 +416,11 @@ static int collective(struct cgm_queue *queue, struct cgm_group *group, uint32_t
     return next_status();
 }
 
-static void release_waits(struct cgm_backend *backend, const struct cgm_run *run)
+static bool release_waits(struct cgm_backend *backend, const struct cgm_run *run)
 {
     (void)backend;
     FUZZ_CHECK(atomic_load(&run->status) != CGM_OK);
+    return false;
 }
 
 static void warm_up(struct cgm_backend *backend, uint32_t device)

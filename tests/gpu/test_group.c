@@ -72,8 +72,8 @@ static void await(const struct stand *stand, uint32_t rank, const struct cgm_run
     const struct timespec tick = {.tv_nsec = 1000000};
     time_t begin = time(NULL);
     while (ops->flag_read(stand->done[rank]) < 1) {
-        if (failing)
-            ops->release_waits(stand->backend, failing);
+        if (failing && ops->release_waits(stand->backend, failing))
+            ops->abort_waits(stand->backend);
         ops->check(stand->backend);
         if (time(NULL) - begin > TIMEOUT_S)
             fail_msg("rank %u does not end", rank);

@@ -75,8 +75,49 @@ static void test_quiet_work_is_next(void **state)
     cgm_task_list_fini(&poller->inbox);
 }
 
+/* ---- aborts --------------------------------------------------------------------------------- */
+
+static unsigned aborts_asked;
+static bool abort_runs;
+
+static bool abort_waits(struct cgm_backend *backend)
+{
+    (void)backend;
+    assert_int_equal(atomic_load(&poller->enqueuing), 0);
+    aborts_asked++;
+    return abort_runs;
+}
+
+static void test_an_abort_meets_no_launch_and_needs_no_mapper(void **state)
+{
+    static const struct cgm_backend_ops ops = {.abort_waits = abort_waits};
+    struct cgm_quiet quiet = {.run = quiet_run, .done = quiet_done};
+    (void)state;
+    *poller = (struct cgm_poller){.executor = &executor, .aborting = true};
+    executor.ops = &ops;
+    abort_runs = true;
+    atomic_store(&poller->enqueuing, 1);
+    assert_true(cgm_quiet_holds(poller));
+    assert_false(cgm_quiet_step(poller));
+    assert_int_equal(aborts_asked, 0);
+    atomic_store(&poller->enqueuing, 0);
+    poller->quiet_runs = true; /* on a mapper that waits for the abort */
+    cgm_quiet_post(poller, &quiet);
+    assert_false(cgm_quiet_step(poller));
+    assert_int_equal(aborts_asked, 1);
+    assert_true(cgm_quiet_holds(poller));
+    poller->quiet_first = NULL;
+    abort_runs = false;
+    assert_false(cgm_quiet_step(poller));
+    assert_int_equal(aborts_asked, 2);
+    assert_false(cgm_quiet_holds(poller));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_quiet_work_is_next)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quiet_work_is_next),
+        cmocka_unit_test(test_an_abort_meets_no_launch_and_needs_no_mapper),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

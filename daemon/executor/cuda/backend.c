@@ -196,6 +196,7 @@ const struct cgm_backend_ops cgm_backend_cuda = {
     .group_free = cgm_cuda_group_free,
     .collective = cgm_cuda_collective,
     .release_waits = cgm_cuda_release_waits,
+    .abort_waits = cgm_cuda_abort_waits,
     .warm_up = cgm_cuda_warm_up,
     .record_begin = cgm_cuda_record_begin,
     .record_end = cgm_cuda_record_end,

@@ -185,12 +185,12 @@ void cgm_cuda_group_free(struct cgm_group *group);
 int cgm_cuda_collective(struct cgm_queue *queue, struct cgm_group *group, uint32_t rank,
                         const struct cgm_collective *collective);
 /* check: on the mapping thread, ends the process when a communicator reports an error. release: on
- * the poller, aborts those groups that
- * hold up a run that has failed. */
+ * the poller, true when a group holds up a run that has failed and is to be aborted. */
 void cgm_groups_check(struct cgm_backend *backend);
-void cgm_groups_release(struct cgm_backend *backend, const struct cgm_run *run);
+bool cgm_groups_release(struct cgm_backend *backend, const struct cgm_run *run);
+bool cgm_cuda_abort_waits(struct cgm_backend *backend);
 
-void cgm_cuda_release_waits(struct cgm_backend *backend, const struct cgm_run *run);
+bool cgm_cuda_release_waits(struct cgm_backend *backend, const struct cgm_run *run);
 void cgm_cuda_warm_up(struct cgm_backend *backend, uint32_t device);
 int cgm_warm_open(struct cgm_device *device);
 void cgm_warm_close(struct cgm_device *device);

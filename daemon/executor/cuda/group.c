@@ -4,7 +4,8 @@
  * collectives of all groups.
  *
  * A kernel of NCCL that waits for a part that never comes ends only when its communicator is
- * aborted, which may block: a thread of its own does it, all ranks at once. */
+ * aborted. That may block and frees memory, for which every queue has to come to its end: threads
+ * of their own do it, all ranks at once, while launches are held. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -31,7 +32,8 @@ struct cgm_group {
     struct cgm_group *next; /* in the backend's list */
     struct cgm_backend *backend;
     uint32_t size;
-    _Atomic bool aborted;
+    bool doomed; /* to be aborted; the poller's */
+    _Atomic bool aborted, ended;
     /* The run of the collective that was enqueued last, and when it began. */
     const struct cgm_run *_Atomic run;
     _Atomic uint64_t run_begin_ns;
@@ -314,18 +316,34 @@ static void *abort_group(void *argument)
     for (uint32_t r = 0; r < group->size; r++)
         if (pthread_timedjoin_np(group->members[r].aborter, NULL, &deadline) != 0)
             cgm_cuda_end(true, "the abort of a collective does not end");
+    atomic_store(&group->ended, true);
     return NULL;
 }
 
-static void release(struct cgm_group *group, const struct cgm_run *run)
+static bool holds_up(struct cgm_group *group, const struct cgm_run *run)
 {
     if (atomic_load(&group->aborted) || atomic_load(&group->run) != run ||
         atomic_load(&group->run_begin_ns) != run->begin_ns)
-        return;
+        return false;
     if (group->failing_since_ns < run->begin_ns)
         group->failing_since_ns = cgm_cuda_now_ns();
-    if (cgm_cuda_now_ns() - group->failing_since_ns < DRAIN_NS)
-        return;
+    return cgm_cuda_now_ns() - group->failing_since_ns >= DRAIN_NS;
+}
+
+bool cgm_groups_release(struct cgm_backend *backend, const struct cgm_run *run)
+{
+    bool doomed = false;
+    pthread_mutex_lock(&backend->lock);
+    for (struct cgm_group *group = backend->groups; group; group = group->next) {
+        group->doomed |= holds_up(group, run);
+        doomed |= group->doomed;
+    }
+    pthread_mutex_unlock(&backend->lock);
+    return doomed;
+}
+
+static void start_abort(struct cgm_group *group)
+{
     cgm_cuda_log(4, "a run has failed and its collective does not end: its %u ranks are aborted",
                  group->size);
     atomic_store(&group->aborted, true);
@@ -333,12 +351,18 @@ static void release(struct cgm_group *group, const struct cgm_run *run)
         cgm_cuda_end(true, "no thread for the abort of a collective");
 }
 
-void cgm_groups_release(struct cgm_backend *backend, const struct cgm_run *run)
+bool cgm_cuda_abort_waits(struct cgm_backend *backend)
 {
+    bool under_way = false;
     pthread_mutex_lock(&backend->lock);
-    for (struct cgm_group *group = backend->groups; group; group = group->next)
-        release(group, run);
+    for (struct cgm_group *group = backend->groups; group; group = group->next) {
+        if (group->doomed && !atomic_load(&group->aborted))
+            start_abort(group);
+        group->doomed &= !atomic_load(&group->ended);
+        under_way |= group->doomed;
+    }
     pthread_mutex_unlock(&backend->lock);
+    return under_way;
 }
 
 void cgm_groups_check(struct cgm_backend *backend)

@@ -31,7 +31,14 @@ void cgm_groups_check(struct cgm_backend *backend)
     (void)backend;
 }
 
-void cgm_groups_release(struct cgm_backend *backend, const struct cgm_run *run)
+bool cgm_groups_release(struct cgm_backend *backend, const struct cgm_run *run)
 {
     (void)backend, (void)run;
+    return false;
+}
+
+bool cgm_cuda_abort_waits(struct cgm_backend *backend)
+{
+    (void)backend;
+    return false;
 }

@@ -210,7 +210,7 @@ static void raise_queue(struct cgm_queue *queue, const struct cgm_run *run,
     pthread_mutex_unlock(&queue->lock);
 }
 
-void cgm_cuda_release_waits(struct cgm_backend *backend, const struct cgm_run *run)
+bool cgm_cuda_release_waits(struct cgm_backend *backend, const struct cgm_run *run)
 {
     struct cgm_kernel_raises raises[CGM_CUDA_DEVICES_MAX];
     for (uint32_t i = 0; i < CGM_CUDA_DEVICES_MAX; i++)
@@ -221,5 +221,5 @@ void cgm_cuda_release_waits(struct cgm_backend *backend, const struct cgm_run *r
     pthread_mutex_unlock(&backend->lock);
     for (uint32_t i = 0; i < backend->n_devices; i++)
         raises_launch(&backend->devices[i], &raises[i]);
-    cgm_groups_release(backend, run);
+    return cgm_groups_release(backend, run);
 }
