@@ -5,6 +5,7 @@
 
 #include "daemon/executor/comm.h"
 #include "daemon/executor/executor.h"
+#include "daemon/executor/gang.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/recorded.h"
 #include "daemon/executor/runway.h"
@@ -177,6 +178,16 @@ void cgm_flight_divert(struct cgm_flight *flight)
     flight->recorded = NULL;
 }
 
+static void note_launch(struct cgm_flight *flight, uint64_t now_ns)
+{
+    flight->run.begin_ns = now_ns;
+    if (!flight->gang)
+        return;
+    flight->gang->launch_ns = now_ns;
+    if (flight->recorded)
+        flight->plan->comm->poller->counters.replays++;
+}
+
 void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
 {
     struct cgm_plan *plan = flight->plan;
@@ -185,7 +196,7 @@ void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
     flight->off_ns = now_ns;
     flight->stood_ns = plan->comm->poller->stood_ns;
     if (flight->kind != CGM_FLIGHT_POISON)
-        flight->run.begin_ns = now_ns;
+        note_launch(flight, now_ns);
     atomic_fetch_add(&plan->comm->poller->enqueuing,
                      (uint32_t)__builtin_popcountll(flight->ranks_mask));
     for (uint32_t rank = 0; rank < plan->spec.world; rank++) {

@@ -85,6 +85,7 @@ static void job_fail_alone(struct cgm_job *job, int status, const char *detail)
     gang->plan = job->plan;
     gang->rows = job->rows;
     gang->jobs[job->rank] = job;
+    job->gang = gang;
     cgm_gang_fail(gang, status, detail);
 }
 

@@ -99,18 +99,19 @@ static void query_status(struct page *page, struct cgm_poller *poller, uint64_t 
 
 static void job_row(struct page *page, const struct cgm_job *job, uint64_t now_ns)
 {
-    const struct cgm_gang *gang = job->gang; /* NULL: a noop */
+    const struct cgm_gang *gang = job->gang;
+    const struct cgm_plan *plan = job->plan; /* NULL: a noop */
     Cgm__Row *row = page_row(page);
     if (!row)
         return;
     row_add(page, row, "session", "%llu", (ull)job->endpoint->session);
     row_add(page, row, "ticket", "%llu", (ull)job->ticket);
-    row_add(page, row, "comm", "%llu", gang ? (ull)gang->comm->id : 0);
+    row_add(page, row, "comm", "%llu", plan ? (ull)plan->comm->id : 0);
     row_add(page, row, "number", "%llu", (ull)job->comm_number);
     row_add(page, row, "rank", "%u", job->rank);
     row_add(page, row, "op", "\"%s\"",
-            gang ? cgm_type_name(CGM_TABLE_OP, job->plan->spec.op) : "noop");
-    row_add(page, row, "algorithm", "\"%s\"", gang ? job->plan->algorithm->name : "");
+            plan ? cgm_type_name(CGM_TABLE_OP, plan->spec.op) : "noop");
+    row_add(page, row, "algorithm", "\"%s\"", plan ? plan->algorithm->name : "");
     row_add(page, row, "state", "\"%s\"", gang ? cgm_gang_state_name(gang->state) : "waiting");
     row_add(page, row, "age_ms", "%llu", (ull)(now_ns - job->accept_ns) / 1000000);
 }

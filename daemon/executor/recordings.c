@@ -339,7 +339,6 @@ bool cgm_recordings_find(struct cgm_gang *gang, const struct cgm_recorded **ret_
         return true;
     if (slot) {
         slot->used = gang->plan->epoch + 1;
-        poller->counters.replays++;
         *ret_recorded = slot->ranks;
         return true;
     }

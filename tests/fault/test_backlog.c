@@ -199,6 +199,21 @@ static void test_what_is_held_can_be_cancelled(void **state)
     await(&busy, busy.tickets[0]);
 }
 
+/* Its launch is when there is room for it: until then it waits. */
+static void test_what_is_held_is_not_launched_yet(void **state)
+{
+    struct commgemm_completion done;
+    (void)state;
+    submit(&busy, JOBS);
+    assert_int_equal(commgemm_wait(busy.client, busy.tickets[JOBS - 1], WAIT_S * 1000, &done),
+                     COMMGEMM_OK);
+    assert_int_equal(done.status, COMMGEMM_OK);
+    print_message("the last one waited %llu us and ran %llu us\n",
+                  (unsigned long long)done.waiting_ns / 1000,
+                  (unsigned long long)done.running_ns / 1000);
+    assert_true(done.waiting_ns > done.running_ns);
+}
+
 /* More operands than a plan keeps recordings of, so that each gives up its place again and again
  * while jobs that are held were to be enqueued from it. */
 static void test_what_is_held_needs_no_recording(void **state)
@@ -216,6 +231,10 @@ static void test_what_is_held_needs_no_recording(void **state)
     }
     for (unsigned i = 0; i < JOBS; i++)
         await(&busy, busy.tickets[i]);
+    for (unsigned i = 0; i < JOBS && daemon_status(&daemon_, "replays") == 0; i++) {
+        submit(&busy, 1);
+        await(&busy, busy.tickets[0]);
+    }
     assert_true(daemon_status(&daemon_, "replays") > 0);
 }
 
@@ -240,6 +259,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nobody_waits_behind_a_full_queue, set_up_for_runs,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_held_can_be_cancelled, set_up_for_runs,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_held_is_not_launched_yet, set_up_for_runs,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_held_needs_no_recording, set_up_for_runs,
                                         tear_down),
