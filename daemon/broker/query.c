@@ -179,7 +179,8 @@ static void import_row(const void *object, struct cgm_rows *rows)
 static void status_row(const struct cgm_broker *broker, struct cgm_rows *rows)
 {
     /* The executor's, when it answers. */
-    static const char *const counters[] = {"allocations", "syscalls", "poller_sleeps", "replays"};
+    static const char *const counters[] = {"allocations", "syscalls", "poller_sleeps", "replays",
+                                           "recorded"};
     const struct cgm_journal *journal = broker->executor.journal;
     const struct cgm_executor *executor = &broker->executor;
     char *warnings = cgm_doctor_warnings(broker);

@@ -18,6 +18,11 @@
 /* ... and of all plans together: for each time that making took, so many times it without any. */
 #define PAUSE_PER_RECORDING 19u
 
+/* Of a user's plans together, in operations; one is some hundred bytes here, and a node of a graph
+ * on a device. */
+#define OPERATIONS_PER_USER (256u << 10)
+#define OPERATIONS_PER_RECORDING 16u /* what one takes without any */
+
 /* What is recorded begins with this epoch. */
 #define EPOCH 1u
 
@@ -32,8 +37,11 @@ struct key {
 };
 
 struct slot {
-    uint64_t used; /* the epoch of the last launch with it */
+    struct slot *next;   /* of those that are given up */
+    uint64_t used_ns;    /* the round of the last launch with it */
+    uint32_t operations; /* at most */
     struct key *key;
+    uint32_t world;
     struct cgm_recorded ranks[]; /* [world] */
 };
 
@@ -48,7 +56,8 @@ struct cgm_recordings {
     struct sighting sightings[SIGHTINGS];
     uint32_t n_sightings; /* counts on */
     struct slot *slots[SLOTS];
-    struct key *key; /* of the launch that is looked at */
+    uint64_t operations; /* of them all */
+    struct key *key;     /* of the launch that is looked at */
 };
 
 /* ---- keys ----------------------------------------------------------------------------------- */
@@ -110,12 +119,13 @@ static struct cgm_recordings *recordings_new(uint32_t world)
     return recordings;
 }
 
-static void slot_free(const struct cgm_backend_ops *ops, struct slot *slot, uint32_t world)
+static void slot_free(struct cgm_executor *executor, struct slot *slot)
 {
     if (!slot)
         return;
-    for (uint32_t rank = 0; rank < world; rank++)
-        cgm_recorded_free(ops, &slot->ranks[rank]);
+    for (uint32_t rank = 0; rank < slot->world; rank++)
+        cgm_recorded_free(executor->ops, &slot->ranks[rank]);
+    atomic_fetch_sub(&executor->poller.recorded, slot->operations);
     free(slot->key);
     free(slot);
 }
@@ -125,13 +135,22 @@ void cgm_recordings_free(struct cgm_executor *executor, struct cgm_recordings *r
     if (!recordings)
         return;
     for (uint32_t i = 0; i < SLOTS; i++)
-        slot_free(executor->ops, recordings->slots[i], recordings->world);
+        slot_free(executor, recordings->slots[i]);
     free(recordings->key);
     free(recordings);
 }
 
-static struct slot *slot_new(const struct cgm_recordings *recordings)
+/* What a run takes is known from one with as many rows; a queue has no room for more than all. */
+static uint32_t operations_of(const struct cgm_plan *plan, uint64_t rows)
 {
+    bool known = plan->room.operations > 0 && rows <= plan->room.rows;
+    uint32_t each = known ? plan->room.operations : CGM_QUEUE_ROOM;
+    return plan->comm->size * CGM_QUEUES_PER_RANK * (each + OPERATIONS_PER_RECORDING);
+}
+
+static struct slot *slot_new(struct cgm_plan *plan)
+{
+    const struct cgm_recordings *recordings = plan->recordings;
     uint32_t world = recordings->world;
     struct slot *slot = calloc(1, sizeof(*slot) + world * sizeof(slot->ranks[0]));
     struct key *key = malloc(key_bytes(world));
@@ -142,6 +161,9 @@ static struct slot *slot_new(const struct cgm_recordings *recordings)
     }
     memcpy(key, recordings->key, key_bytes(world));
     slot->key = key;
+    slot->world = world;
+    slot->operations = operations_of(plan, key->rows);
+    atomic_fetch_add(&plan->comm->poller->recorded, slot->operations);
     return slot;
 }
 
@@ -151,7 +173,7 @@ struct making {
     struct cgm_quiet quiet; /* first */
     struct cgm_plan *plan;  /* referenced */
     struct slot *slot;
-    struct slot *replaced; /* whose place it takes; freed here */
+    struct slot *given_up; /* for it; freed here */
     uint64_t left;         /* ranks that are not recorded yet */
     uint64_t took_ns;
     int status;
@@ -162,15 +184,22 @@ struct making {
     struct cgm_view views[][CGM_OPERAND_COUNT]; /* [world] */
 };
 
+static void free_given_up(struct making *making)
+{
+    while (making->given_up) {
+        struct slot *slot = making->given_up;
+        making->given_up = slot->next;
+        slot_free(making->quiet.poller->executor, slot);
+    }
+}
+
 /* A rank a slice. */
 static void making_run(struct cgm_quiet *quiet)
 {
     struct making *making = (struct making *)quiet;
-    const struct cgm_backend_ops *ops = making->launch.ops;
-    uint32_t world = making->plan->comm->size, rank = (uint32_t)__builtin_ctzll(making->left);
+    uint32_t rank = (uint32_t)__builtin_ctzll(making->left);
     uint64_t begin_ns = cgm_now_ns();
-    slot_free(ops, making->replaced, world);
-    making->replaced = NULL;
+    free_given_up(making);
     making->status = cgm_recorded_make(making->plan->algorithm, &making->launch, rank,
                                        &making->slot->ranks[rank]);
     making->left &= making->left - 1;
@@ -178,7 +207,7 @@ static void making_run(struct cgm_quiet *quiet)
     quiet->again = making->status == CGM_OK && making->left;
     if (making->status == CGM_OK)
         return;
-    slot_free(ops, making->slot, world);
+    slot_free(quiet->poller->executor, making->slot);
     making->slot = NULL;
 }
 
@@ -190,6 +219,7 @@ static void keep(struct cgm_recordings *recordings, struct slot *slot)
     while (recordings->slots[i])
         i++;
     recordings->slots[i] = slot;
+    recordings->operations += slot->operations;
 }
 
 static void making_done(struct cgm_quiet *quiet)
@@ -216,19 +246,61 @@ static void making_done(struct cgm_quiet *quiet)
     cgm_plan_unref(plan);
 }
 
-/* Of slots that are all taken the one that was not used for the longest time is given up. */
-static struct slot *make_room(struct cgm_recordings *recordings)
+/* What was not used for the longest time is given up. */
+struct oldest {
+    uint32_t uid;
+    uint64_t operations; /* of all that was looked at */
+    struct cgm_recordings *recordings;
+    struct slot **place; /* NULL: there is none */
+};
+
+static uint32_t look_for_oldest(struct oldest *oldest, struct cgm_recordings *recordings)
 {
-    struct slot **oldest = &recordings->slots[0];
+    uint32_t count = 0;
     for (uint32_t i = 0; i < SLOTS; i++) {
-        if (!recordings->slots[i])
-            return NULL;
-        if (recordings->slots[i]->used < (*oldest)->used)
-            oldest = &recordings->slots[i];
+        struct slot **place = &recordings->slots[i];
+        count += *place != NULL;
+        if (!*place || (oldest->place && (*oldest->place)->used_ns <= (*place)->used_ns))
+            continue;
+        oldest->recordings = recordings;
+        oldest->place = place;
     }
-    struct slot *replaced = *oldest;
-    *oldest = NULL;
-    return replaced;
+    oldest->operations += recordings->operations;
+    return count;
+}
+
+static void look_into_plan(void *context, uint64_t id, void *value)
+{
+    struct oldest *oldest = context;
+    struct cgm_plan *plan = value;
+    (void)id;
+    if (plan->uid == oldest->uid && plan->recordings)
+        look_for_oldest(oldest, plan->recordings);
+}
+
+static void give_up(struct making *making, struct oldest *oldest)
+{
+    struct slot *slot = *oldest->place;
+    *oldest->place = NULL;
+    oldest->recordings->operations -= slot->operations;
+    slot->next = making->given_up;
+    making->given_up = slot;
+}
+
+static void make_room(struct making *making, struct cgm_poller *poller)
+{
+    struct oldest of_plan = {0};
+    uint64_t begin_ns = cgm_now_ns();
+    if (look_for_oldest(&of_plan, making->plan->recordings) == SLOTS)
+        give_up(making, &of_plan);
+    for (;;) {
+        struct oldest of_user = {.uid = making->plan->uid};
+        cgm_map_each(&poller->plans, look_into_plan, &of_user);
+        if (!of_user.place || of_user.operations + making->slot->operations <= OPERATIONS_PER_USER)
+            break;
+        give_up(making, &of_user);
+    }
+    making->took_ns = cgm_now_ns() - begin_ns;
 }
 
 static void hold_operands(struct making *making, const struct cgm_gang *gang)
@@ -253,18 +325,18 @@ static bool begin(struct cgm_gang *gang)
     struct cgm_poller *poller = gang->comm->poller;
     struct making *making =
         calloc(1, sizeof(*making) + gang->comm->size * sizeof(making->views[0]));
-    struct slot *slot = slot_new(plan->recordings);
+    struct slot *slot = slot_new(plan);
     poller->counters.allocations++;
     if (!making || !slot) {
         free(making);
-        slot_free(poller->executor->ops, slot, gang->comm->size);
+        slot_free(poller->executor, slot);
         return false;
     }
     making->quiet.run = making_run;
     making->quiet.done = making_done;
     making->plan = plan;
     making->slot = slot;
-    making->replaced = make_room(plan->recordings);
+    make_room(making, poller);
     making->launch = (struct cgm_launch){
         .ops = poller->executor->ops,
         .spec = &plan->spec,
@@ -338,7 +410,7 @@ bool cgm_recordings_find(struct cgm_gang *gang, const struct cgm_recorded **ret_
     if (slot && is_outdated(slot, gang))
         return true;
     if (slot) {
-        slot->used = gang->plan->epoch + 1;
+        slot->used_ns = poller->round_ns;
         *ret_recorded = slot->ranks;
         return true;
     }

@@ -303,6 +303,84 @@ static void test_executor_that_dies(void **state)
     scene_close(&scene);
 }
 
+/* Of all plans of a user no more is kept than some. */
+#define RANKS 64u
+#define PLANS 3u
+#define TURNS_MAX 1000u
+#define MORE_TURNS 30u /* when much is kept */
+#define OUTPUTS 8u
+#define KEPT_MAX (256u << 10)
+
+static void run_wide(struct scene *scene, uint64_t plan, const struct commgemm_buffer *memory,
+                     uint32_t output)
+{
+    struct commgemm_completion done;
+    uint64_t tickets[RANKS];
+    struct commgemm_job job;
+    commgemm_job_init(&job);
+    job.plan = plan;
+    job.lhs = commgemm_operand_at(memory, 4096 * (uint64_t)output);
+    job.rhs = commgemm_operand_at(memory, 1 << 20);
+    for (job.rank = 0; job.rank < RANKS; job.rank++) {
+        job.out = commgemm_operand_at(memory, (2 + (uint64_t)job.rank) << 20);
+        check(commgemm_submit(scene->client, &job, &tickets[job.rank]));
+    }
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        check(commgemm_wait(scene->client, tickets[rank], WAIT_MS, &done));
+        assert_int_equal(done.status, COMMGEMM_OK);
+    }
+}
+
+static uint64_t wide_comm(struct scene *scene)
+{
+    struct commgemm_join_options join;
+    uint32_t ranks[RANKS];
+    uint64_t comm;
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        ranks[rank] = rank;
+    commgemm_join_options_init(&join);
+    join.name = "wide";
+    join.create = 1;
+    join.size = join.n_ranks = RANKS;
+    join.ranks = ranks;
+    check(commgemm_comm_join(scene->client, &join, &comm));
+    return comm;
+}
+
+static void test_no_user_has_all_memory(void **state)
+{
+    struct scene scene = {0};
+    struct commgemm_buffer memory;
+    struct commgemm_plan plans[PLANS] = {{0}};
+    struct commgemm_plan_options options;
+    uint64_t most = 0;
+    (void)state;
+    if (test_backend_is_cuda()) /* no device has so many queues */
+        skip();
+    scene_open(&scene, "graphs_from=1");
+    check(commgemm_buffer_create(scene.client, NULL, (RANKS + 2) << 20, 0, 0, 0, &memory));
+    commgemm_plan_options_init(&options);
+    options.comm = wide_comm(&scene);
+    options.op = COMMGEMM_OP_AG_GEMM;
+    options.method = COMMGEMM_METHOD_RING_EXCHANGE;
+    options.m = options.k = RANKS;
+    for (uint32_t i = 0; i < PLANS; i++) {
+        options.n = RANKS * (1 + i); /* another plan */
+        check(commgemm_plan_create(scene.client, &options, &plans[i]));
+    }
+    for (uint32_t turn = 0, more = MORE_TURNS; more > 0; turn++) {
+        for (uint32_t i = 0; i < PLANS * OUTPUTS; i++)
+            run_wide(&scene, plans[i % PLANS].id, &memory, i / PLANS);
+        uint64_t recorded = status_number(&scene.raw, "recorded");
+        most = recorded > most ? recorded : most;
+        more -= most > KEPT_MAX / 4 * 3;
+        assert_true(recorded <= KEPT_MAX && turn < TURNS_MAX);
+    }
+    print_message("%llu operations at most\n", (unsigned long long)most);
+    check(commgemm_buffer_close(scene.client, memory.id));
+    scene_close(&scene);
+}
+
 int main(void)
 {
     seed = (uint64_t)time(NULL) << 20;
@@ -314,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_operands_that_are_others),
         cmocka_unit_test(test_launches_behind_each_other),
         cmocka_unit_test(test_executor_that_dies),
+        cmocka_unit_test(test_no_user_has_all_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
