@@ -80,7 +80,8 @@ enum cgm_exit {
     X(-21, STALE, "stale reference",                                                               \
       "the buffer's generation moved on: it was recreated, or its writer died in mid-write; or "   \
       "an "                                                                                        \
-      "import was closed because no job had named it for long",                                    \
+      "import was closed because no job had named it for long, or pages of its memory were given " \
+      "back",                                                                                      \
       "open the buffer again and use its current generation, or import the memory again", FAILED)  \
     X(-22, DRAINING, "the daemon is draining", "the operator asked it to accept no new work",      \
       "connect to another node, or wait for the restart", FAILED)                                  \

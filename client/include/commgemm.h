@@ -347,7 +347,9 @@ struct commgemm_segment {
  * segments lie behind each other in the import. *ret_id and *ret_generation go into operands. The
  * memory must stay allocated until the last job that uses it is done. An import that no job names
  * for long (the daemon's key import_idle) is closed: jobs that name it then end with STALE, and it
- * is to be released and made again. 1 to 64 segments. device -1: device 0. */
+ * is to be released and made again. Pages of a memfd that are missing are made here, before it is
+ * sent. Whoever gives pages back later (holes) has a job that misses one, and all after it, end
+ * with STALE; on GPUs the old pages stay in use. 1 to 64 segments. device -1: device 0. */
 int commgemm_import(commgemm_client *client, const struct commgemm_segment *segments,
                     uint32_t n_segments, int device, int read_only, uint64_t *ret_id,
                     uint32_t *ret_generation);

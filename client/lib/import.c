@@ -1,5 +1,7 @@
 #include "client/lib/import.h"
 
+#include "client/lib/pages.h"
+
 #define PAGE 4096u
 
 /* ImportCreate's lists, pointing into the caller's segments. */
@@ -44,6 +46,8 @@ static int fill_lists(struct lists *lists, const struct commgemm_segment *segmen
     for (uint32_t i = 0; i < n_segments; i++) {
         const struct commgemm_segment *segment = &segments[i];
         int status = check_segment(segment, i);
+        if (status == CGM_OK)
+            status = cgm_pages_make(segment, i);
         if (status != CGM_OK)
             return status;
         bool by_handle = segment->kind == COMMGEMM_SEGMENT_CUDA_IPC;

@@ -305,6 +305,9 @@ struct cgm_backend_ops {
 
     /* A device writes the host flags and wakes nobody: whoever awaits one polls. */
     bool host_flags_need_polling;
+    /* Launches of two users may come into the queues of one device in another order than into those
+     * of another: no queue holds up another user's, and no collective is a library's. */
+    bool launches_in_any_order;
     /* Threads poll for work at least this long before they sleep, whatever is configured: where
      * devices work in microseconds a thread's awakening is dear. */
     uint64_t spin_min_ns;
@@ -330,6 +333,10 @@ struct cgm_backend_ops {
      * thread. NULL: never. mem_free of any other memory waits for no queue, and neither does
      * anything else that is called while launches are not held, but for queue_free. */
     bool (*mem_holds_up)(const struct cgm_mem *mem);
+
+    /* Whether a client took away pages of what mem_import mapped, and they were missed: the runs
+     * that missed them have failed with STALE, and others would. Any thread. NULL: never. */
+    bool (*mem_has_holes)(const struct cgm_mem *mem);
 
     /* Whether a device can read and write another one's memory; NULL: every one can. Any thread. */
     bool (*reaches)(const struct cgm_backend *backend, uint32_t device, uint32_t other);

@@ -13,6 +13,11 @@ static const char *const operand_names[CGM_OPERAND_COUNT] = {
 #undef X
 };
 
+const char *cgm_operand_name(int operand)
+{
+    return operand_names[operand];
+}
+
 static bool operand_is_written(int operand)
 {
     return CGM_OPERANDS_WRITTEN >> operand & 1;
@@ -196,6 +201,8 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
     struct cgm_grant *grant = cgm_map_get(&endpoint->grants, o->id);
     int status = check_right(name, o, grant, operand_is_written(operand),
                              cgm_job_reads(job, operand), detail, bytes);
+    if (status == CGM_OK && cgm_memory_has_holes(grant->memory, endpoint->poller->executor->ops))
+        status = cgm_memory_holes_detail(grant->memory, name, detail, bytes);
     if (status == CGM_OK)
         status = check_range(name, o, &shape, grant->memory, detail, bytes, &job->view[operand]);
     if (status == CGM_OK)

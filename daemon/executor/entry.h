@@ -11,6 +11,8 @@
 int cgm_entry_check(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
                     struct cgm_job *job, char *ret_detail, size_t detail_bytes, bool *ret_burns);
 
+const char *cgm_operand_name(int operand);
+
 /* Whether a job of this plan reads the operand: also out, where it adds to it. */
 bool cgm_job_reads(const struct cgm_job *job, int operand);
 

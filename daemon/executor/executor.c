@@ -1,6 +1,7 @@
 #include "daemon/executor/executor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -126,12 +127,14 @@ static int start_threads(struct cgm_executor *executor)
     cgm_wishes_init(&executor->wishes);
     cgm_reclaims_init(&executor->reclaims, executor);
     executor->devices = calloc(executor->n_devices, sizeof(*executor->devices));
+    executor->launches = calloc(executor->n_devices, sizeof(*executor->launches));
     executor->warmth = cgm_warmth_new(executor);
-    if (!executor->devices || !executor->warmth)
+    if (!executor->devices || !executor->launches || !executor->warmth)
         return CGM_NO_MEMORY;
     for (uint32_t i = 0; i < executor->n_devices && status == CGM_OK; i++) {
         snprintf(name, sizeof(name), "cgm-device%u", i % 1000);
         status = cgm_worker_start(&executor->devices[i], name, executor->limits.spin_ns);
+        cgm_turns_init(&executor->launches[i], &executor->devices[i]);
     }
     return status;
 }
@@ -218,11 +221,36 @@ static int first_message(struct cgm_executor *executor)
     return status;
 }
 
+/* Where memory runs out somebody is killed: not the broker, which has the named buffers. To make
+ * oneself more likely is always allowed. */
+#define OOM_PATH "/proc/self/oom_score_adj"
+#define OOM_MORE 500
+#define OOM_MOST 1000
+
+static void go_first(void)
+{
+    char text[16] = "";
+    int fd = open(OOM_PATH, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (pread(fd, text, sizeof(text) - 1, 0) > 0) {
+        int adj = atoi(text) + OOM_MORE;
+        int length = snprintf(text, sizeof(text), "%d", adj < OOM_MOST ? adj : OOM_MOST);
+        if (pwrite(fd, text, (size_t)length, 0) < 0)
+            cgm_executor_log(6,
+                             "%s cannot be written: where memory runs out the broker may be "
+                             "the one that is killed",
+                             OOM_PATH);
+    }
+    close(fd);
+}
+
 int cgm_executor_serve(const struct cgm_backend_ops *ops, int link)
 {
     /* Threads use it until the very end of the process, hence not on this stack. */
     static struct cgm_executor executor;
     cgm_log_sink_open();
+    go_first();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* memory that a client asks for is a file, too */
     executor.ops = ops;

@@ -5,7 +5,8 @@
  *   mapper           opens, maps and frees memory, builds comms and plans: whatever may block. Its
  *                    users take turns (turns.h)
  *   sweeper          has what clients have, too, freed in a thread of each user: rings, memory
- *   device threads   one a device, enqueue the operations of launched jobs in the poller's order
+ *   device threads   one a device, enqueue the operations of launched jobs: in the poller's order,
+ *                    or each user's in it, a rank of one user's after a rank of the next one's
  *   queues           the backend's own */
 #ifndef CGM_EXECUTOR_H
 #define CGM_EXECUTOR_H
@@ -46,6 +47,7 @@ struct cgm_executor {
     uint32_t n_devices;
     struct cgm_device_info *info; /* [n_devices], as they were at the start */
     struct cgm_worker *devices;   /* [n_devices] */
+    struct cgm_turns *launches;   /* [n_devices]: parts of launches, where users may take turns */
     struct cgm_warmth *warmth;    /* [n_devices] */
     struct cgm_worker mapper;
     struct cgm_worker sweeper; /* hands to the sweeps what they free */

@@ -1,5 +1,6 @@
 #include "daemon/executor/flight.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,9 +107,8 @@ static uint32_t larger(uint32_t a, uint32_t b)
 
 /* On the device's thread. After the last signal, which is counted as enqueued before it is, the
  * flight may be in other hands already. */
-static void flight_rank_run(struct cgm_task *task)
+static void part_run(struct cgm_flight_rank *part)
 {
-    struct cgm_flight_rank *part = (struct cgm_flight_rank *)task;
     struct cgm_flight *flight = part->flight;
     struct cgm_plan *plan = flight->plan;
     const struct cgm_backend_ops *ops = flight->launch.ops;
@@ -178,6 +178,29 @@ void cgm_flight_divert(struct cgm_flight *flight)
     flight->recorded = NULL;
 }
 
+static void part_task(struct cgm_task *task)
+{
+    part_run((struct cgm_flight_rank *)task); /* its first member */
+}
+
+static void part_turn(struct cgm_turn *turn)
+{
+    part_run(
+        (struct cgm_flight_rank *)(void *)((char *)turn - offsetof(struct cgm_flight_rank, turn)));
+}
+
+static void part_post(struct cgm_executor *executor, struct cgm_flight_rank *part)
+{
+    const struct cgm_plan *plan = part->flight->plan;
+    uint32_t device = plan->ranks[part->rank].device;
+    part->task.run = part_task;
+    part->turn.done = part_turn;
+    if (executor->ops->launches_in_any_order)
+        cgm_turns_add(&executor->launches[device], plan->comm->uid, &part->turn);
+    else
+        cgm_worker_post(&executor->devices[device], &part->task);
+}
+
 static void note_launch(struct cgm_flight *flight, uint64_t now_ns)
 {
     flight->run.begin_ns = now_ns;
@@ -205,8 +228,8 @@ void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
         struct cgm_queue_set *before = plan->comm->current[rank];
         plan->comm->current[rank] = plan->queues;
         flight->ranks[rank] = (struct cgm_flight_rank){
-            {NULL, flight_rank_run}, flight, rank, before == plan->queues ? NULL : before, 0};
-        cgm_worker_post(&executor->devices[plan->ranks[rank].device], &flight->ranks[rank].task);
+            .flight = flight, .rank = rank, .leaves = before == plan->queues ? NULL : before};
+        part_post(executor, &flight->ranks[rank]);
     }
 }
 

@@ -8,6 +8,7 @@
 
 #include "daemon/executor/algorithm.h"
 #include "daemon/executor/task.h"
+#include "daemon/executor/turns.h"
 
 struct cgm_plan;
 struct cgm_comm;
@@ -18,7 +19,8 @@ struct cgm_gang;
 enum cgm_flight_kind { CGM_FLIGHT_RUN, CGM_FLIGHT_COPY_IN, CGM_FLIGHT_POISON };
 
 struct cgm_flight_rank {
-    struct cgm_task task; /* on the device's thread */
+    struct cgm_task task; /* on the device's thread; or */
+    struct cgm_turn turn;
     struct cgm_flight *flight;
     uint32_t rank;
     struct cgm_queue_set *leaves; /* the queues of the rank's last launch, when they were others */

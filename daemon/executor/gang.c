@@ -5,6 +5,7 @@
 
 #include "daemon/executor/contents.h"
 #include "daemon/executor/endpoint.h"
+#include "daemon/executor/entry.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/preparation.h"
 #include "daemon/executor/recordings.h"
@@ -381,6 +382,32 @@ static void watch(struct cgm_gang *gang, uint64_t now_ns)
     cgm_executor_end(gang->comm->poller->executor, CGM_TROUBLE_STUCK, why);
 }
 
+/* True: into detail, for an operand with holes. */
+static bool say_holes(const struct cgm_gang *gang, char *ret_detail, size_t bytes)
+{
+    const struct cgm_backend_ops *ops = gang->comm->poller->executor->ops;
+    char operand[48];
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++)
+        for (int i = 0; gang->jobs[rank] && i < CGM_OPERAND_COUNT; i++) {
+            const struct cgm_memory *memory = gang->jobs[rank]->memory[i];
+            if (!memory || !cgm_memory_has_holes(memory, ops))
+                continue;
+            snprintf(operand, sizeof(operand), "rank %u: %s", rank, cgm_operand_name(i));
+            cgm_memory_holes_detail(memory, operand, ret_detail, bytes);
+            return true;
+        }
+    return false;
+}
+
+static void say_why(struct cgm_gang *gang, uint64_t now_ns)
+{
+    if (gang->status == CGM_STALE && say_holes(gang, gang->detail, sizeof(gang->detail)))
+        return;
+    cgm_detail(gang->detail, sizeof(gang->detail), 0, "job %llu of comm %llu: %s after %llu ms",
+               (ull)gang->number, (ull)gang->comm->id, cgm_status_text(gang->status),
+               (ull)(now_ns - gang->launch_ns) / 1000000);
+}
+
 static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
 {
     if (!cgm_flight_is_done(gang->flight)) {
@@ -394,10 +421,10 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
     if (ops->finish_phases && gang->flight->run.phases)
         ops->finish_phases(gang->comm->poller->executor->backend, &gang->flight->run);
     gang->status = atomic_load(&gang->flight->run.status);
+    if (gang->status == CGM_OK && say_holes(gang, gang->detail, sizeof(gang->detail)))
+        gang->status = CGM_STALE;
     if (gang->status != CGM_OK) {
-        cgm_detail(gang->detail, sizeof(gang->detail), 0, "job %llu of comm %llu: %s after %llu ms",
-                   (ull)gang->number, (ull)gang->comm->id, cgm_status_text(gang->status),
-                   (ull)(now_ns - gang->launch_ns) / 1000000);
+        say_why(gang, now_ns);
         gang_poison(gang, now_ns);
         return true;
     }

@@ -53,6 +53,23 @@ static void memory_drain(struct cgm_request *request, void (*step)(struct cgm_re
         step(request);
 }
 
+/* ---- holes ---------------------------------------------------------------------------------- */
+
+bool cgm_memory_has_holes(const struct cgm_memory *memory, const struct cgm_backend_ops *ops)
+{
+    return memory->session != 0 && memory->mem && ops->mem_has_holes &&
+           ops->mem_has_holes(memory->mem);
+}
+
+int cgm_memory_holes_detail(const struct cgm_memory *memory, const char *operand, char *ret_detail,
+                            size_t detail_bytes)
+{
+    return cgm_detail(ret_detail, detail_bytes, CGM_STALE,
+                      "%s: import %llu has holes: its client gave back pages of the memory; they "
+                      "must exist (fallocate), and be imported again",
+                      operand, (unsigned long long)memory->id);
+}
+
 /* ---- users ---------------------------------------------------------------------------------- */
 
 void cgm_memory_ref(struct cgm_memory *memory)

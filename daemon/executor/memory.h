@@ -60,6 +60,11 @@ void cgm_memory_restored(struct cgm_executor *executor, struct cgm_memory *memor
 /* Of what takes long to give back, a slice (backend.h). True: there may be more. mem: or NULL. */
 bool cgm_mem_drain_slice(const struct cgm_backend_ops *ops, struct cgm_mem *mem);
 
+/* Of an import: pages of it are missing (backend.h). _detail says so, and is STALE. */
+bool cgm_memory_has_holes(const struct cgm_memory *memory, const struct cgm_backend_ops *ops);
+int cgm_memory_holes_detail(const struct cgm_memory *memory, const char *operand, char *ret_detail,
+                            size_t detail_bytes);
+
 /* The broker's requests; on the poller. */
 void cgm_buffer_on_alloc(struct cgm_request *request);
 void cgm_buffer_on_adopt(struct cgm_request *request);

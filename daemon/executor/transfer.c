@@ -6,6 +6,7 @@
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/memory.h"
 #include "proto/messages.h"
+#include "proto/ring.h"
 #include "proto/status.h"
 
 typedef unsigned long long ull;
@@ -122,9 +123,22 @@ static void slice_begin_step(struct cgm_request *request)
 
 /* ---- on the poller -------------------------------------------------------------------------- */
 
+static void copy_end(struct copy *copy, char *ret_detail, size_t bytes)
+{
+    struct cgm_request *request = copy->request;
+    const struct cgm_backend_ops *ops = request->executor->ops;
+    cgm_detail(ret_detail, bytes, 0, "%s", cgm_status_text(request->status));
+    if (cgm_memory_has_holes(copy->src, ops))
+        request->status = cgm_memory_holes_detail(copy->src, "src", ret_detail, bytes);
+    else if (cgm_memory_has_holes(copy->dst, ops))
+        request->status = cgm_memory_holes_detail(copy->dst, "dst", ret_detail, bytes);
+}
+
 static void copy_finish(struct copy *copy)
 {
     struct cgm_request *request = copy->request;
+    char detail[CGM_CQE_DETAIL];
+    copy_end(copy, detail, sizeof(detail));
     cgm_memory_end_write(request->executor, copy->dst);
     cgm_memory_unref(copy->dst);
     cgm_memory_unref(copy->src);
@@ -132,8 +146,7 @@ static void copy_finish(struct copy *copy)
     if (request->status == CGM_OK)
         cgm_request_ok(request);
     else
-        cgm_request_fail(request, request->status, "the copy failed: %s",
-                         cgm_status_text(request->status));
+        cgm_request_fail(request, request->status, "the copy failed: %s", detail);
 }
 
 static bool is_over(const struct copy *copy)

@@ -205,14 +205,17 @@ static inline void fixture_session_close(struct fixture_session *s)
     close(s->notify_fd);
 }
 
-static inline void fixture_comm_add(struct fixture *f, uint64_t id, const uint64_t *sessions,
-                                    uint32_t size, uint64_t join_timeout_ms, uint64_t burnt)
+static inline void fixture_comm_add_as(struct fixture *f, uint64_t id, uint32_t uid,
+                                       const uint64_t *sessions, uint32_t size,
+                                       uint64_t join_timeout_ms, uint64_t burnt)
 {
     uint32_t devices[CGM_COMM_SIZE_MAX];
     Cgm__CommAdd m = CGM__COMM_ADD__INIT;
     for (uint32_t i = 0; i < size; i++)
         devices[i] = i % f->devices;
     m.comm = id;
+    m.has_uid = 1;
+    m.uid = uid;
     m.journal = (uint32_t)id;
     m.n_sessions = m.n_devices = size;
     m.sessions = (uint64_t *)(uintptr_t)sessions;
@@ -221,6 +224,12 @@ static inline void fixture_comm_add(struct fixture *f, uint64_t id, const uint64
     m.has_burnt = burnt > 0;
     m.burnt = burnt;
     fixture_ok(f, CGM_MSG_COMM_ADD, &m.base, NULL, 0);
+}
+
+static inline void fixture_comm_add(struct fixture *f, uint64_t id, const uint64_t *sessions,
+                                    uint32_t size, uint64_t join_timeout_ms, uint64_t burnt)
+{
+    fixture_comm_add_as(f, id, 0, sessions, size, join_timeout_ms, burnt);
 }
 
 /* Asks for a buffer of a user's; the serial. */

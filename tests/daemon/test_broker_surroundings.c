@@ -221,6 +221,34 @@ static void test_signals_of_a_terminal(void **state)
     daemon_stop(&daemon);
 }
 
+static int oom_score_adj(uint64_t pid)
+{
+    char path[48], text[16] = "";
+    snprintf(path, sizeof(path), "/proc/%llu/oom_score_adj", (unsigned long long)pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    fclose(file);
+    return atoi(text);
+}
+
+/* Where memory runs out the executor is killed, and not the broker with all named buffers. */
+static void test_the_executor_goes_first(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "executor=" CGM_BIN_DIR "/commgemm-executor-cpu", NULL);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    int broker = oom_score_adj((uint64_t)daemon.pid);
+    int executor = oom_score_adj(status_number(&client, "executor_pid"));
+    assert_true(executor > broker || executor == 1000);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_umask),
         cmocka_unit_test(test_a_log_that_nobody_reads),
         cmocka_unit_test(test_signals_of_a_terminal),
+        cmocka_unit_test(test_the_executor_goes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "daemon/executor/backend.h"
 #include "daemon/executor/cpu/park.h"
 #include "daemon/executor/cpu/seats.h"
+#include "daemon/executor/host/holes.h"
 #include "proto/spin.h"
 
 #define CGM_CPU_DEVICES_DEFAULT 4u
@@ -28,6 +29,7 @@ struct cgm_mem {
     uint64_t filled; /* from the start on: so many of ours exist, of an import may be mapped */
     int fd;          /* ours; -1: an import */
     bool read_only;
+    struct cgm_hole_watch *watch; /* of an import; NULL: none */
 };
 
 struct cgm_flag {
@@ -50,6 +52,7 @@ int cgm_cpu_mem_fill(struct cgm_mem *mem, uint64_t *bytes);
 void cgm_cpu_mem_drain(struct cgm_mem *mem, uint64_t *bytes);
 uint64_t cgm_cpu_mem_bytes(const struct cgm_mem *mem);
 void cgm_cpu_mem_free(struct cgm_mem *mem);
+bool cgm_cpu_mem_has_holes(const struct cgm_mem *mem);
 
 int cgm_cpu_flag_new(struct cgm_backend *backend, uint32_t device, enum cgm_flag_kind kind,
                      struct cgm_flag **ret_flag);

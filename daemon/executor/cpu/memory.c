@@ -181,17 +181,20 @@ static int bytes_check(uint64_t bytes, char *ret_detail, size_t detail_bytes)
                       (unsigned long long)bytes, (unsigned long long)total);
 }
 
-/* One reserved range of addresses, and the segments mapped over it one behind the other. */
+/* One reserved range of addresses, and the segments mapped over it one behind the other. What is
+ * only read is mapped privately: it can be watched for holes then, and nothing is written that
+ * would make pages of ours. */
 static char *segments_map(const struct cgm_memory_segment *segments, uint32_t n_segments,
                           bool read_only, uint64_t bytes)
 {
     int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+    int kind = read_only ? MAP_PRIVATE : MAP_SHARED;
     char *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return NULL;
     char *at = base;
     for (uint32_t i = 0; i < n_segments; i++) {
-        if (mmap(at, segments[i].length, protection, MAP_SHARED | MAP_FIXED, segments[i].fd,
+        if (mmap(at, segments[i].length, protection, kind | MAP_FIXED, segments[i].fd,
                  (off_t)segments[i].offset) == MAP_FAILED) {
             munmap(base, bytes);
             return NULL;
@@ -226,6 +229,7 @@ int cgm_cpu_mem_import(struct cgm_backend *backend, uint32_t device,
     }
     *mem = (struct cgm_mem){
         .base = base, .bytes = bytes, .filled = bytes, .fd = -1, .read_only = read_only};
+    mem->watch = cgm_holes_watch(base, bytes);
     *ret_mem = mem;
     return CGM_OK;
 }
@@ -235,8 +239,14 @@ uint64_t cgm_cpu_mem_bytes(const struct cgm_mem *mem)
     return mem->bytes;
 }
 
+bool cgm_cpu_mem_has_holes(const struct cgm_mem *mem)
+{
+    return cgm_holes_found(mem->watch);
+}
+
 void cgm_cpu_mem_free(struct cgm_mem *mem)
 {
+    cgm_holes_unwatch(mem->watch);
     munmap(mem->base, mem->bytes);
     if (mem->fd >= 0)
         close(mem->fd);

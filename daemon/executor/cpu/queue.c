@@ -137,11 +137,12 @@ static void *queue_main(void *argument)
     return NULL;
 }
 
-/* Signals are for the threads that expect them. */
+/* Signals are for the threads that expect them. This one expects holes (host/holes.h). */
 static int thread_start(struct cgm_queue *queue)
 {
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&queue->thread, NULL, queue_main, queue);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -98,10 +98,22 @@ static bool take_seat(struct cgm_queue *queue, const struct cgm_record *record)
     return cgm_seat_take(&queue->seat);
 }
 
+/* What was read of a hole is nothing, and what was written is lost. */
+static void note_holes(const struct cgm_record *record)
+{
+    int running = CGM_OK;
+    if (cgm_holes_hit() && record->run)
+        atomic_compare_exchange_strong(&record->run->status, &running, CGM_STALE);
+}
+
 static void run_kind(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    if (!kinds[record->kind].seated || take_seat(queue, record))
+    if (!kinds[record->kind].seated) {
         kinds[record->kind].run(queue, record);
+    } else if (take_seat(queue, record)) {
+        kinds[record->kind].run(queue, record);
+        note_holes(record);
+    }
 }
 
 static void phase_add(const struct cgm_queue *queue, const struct cgm_record *record,

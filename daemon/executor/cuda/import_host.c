@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "daemon/executor/cuda/import.h"
+#include "daemon/executor/host/holes.h"
 #include "proto/status.h"
 
 typedef unsigned long long ull;
@@ -63,6 +64,15 @@ static int pin(struct cgm_mem *mem)
     return status;
 }
 
+/* The client's pages are pinned, and none is made that it does not have. */
+static int pin_watched(struct cgm_mem *mem)
+{
+    struct cgm_hole_watch *watch = cgm_holes_watch(mem->range, mem->range_bytes);
+    int status = pin(mem);
+    cgm_holes_unwatch(watch);
+    return status;
+}
+
 int cgm_import_host(const struct cgm_importing *i, struct cgm_mem *mem)
 {
     int status = CGM_OK;
@@ -76,12 +86,14 @@ int cgm_import_host(const struct cgm_importing *i, struct cgm_mem *mem)
         return status;
     status = map(i, mem);
     if (status == CGM_OK)
-        status = pin(mem);
+        status = pin_watched(mem);
     if (status != CGM_OK)
         return CGM_REFUSE(i, status,
                           "%llu bytes of host memory could not be mapped and pinned for the "
-                          "devices; see the limit on locked memory",
-                          (ull)mem->range_bytes);
+                          "devices; %llu of them may be holes (see fallocate); see the limit on "
+                          "locked memory, too",
+                          (ull)mem->range_bytes,
+                          (ull)cgm_segments_missing(i->segments, i->n_segments));
     mem->bytes = mem->range_bytes;
     return CGM_OK;
 }

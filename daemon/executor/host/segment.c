@@ -98,20 +98,23 @@ int cgm_segment_check(const struct cgm_memory_segment *segment, uint32_t index, 
     return status == CGM_OK ? check_range(segment, &finding) : status;
 }
 
+uint64_t cgm_segments_missing(const struct cgm_memory_segment *segments, uint32_t count)
+{
+    uint64_t missing = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct stat info = {0};
+        fstat(segments[i].fd, &info);
+        uint64_t size = (uint64_t)info.st_size, there = (uint64_t)info.st_blocks * 512,
+                 holes = there < size ? size - there : 0;
+        missing += holes < segments[i].length ? holes : segments[i].length;
+    }
+    return missing;
+}
+
 int cgm_segments_check_holes(const struct cgm_memory_segment *segments, uint32_t count,
                              char *ret_detail, size_t detail_bytes)
 {
-    unsigned long long missing = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        struct stat info;
-        if (fstat(segments[i].fd, &info) != 0)
-            return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
-                              "segment %u: fd %d has no size", i, segments[i].fd);
-        unsigned long long size = (unsigned long long)info.st_size,
-                           there = (unsigned long long)info.st_blocks * 512,
-                           holes = there < size ? size - there : 0;
-        missing += holes < segments[i].length ? holes : segments[i].length;
-    }
+    unsigned long long missing = cgm_segments_missing(segments, count);
     if (cgm_system_check_room(missing) == CGM_OK)
         return CGM_OK;
     return cgm_detail(

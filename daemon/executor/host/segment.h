@@ -11,6 +11,9 @@ enum cgm_segment_kind { CGM_SEGMENT_FD = 1, CGM_SEGMENT_CUDA_IPC = 2 };
 int cgm_segment_check(const struct cgm_memory_segment *segment, uint32_t index, bool read_only,
                       char *ret_detail, size_t detail_bytes);
 
+/* How many bytes of the segments may be holes; of files of which some are elsewhere, too many. */
+uint64_t cgm_segments_missing(const struct cgm_memory_segment *segments, uint32_t count);
+
 /* NO_MEMORY and a sentence when the node has no room for what the segments have only in name: who
  * pins sparse memory fills it. */
 int cgm_segments_check_holes(const struct cgm_memory_segment *segments, uint32_t count,

@@ -1,0 +1,167 @@
+#include "daemon/executor/host/holes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef UFFD_USER_MODE_ONLY /* Linux 5.11 */
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+#define WATCHES_PER_BLOCK 256u
+
+struct cgm_hole_watch {
+    _Atomic uint32_t changes; /* odd: it is being changed */
+    _Atomic uintptr_t base;   /* 0: free */
+    _Atomic uint64_t bytes;
+    _Atomic bool found;
+};
+
+/* Blocks are never freed: a handler may be looking through them. */
+struct block {
+    struct cgm_hole_watch watches[WATCHES_PER_BLOCK];
+    struct block *_Atomic next;
+};
+
+static struct block first_block;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of who changes watches */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int uffd = -1;
+static struct sigaction before;
+static _Thread_local volatile sig_atomic_t hit;
+
+/* ---- in the handler ---------------------------------------------------------------------------
+ */
+
+static bool contains(const struct cgm_hole_watch *watch, uintptr_t address)
+{
+    uint32_t changes = atomic_load(&watch->changes);
+    uintptr_t base = atomic_load(&watch->base);
+    uint64_t bytes = atomic_load(&watch->bytes);
+    return base && address >= base && address - base < bytes && changes % 2 == 0 &&
+           atomic_load(&watch->changes) == changes;
+}
+
+static struct cgm_hole_watch *find(uintptr_t address)
+{
+    for (struct block *block = &first_block; block; block = atomic_load(&block->next))
+        for (uint32_t i = 0; i < WATCHES_PER_BLOCK; i++)
+            if (contains(&block->watches[i], address))
+                return &block->watches[i];
+    return NULL;
+}
+
+static bool replace(const struct cgm_hole_watch *watch)
+{
+    return syscall(SYS_mmap, atomic_load(&watch->base), atomic_load(&watch->bytes),
+                   PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE,
+                   -1, 0) != -1;
+}
+
+/* What this returns from is tried again. Of several threads the first one replaces; the others come
+ * back here until it has. */
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    int error = errno;
+    struct cgm_hole_watch *watch = find((uintptr_t)info->si_addr);
+    (void)number, (void)context;
+    if (!watch || (!atomic_exchange(&watch->found, true) && !replace(watch)))
+        sigaction(SIGBUS, &before, NULL);
+    hit = 1;
+    errno = error;
+}
+
+/* ---- elsewhere --------------------------------------------------------------------------------
+ */
+
+static void start(void)
+{
+    struct uffdio_api api = {.api = UFFD_API,
+                             .features = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_MISSING_SHMEM};
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+    if (fd < 0)
+        return;
+    if (ioctl(fd, UFFDIO_API, &api) != 0 || sigaction(SIGBUS, &action, &before) != 0) {
+        close(fd);
+        return;
+    }
+    uffd = fd;
+}
+
+static void set(struct cgm_hole_watch *watch, uintptr_t base, uint64_t bytes)
+{
+    atomic_fetch_add(&watch->changes, 1);
+    atomic_store(&watch->base, base);
+    atomic_store(&watch->bytes, bytes);
+    atomic_store(&watch->found, false);
+    atomic_fetch_add(&watch->changes, 1);
+}
+
+static struct cgm_hole_watch *find_free(void)
+{
+    struct block *block = &first_block;
+    for (;;) {
+        for (uint32_t i = 0; i < WATCHES_PER_BLOCK; i++)
+            if (atomic_load(&block->watches[i].base) == 0)
+                return &block->watches[i];
+        if (!atomic_load(&block->next))
+            break;
+        block = atomic_load(&block->next);
+    }
+    struct block *more = calloc(1, sizeof(*more));
+    if (!more)
+        return NULL;
+    atomic_store(&block->next, more);
+    return &more->watches[0];
+}
+
+struct cgm_hole_watch *cgm_holes_watch(char *base, uint64_t bytes)
+{
+    struct uffdio_register request = {.range = {(uintptr_t)base, bytes},
+                                      .mode = UFFDIO_REGISTER_MODE_MISSING};
+    pthread_once(&once, start);
+    if (uffd < 0)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    struct cgm_hole_watch *watch = find_free();
+    if (watch)
+        set(watch, (uintptr_t)base, bytes);
+    pthread_mutex_unlock(&lock);
+    if (!watch || ioctl(uffd, UFFDIO_REGISTER, &request) == 0)
+        return watch;
+    cgm_holes_unwatch(watch);
+    return NULL;
+}
+
+void cgm_holes_unwatch(struct cgm_hole_watch *watch)
+{
+    if (!watch)
+        return;
+    struct uffdio_range range = {atomic_load(&watch->base), atomic_load(&watch->bytes)};
+    ioctl(uffd, UFFDIO_UNREGISTER, &range);
+    pthread_mutex_lock(&lock);
+    set(watch, 0, 0);
+    pthread_mutex_unlock(&lock);
+}
+
+bool cgm_holes_found(const struct cgm_hole_watch *watch)
+{
+    return watch && atomic_load(&watch->found);
+}
+
+bool cgm_holes_hit(void)
+{
+    bool was_hit = hit;
+    hit = 0;
+    return was_hit;
+}

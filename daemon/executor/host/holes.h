@@ -1,0 +1,29 @@
+/* Memory of clients that is mapped here, and holes that they make in it. Whoever touches a hole
+ * makes a page of it, which belongs to the client's memory and counts as this process's for as long
+ * as the client has that: limits of memory would stop neither. So no page is made (userfaultfd):
+ * the thread that touches a hole gets a signal, and in place of what the client has there is memory
+ * of this process from then on, until it is unmapped.
+ *
+ * Of the whole process; any thread. Where the system does not let it, nothing is watched, and pages
+ * are made. Source: userfaultfd(2), UFFD_FEATURE_SIGBUS. */
+#ifndef CGM_HOST_HOLES_H
+#define CGM_HOST_HOLES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cgm_hole_watch;
+
+/* A range of whole pages that is mapped writable, or privately. NULL: it is not watched. */
+struct cgm_hole_watch *cgm_holes_watch(char *base, uint64_t bytes);
+/* Nobody touches it any more before it is unmapped, or pages may be made again. NULL is allowed. */
+void cgm_holes_unwatch(struct cgm_hole_watch *watch);
+
+/* Somebody touched one: nothing of the range is the client's any more. NULL: no. */
+bool cgm_holes_found(const struct cgm_hole_watch *watch);
+
+/* Whether this thread has touched one since it last asked. Threads that touch such memory do not
+ * block SIGBUS. */
+bool cgm_holes_hit(void);
+
+#endif

@@ -1,0 +1,227 @@
+/* A client gives back pages of memory that it has imported. No page is made for it: the job that
+ * misses one ends with STALE, and so does whatever comes after it until the memory is imported
+ * again. Nobody else is concerned. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "commgemm.h"
+#include "tests/daemon/enter.h"
+
+#define EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+#define SIDE 64u
+#define BYTES (SIDE * SIDE * 4u) /* of a matrix; whole pages */
+#define WAIT_MS (WAIT_S * 1000)
+
+enum { LHS, RHS, OUT, MATRICES };
+
+struct scene {
+    struct daemon daemon;
+    commgemm_client *client;
+    uint64_t plan;
+    int fds[MATRICES];
+    float *matrix[MATRICES];
+    uint64_t import[MATRICES];
+    struct commgemm_job job;
+};
+
+/* Containers may not let anybody. Then pages are made, and jobs go on. */
+static bool holes_can_be_watched(void)
+{
+    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+    if (fd < 0)
+        print_message("userfaultfd is not to be had here\n");
+    else
+        close(fd);
+    return fd >= 0;
+}
+
+static uint64_t bytes_there(int fd)
+{
+    struct stat info;
+    assert_int_equal(fstat(fd, &info), 0);
+    return (uint64_t)info.st_blocks * 512;
+}
+
+static void import(struct scene *scene, int which, int read_only)
+{
+    struct commgemm_operand *operands[] = {&scene->job.lhs, &scene->job.rhs, &scene->job.out};
+    struct commgemm_segment segment = {
+        .kind = COMMGEMM_SEGMENT_FD, .fd = scene->fds[which], .length = BYTES};
+    uint32_t generation;
+    if (commgemm_import(scene->client, &segment, 1, -1, read_only, &scene->import[which],
+                        &generation))
+        fail_msg("%s", commgemm_last_error());
+    *operands[which] =
+        (struct commgemm_operand){.id = scene->import[which], .generation = generation};
+}
+
+static void import_again(struct scene *scene, int which)
+{
+    assert_int_equal(commgemm_import_release(scene->client, scene->import[which]), COMMGEMM_OK);
+    import(scene, which, 0);
+}
+
+static void matrix_open(struct scene *scene, int which)
+{
+    int fd = scene->fds[which] = memfd_create("matrix", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, BYTES), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    import(scene, which, 0);
+    assert_int_equal(bytes_there(fd), BYTES); /* made by the library, here */
+    scene->matrix[which] = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(scene->matrix[which] != MAP_FAILED);
+}
+
+static void fill(struct scene *scene)
+{
+    for (uint32_t i = 0; i < SIDE * SIDE; i++) {
+        scene->matrix[LHS][i] = (float)(i % 251);
+        scene->matrix[RHS][i] = i / SIDE == i % SIDE;
+    }
+}
+
+static int set_up(void **state)
+{
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan = {0};
+    struct scene *scene = calloc(1, sizeof(*scene));
+    daemon_init(&scene->daemon);
+    daemon_start(&scene->daemon, EXECUTOR, "backend=cpu", NULL);
+    scene->client = enter(&scene->daemon);
+    commgemm_plan_options_init(&options);
+    assert_int_equal(commgemm_comm_join_simple(scene->client, "holes", 1, 0, &options.comm),
+                     COMMGEMM_OK);
+    options.op = COMMGEMM_OP_GEMM;
+    options.m = options.n = options.k = SIDE;
+    assert_int_equal(commgemm_plan_create(scene->client, &options, &plan), COMMGEMM_OK);
+    commgemm_job_init(&scene->job);
+    scene->job.plan = plan.id;
+    for (int which = LHS; which < MATRICES; which++)
+        matrix_open(scene, which);
+    fill(scene);
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+    commgemm_disconnect(scene->client);
+    daemon_stop(&scene->daemon);
+    for (int which = LHS; which < MATRICES; which++) {
+        munmap(scene->matrix[which], BYTES);
+        close(scene->fds[which]);
+    }
+    free(scene);
+    return 0;
+}
+
+static void run(struct scene *scene, struct commgemm_completion *ret_done)
+{
+    uint64_t ticket;
+    assert_int_equal(commgemm_submit(scene->client, &scene->job, &ticket), COMMGEMM_OK);
+    assert_int_equal(commgemm_wait(scene->client, ticket, WAIT_MS, ret_done), COMMGEMM_OK);
+}
+
+static void run_right(struct scene *scene)
+{
+    struct commgemm_completion done;
+    memset(scene->matrix[OUT], 0, BYTES);
+    run(scene, &done);
+    assert_string_equal(done.detail, "");
+    assert_memory_equal(scene->matrix[OUT], scene->matrix[LHS], BYTES);
+}
+
+static void give_back(const struct scene *scene, int which)
+{
+    assert_int_equal(
+        fallocate(scene->fds[which], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, BYTES), 0);
+    assert_int_equal(bytes_there(scene->fds[which]), 0);
+}
+
+/* It has missed pages of this operand, and nobody has made any. */
+static void expect_stale(struct scene *scene, const char *rank, int which)
+{
+    static const char *const names[] = {"lhs", "rhs", "out"};
+    struct commgemm_completion done;
+    char words[64];
+    run(scene, &done);
+    assert_int_equal(done.status, COMMGEMM_STALE);
+    snprintf(words, sizeof(words), "%s%s: import %llu has holes", rank, names[which],
+             (unsigned long long)scene->import[which]);
+    if (!strstr(done.detail, words))
+        fail_msg("\"%s\" is not in \"%s\"", words, done.detail);
+    assert_int_equal(bytes_there(scene->fds[which]), 0);
+}
+
+static void test_what_is_missed_is_named(void **state)
+{
+    struct scene *scene = *state;
+    run_right(scene);
+    for (int which = LHS; which < MATRICES; which++) {
+        give_back(scene, which);
+        expect_stale(scene, "rank 0: ", which);
+        expect_stale(scene, "", which); /* refused, now that it is known */
+        import_again(scene, which);
+        assert_int_equal(bytes_there(scene->fds[which]), BYTES);
+        fill(scene);
+        run_right(scene);
+    }
+}
+
+static void test_what_is_only_read_is_missed_too(void **state)
+{
+    struct scene *scene = *state;
+    int writable = scene->fds[LHS];
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", writable);
+    scene->fds[LHS] = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(scene->fds[LHS] >= 0);
+    import(scene, LHS, 1);
+    run_right(scene);
+    scene->matrix[LHS][7] = 99; /* seen by the executor, whose mapping is private */
+    run_right(scene);
+    close(scene->fds[LHS]);
+    scene->fds[LHS] = writable;
+    give_back(scene, LHS);
+    expect_stale(scene, "rank 0: ", LHS);
+}
+
+/* Of as many imports as there may be. */
+static void test_many(void **state)
+{
+    enum { MANY = 300 };
+    struct scene *scene = *state;
+    uint64_t imports[MANY];
+    for (int i = 0; i < MANY; i++) {
+        import(scene, LHS, 0);
+        imports[i] = scene->import[LHS];
+    }
+    run_right(scene);
+    give_back(scene, LHS);
+    expect_stale(scene, "rank 0: ", LHS);
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(commgemm_import_release(scene->client, imports[i]), COMMGEMM_OK);
+    import(scene, LHS, 0);
+    fill(scene);
+    run_right(scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_what_is_missed_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_only_read_is_missed_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_many, set_up, tear_down),
+    };
+    return holes_can_be_watched() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
+}
