@@ -70,19 +70,28 @@ void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer
 /* ---- holds ------------------------------------------------------------------------------------
  */
 
-static struct cgm_buffer_hold *hold_of(struct cgm_session *session, struct cgm_buffer *buffer)
+static const struct cgm_charge of_hold = {.amount = {[CGM_QUOTA_OPENS] = 1}};
+
+static int hold_of(struct cgm_session *session, struct cgm_buffer *buffer, char *ret_detail,
+                   size_t size, struct cgm_buffer_hold **ret_hold)
 {
     struct cgm_buffer_hold *hold = cgm_registry_find(&session->buffers, buffer->id);
+    *ret_hold = hold;
     if (hold)
-        return hold;
+        return CGM_OK;
+    int status = cgm_quota_take(session->broker, session->uid, &of_hold, ret_detail, size);
+    if (status != CGM_OK)
+        return status;
     hold = calloc(1, sizeof(*hold));
     if (!hold || cgm_registry_add(&session->buffers, buffer->id, hold) != CGM_OK) {
+        cgm_quota_give(session->broker, session->uid, &of_hold);
         free(hold);
-        return NULL;
+        return cgm_detail(ret_detail, size, CGM_NO_MEMORY, "out of memory");
     }
     hold->buffer = buffer;
     buffer->holders++;
-    return hold;
+    *ret_hold = hold;
+    return CGM_OK;
 }
 
 /* Ends the hold whatever counts it. May free the buffer. */
@@ -91,6 +100,7 @@ static void drop_hold(struct cgm_session *session, struct cgm_buffer_hold *hold)
     struct cgm_buffer *buffer = hold->buffer;
     cgm_registry_remove(&session->buffers, buffer->id);
     buffer->holders--;
+    cgm_quota_give(session->broker, session->uid, &of_hold);
     free(hold);
     cgm_buffer_free_unused(session->broker, buffer);
 }
@@ -128,20 +138,25 @@ int cgm_buffer_tell_grant(struct cgm_session *session, const struct cgm_buffer_h
 }
 
 int cgm_buffer_grant(struct cgm_session *session, struct cgm_buffer *buffer, bool writable,
-                     bool by_plan, const struct cgm_call *call)
+                     bool by_plan, const struct cgm_call *call, char *ret_detail, size_t size)
 {
-    struct cgm_buffer_hold *hold = hold_of(session, buffer);
-    if (!hold)
-        return CGM_NO_MEMORY;
+    struct cgm_buffer_hold *hold;
+    int status = hold_of(session, buffer, ret_detail, size, &hold);
+    if (status != CGM_OK)
+        return status;
     if (hold->opens == OPENS_MAX && !by_plan)
-        return CGM_QUOTA;
+        return cgm_detail(ret_detail, size, CGM_QUOTA,
+                          "session %ju has buffer %ju open %u times, and may not more often",
+                          (uintmax_t)session->id, (uintmax_t)buffer->id, OPENS_MAX);
     hold->writable |= writable;
     if (writable && session->uid != buffer->owner.uid)
         buffer->guest = cgm_guest_with(buffer->guest, session->uid);
     hold->by_plan |= by_plan;
     if (!by_plan)
         hold->opens++;
-    int status = cgm_buffer_tell_grant(session, hold, call);
+    status = cgm_buffer_tell_grant(session, hold, call);
+    if (status != CGM_OK)
+        cgm_detail(ret_detail, size, status, "%s", cgm_status_text(status));
     if (status != CGM_OK && !by_plan)
         cgm_buffer_close_once(session, hold);
     return status;

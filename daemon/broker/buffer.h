@@ -79,9 +79,9 @@ void cgm_buffer_take_memory(struct cgm_broker *broker, struct cgm_buffer *buffer
 void cgm_buffer_drop_all(struct cgm_session *session);
 
 /* Counts the buffer for the session and asks the executor for the grant: by an open, or by its
- * plan. The call's callback follows exactly when OK is returned. */
+ * plan. The call's callback follows exactly when OK is returned; else there is a sentence. */
 int cgm_buffer_grant(struct cgm_session *session, struct cgm_buffer *buffer, bool writable,
-                     bool by_plan, const struct cgm_call *call);
+                     bool by_plan, const struct cgm_call *call, char *ret_detail, size_t size);
 
 /* Sends the grants of a session again; replay.c. */
 int cgm_buffer_tell_grant(struct cgm_session *session, const struct cgm_buffer_hold *hold,

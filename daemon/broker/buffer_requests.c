@@ -160,7 +160,7 @@ static void on_allocated(struct cgm_broker *broker, const struct cgm_call *call,
         cgm_buffer_take_memory(broker, buffer, result);
         next.done = on_granted;
         next.index = CREATED;
-        status = cgm_buffer_grant(session, buffer, true, false, &next);
+        status = cgm_buffer_grant(session, buffer, true, false, &next, detail, sizeof(detail));
         if (status == CGM_OK)
             return;
         /* The failed grant has freed a nameless buffer. */
@@ -249,9 +249,12 @@ int cgm_buffer_on_open(struct cgm_request *request)
 {
     struct cgm_buffer *buffer = request->object;
     bool writable = !((const Cgm__BufferOpen *)request->message)->read_only;
+    char detail[CGM_CQE_DETAIL];
     struct cgm_call call = cgm_request_call(request, on_granted, buffer->id);
     call.index = writable ? OPENED_WRITABLE : OPENED_READ_ONLY;
-    return cgm_buffer_grant(request->session, buffer, writable, false, &call);
+    int status =
+        cgm_buffer_grant(request->session, buffer, writable, false, &call, detail, sizeof(detail));
+    return status == CGM_OK ? CGM_OK : cgm_refuse(request, status, "%s", detail);
 }
 
 static uint64_t named_id(const struct cgm_request *request)

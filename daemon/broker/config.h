@@ -42,6 +42,8 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
     X(quota_bytes, NUMBER, "1099511627776", 0, 1000000000000000000,                                \
       "Bytes of buffers and plans that one user may hold, whole pages; 0: no limit, also below")   \
     X(quota_buffers, NUMBER, "16384", 0, 65536, "Buffers that one user may hold")                  \
+    X(quota_opens, NUMBER, "131072", 0, 1000000000,                                                \
+      "Buffers that the sessions of one user may have open, each counted for every session")       \
     X(quota_sessions, NUMBER, "512", 0, 65536, "Sessions that one user may hold")                  \
     X(quota_plans, NUMBER, "1024", 0, 65536, "Plans that one user may hold")                       \
     X(quota_imports, NUMBER, "8192", 0, 65536, "Imports that one user may hold")                   \

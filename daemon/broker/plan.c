@@ -529,6 +529,7 @@ int cgm_plan_on_chunk(struct cgm_request *request)
 {
     const Cgm__PlanChunk *chunk = (const Cgm__PlanChunk *)request->message;
     const struct cgm_plan *plan = ((const struct cgm_plan_hold *)request->object)->plan;
+    char detail[CGM_CQE_DETAIL];
     if (chunk->rank >= plan->world)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT, "rank is %u; it must be from 0 to %u",
                           chunk->rank, plan->world - 1);
@@ -540,7 +541,9 @@ int cgm_plan_on_chunk(struct cgm_request *request)
     struct cgm_call call = cgm_request_call(request, on_chunk_granted, buffer->id);
     bool own = cgm_plan_buffer_is_of(request->session, buffer);
     call.other = chunk->chunk;
-    return cgm_buffer_grant(request->session, buffer, own, true, &call);
+    int status =
+        cgm_buffer_grant(request->session, buffer, own, true, &call, detail, sizeof(detail));
+    return status == CGM_OK ? CGM_OK : cgm_refuse(request, status, "%s", detail);
 }
 
 /* ---- a new executor ---------------------------------------------------------------------------

@@ -14,6 +14,7 @@ struct cgm_rows;
 #define CGM_QUOTA_KINDS(X)                                                                         \
     X(BYTES, quota_bytes)                                                                          \
     X(BUFFERS, quota_buffers)                                                                      \
+    X(OPENS, quota_opens)                                                                          \
     X(SESSIONS, quota_sessions)                                                                    \
     X(PLANS, quota_plans)                                                                          \
     X(IMPORTS, quota_imports)                                                                      \

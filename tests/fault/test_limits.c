@@ -404,9 +404,9 @@ static void test_plans_that_are_made_at_once(void **state)
 /* Everything that is given out is given back. */
 static void test_nothing_stays_counted(void **state)
 {
-    static const char *const quotas[] = {"quota_bytes",       "quota_buffers", "quota_plans",
-                                         "quota_comms",       "quota_ranks",   "quota_jobs",
-                                         "quota_import_bytes"};
+    static const char *const quotas[] = {"quota_bytes",        "quota_buffers", "quota_plans",
+                                         "quota_comms",        "quota_ranks",   "quota_jobs",
+                                         "quota_import_bytes", "quota_opens"};
     struct daemon daemon;
     struct client client, other;
     (void)state;
@@ -493,6 +493,51 @@ static void test_what_is_ending_is_limited_too(void **state)
     client_error(
         &client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_QUOTA,
         "asked for 1, used 1 and 5 that are still in use by jobs or being freed, allowed 3");
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+static void send_open(struct client *client, uint64_t id, const char *refusal)
+{
+    Cgm__BufferOpen m = CGM__BUFFER_OPEN__INIT;
+    m.has_id = 1;
+    m.id = id;
+    if (refusal)
+        client_error(client, CGM_MSG_BUFFER_OPEN, &m.base, NULL, 0, CGM_QUOTA, refusal);
+    else
+        message_free(
+            client_call(client, CGM_MSG_BUFFER_OPEN, &m.base, NULL, 0, CGM_MSG_BUFFER_REPLY));
+}
+
+/* Each open takes memory of the daemon, whoever's the buffer is; again in the same session it takes
+ * none. */
+static void test_opens_are_counted(void **state)
+{
+    static const char refusal[] = "asked for 1, used 3, allowed 3";
+    Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    struct daemon daemon;
+    struct client client, other;
+    uint64_t ids[2];
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_opens=3", NULL);
+    client_open(&client, &daemon);
+    client_open(&other, &daemon);
+    ids[0] = buffer_create(&client, "one", 1, 0, NULL);
+    ids[1] = buffer_create(&client, "two", 1, 0, NULL);
+    send_open(&client, ids[0], NULL);
+    send_open(&other, ids[0], NULL);
+    send_open(&other, ids[1], refusal);
+    create.bytes = 1;
+    client_error(&other, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_QUOTA, refusal);
+    assert_int_equal(status_number(&client, "buffers"), 2); /* nothing is left of it */
+    close_it.id = ids[0];
+    client_ok(&other, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+    send_open(&other, ids[1], NULL);
+    assert_int_equal(quota_used(&client, "quota_opens"), 3);
+    client_close(&other);
+    wait_for_quota(&client, "quota_opens", 2);
     client_close(&client);
     daemon_stop(&daemon);
 }
@@ -584,6 +629,7 @@ int main(void)
         cmocka_unit_test(test_nothing_stays_counted),
         cmocka_unit_test(test_counted_until_the_executor_is_through),
         cmocka_unit_test(test_what_is_ending_is_limited_too),
+        cmocka_unit_test(test_opens_are_counted),
         cmocka_unit_test(test_one_user_cannot_fill_the_log),
         cmocka_unit_test(test_refusals_do_not_fill_the_log),
     };
