@@ -135,8 +135,10 @@ static struct cgm_job *job_take(struct cgm_endpoint *endpoint, const struct cgm_
     endpoint->tickets[job - endpoint->jobs] = entry->ticket;
     job->comm_number = entry->comm_number;
     job->accept_ns = now_ns;
-    /* The client's clock is the same one; its word is not. */
-    job->submit_ns = entry->submit_ns < now_ns ? entry->submit_ns : now_ns;
+    /* The client's clock is the same one, but in another time namespace; its word is not. */
+    job->submit_ns = entry->submit_ns;
+    if (job->submit_ns < endpoint->added_ns || job->submit_ns > now_ns)
+        job->submit_ns = now_ns;
     job->deadline_ms = entry->deadline_ms;
     job->slot = slot;
     job->opcode = entry->opcode;
@@ -425,6 +427,7 @@ void cgm_endpoint_on_add(struct cgm_request *request)
                                           .uid = m->uid,
                                           .pid = m->pid,
                                           .poller = poller,
+                                          .added_ns = cgm_now_ns(),
                                           .ring_fd = -1,
                                           .wake_fd = -1,
                                           .notify_fd = -1};

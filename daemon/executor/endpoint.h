@@ -16,6 +16,7 @@ struct cgm_endpoint {
     struct cgm_endpoint *next, *previous; /* by session */
     uint64_t session;
     uint32_t uid, pid;
+    uint64_t added_ns;
     struct cgm_poller *poller;
     struct cgm_ring ring; /* header NULL: the session submits through the socket */
     uint32_t entries;     /* most jobs accepted and not reaped */

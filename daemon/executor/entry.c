@@ -1,6 +1,7 @@
 #include "daemon/executor/entry.h"
 
 #include "daemon/executor/gang.h"
+#include "daemon/executor/idle_imports.h"
 #include "daemon/executor/plan.h"
 #include "proto/messages.h"
 #include "proto/status.h"
@@ -138,10 +139,9 @@ static int check_right(const char *name, const struct cgm_operand *o, const stru
     if (o->reserved != 0)
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT, "%s.reserved: %u; it must be 0",
                           name, o->reserved);
-    if (!grant->memory->mem)
-        return cgm_detail(detail, bytes, CGM_STALE,
-                          "%s: import %llu was closed, as no job had named it for long", name,
-                          (ull)o->id);
+    int status = cgm_memory_check_open(grant->memory, name, detail, bytes);
+    if (status != CGM_OK)
+        return status;
     if (o->generation != grant->memory->generation)
         return cgm_detail(detail, bytes, CGM_STALE, "%s.generation: %u; object %llu is at %u", name,
                           o->generation, (ull)o->id, grant->memory->generation);
@@ -276,7 +276,7 @@ void cgm_job_release(struct cgm_job *job)
 {
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
         if (job->memory[i])
-            cgm_memory_unref(job->memory[i]);
+            cgm_memory_leave(job->endpoint->poller->executor, job->memory[i]);
         job->memory[i] = NULL;
     }
     if (job->plan)

@@ -88,6 +88,17 @@ static void look_at_import(void *context, uint64_t id, void *value)
         close_import(look->executor, memory);
 }
 
+void cgm_memory_leave(struct cgm_executor *executor, struct cgm_memory *memory)
+{
+    bool holes = memory->users == 1 && memory->mem && !memory->removal &&
+                 cgm_memory_has_holes(memory, executor->ops);
+    cgm_memory_unref(memory);
+    if (!holes)
+        return;
+    memory->holes = true;
+    close_import(executor, memory);
+}
+
 void cgm_imports_close_idle(struct cgm_poller *poller, uint64_t now_ns)
 {
     struct idle_look look = {poller->executor, now_ns};

@@ -53,7 +53,7 @@ static void memory_drain(struct cgm_request *request, void (*step)(struct cgm_re
         step(request);
 }
 
-/* ---- holes ---------------------------------------------------------------------------------- */
+/* ---- closed imports ------------------------------------------------------------------------- */
 
 bool cgm_memory_has_holes(const struct cgm_memory *memory, const struct cgm_backend_ops *ops)
 {
@@ -68,6 +68,18 @@ int cgm_memory_holes_detail(const struct cgm_memory *memory, const char *operand
                       "%s: import %llu has holes: its client gave back pages of the memory; they "
                       "must exist (fallocate), and be imported again",
                       operand, (unsigned long long)memory->id);
+}
+
+int cgm_memory_check_open(const struct cgm_memory *memory, const char *operand, char *ret_detail,
+                          size_t detail_bytes)
+{
+    if (memory->mem)
+        return CGM_OK;
+    if (memory->holes)
+        return cgm_memory_holes_detail(memory, operand, ret_detail, detail_bytes);
+    return cgm_detail(ret_detail, detail_bytes, CGM_STALE,
+                      "%s: import %llu was closed, as no job had named it for long", operand,
+                      (unsigned long long)memory->id);
 }
 
 /* ---- users ---------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ struct cgm_memory {
     uint64_t bytes;      /* as asked for */
     uint64_t mem_bytes;  /* as the backend rounded up: the bound of every operand */
     bool tainted, read_only;
+    bool holes;                    /* closed because of them */
     uint64_t unused_since_ns;      /* of an import without users */
     uint32_t users;                /* unfinished jobs that name it, and pins of plans */
     struct cgm_request *removal;   /* answered when the last user is gone; NULL: not removed */
@@ -59,6 +60,10 @@ void cgm_memory_restored(struct cgm_executor *executor, struct cgm_memory *memor
 
 /* Of what takes long to give back, a slice (backend.h). True: there may be more. mem: or NULL. */
 bool cgm_mem_drain_slice(const struct cgm_backend_ops *ops, struct cgm_mem *mem);
+
+/* OK, or STALE and a sentence why an import was closed. */
+int cgm_memory_check_open(const struct cgm_memory *memory, const char *operand, char *ret_detail,
+                          size_t detail_bytes);
 
 /* Of an import: pages of it are missing (backend.h). _detail says so, and is STALE. */
 bool cgm_memory_has_holes(const struct cgm_memory *memory, const struct cgm_backend_ops *ops);

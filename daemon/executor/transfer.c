@@ -4,6 +4,7 @@
 
 #include "daemon/executor/contents.h"
 #include "daemon/executor/endpoint.h"
+#include "daemon/executor/idle_imports.h"
 #include "daemon/executor/memory.h"
 #include "proto/messages.h"
 #include "proto/ring.h"
@@ -140,8 +141,8 @@ static void copy_finish(struct copy *copy)
     char detail[CGM_CQE_DETAIL];
     copy_end(copy, detail, sizeof(detail));
     cgm_memory_end_write(request->executor, copy->dst);
-    cgm_memory_unref(copy->dst);
-    cgm_memory_unref(copy->src);
+    cgm_memory_leave(request->executor, copy->dst);
+    cgm_memory_leave(request->executor, copy->src);
     free(copy);
     if (request->status == CGM_OK)
         cgm_request_ok(request);
@@ -260,10 +261,9 @@ static int check_range(const char *name, uint64_t offset, uint64_t bytes,
 {
     if (!grant)
         return cgm_detail(detail, size, CGM_NOT_FOUND, "%s: it is not open in this session", name);
-    if (!grant->memory->mem)
-        return cgm_detail(detail, size, CGM_STALE,
-                          "%s: import %llu was closed, as no job had named it for long", name,
-                          (ull)grant->memory->id);
+    int status = cgm_memory_check_open(grant->memory, name, detail, size);
+    if (status != CGM_OK)
+        return status;
     if (offset % COPY_ALIGN != 0 || bytes % COPY_ALIGN != 0 || bytes == 0)
         return cgm_detail(detail, size, CGM_INVALID_ARGUMENT,
                           "%s: offset %llu and bytes %llu; they must be multiples of %u", name,

@@ -189,6 +189,8 @@ int cgm_cpu_poison(struct cgm_queue *queue, const struct cgm_view *view)
     struct cgm_matrix matrix;
     if (present(view, true, &matrix) != CGM_OK)
         return CGM_INVALID_ARGUMENT;
+    if (cgm_cpu_mem_has_holes(view->mem)) /* the client has none of it */
+        return CGM_OK;
     struct cgm_record *record = cgm_queue_reserve(queue, CGM_RECORD_POISON);
     record->of.poison = matrix;
     cgm_queue_push(queue);

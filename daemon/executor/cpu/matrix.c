@@ -9,7 +9,8 @@
 #include "proto/status.h"
 
 #define BLOCK 1024u               /* values that are converted at a time */
-#define COPY_BYTES (256ull << 20) /* at a time: less than a tenth of a second */
+#define FILL_AT_ONCE (4ull << 20) /* elements */
+#define COPY_BYTES (16ull << 20)  /* at a time: less than a hundredth of a second */
 
 #define X(number, SYMBOL, spelling, bytes)                                                         \
     _Static_assert((int)CGM_FORMAT_##SYMBOL == (int)CGM_DTYPE_##SYMBOL, "one numbering");
@@ -117,14 +118,18 @@ static void fill_row(char *row, const void *pattern, uint64_t element, uint64_t 
         memcpy(row + i * element, pattern, element);
 }
 
-void cgm_matrix_poison(const struct cgm_matrix *matrix)
+void cgm_matrix_poison(const struct cgm_matrix *matrix, const _Atomic int *abort)
 {
     const struct cgm_format_info *info = cgm_format_info(matrix->dtype);
     uint16_t half = (uint16_t)info->nan;
     uint8_t byte = (uint8_t)info->nan;
     const void *const patterns[] = {[1] = &byte, [2] = &half, [4] = &info->nan};
     for (uint64_t row = 0; row < matrix->rows; row++)
-        fill_row(cgm_matrix_at(matrix, row, 0), patterns[info->bytes], info->bytes, matrix->cols);
+        for (uint64_t col = 0; col < matrix->cols && !cgm_is_aborted(abort); col += FILL_AT_ONCE) {
+            uint64_t left = matrix->cols - col;
+            fill_row(cgm_matrix_at(matrix, row, col), patterns[info->bytes], info->bytes,
+                     left < FILL_AT_ONCE ? left : FILL_AT_ONCE);
+        }
 }
 
 static void reduce_block(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,

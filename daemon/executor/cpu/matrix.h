@@ -37,7 +37,7 @@ void cgm_matrix_add(const struct cgm_matrix *matrix, uint64_t row, uint64_t col,
 
 void cgm_matrix_copy(const struct cgm_matrix *dst, const struct cgm_matrix *src,
                      const _Atomic int *abort);
-void cgm_matrix_poison(const struct cgm_matrix *matrix);
+void cgm_matrix_poison(const struct cgm_matrix *matrix, const _Atomic int *abort);
 
 struct cgm_matrix_reduce {
     struct cgm_matrix dst, bias;

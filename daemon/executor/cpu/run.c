@@ -44,10 +44,13 @@ static void run_sum(struct cgm_queue *queue, const struct cgm_record *record)
     cgm_matrix_sum(&record->of.sum, abort_of(record));
 }
 
+/* Whatever the run's status is; memory with holes is the client's no more. */
 static void run_poison(struct cgm_queue *queue, const struct cgm_record *record)
 {
+    _Atomic int holes = CGM_OK;
     (void)queue;
-    cgm_matrix_poison(&record->of.poison);
+    cgm_holes_begin(&holes);
+    cgm_matrix_poison(&record->of.poison, &holes);
 }
 
 /* After the store the run may be gone: nothing looks at it any more. */
@@ -98,21 +101,14 @@ static bool take_seat(struct cgm_queue *queue, const struct cgm_record *record)
     return cgm_seat_take(&queue->seat);
 }
 
-/* What was read of a hole is nothing, and what was written is lost. */
-static void note_holes(const struct cgm_record *record)
-{
-    int running = CGM_OK;
-    if (cgm_holes_hit() && record->run)
-        atomic_compare_exchange_strong(&record->run->status, &running, CGM_STALE);
-}
-
 static void run_kind(struct cgm_queue *queue, const struct cgm_record *record)
 {
     if (!kinds[record->kind].seated) {
         kinds[record->kind].run(queue, record);
     } else if (take_seat(queue, record)) {
+        cgm_holes_begin(record->run ? &record->run->status : NULL);
         kinds[record->kind].run(queue, record);
-        note_holes(record);
+        cgm_holes_end();
     }
 }
 

@@ -13,11 +13,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "proto/status.h"
+
 #ifndef UFFD_USER_MODE_ONLY /* Linux 5.11 */
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
 #define WATCHES_PER_BLOCK 256u
+#define HITS_MAX 8 /* ranges in one piece of work; of more the rest is given back later */
 
 struct cgm_hole_watch {
     _Atomic uint32_t changes; /* odd: it is being changed */
@@ -37,7 +40,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of who changes watch
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int uffd = -1;
 static struct sigaction before;
-static _Thread_local volatile sig_atomic_t hit;
+
+/* What this thread is at. */
+static _Thread_local struct {
+    _Atomic int *volatile status;
+    struct cgm_hole_watch *volatile hits[HITS_MAX];
+    volatile sig_atomic_t n_hits; /* counts on */
+} work;
 
 /* ---- in the handler ---------------------------------------------------------------------------
  */
@@ -71,12 +80,15 @@ static bool replace(const struct cgm_hole_watch *watch)
  * back here until it has. */
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
-    int error = errno;
+    int error = errno, running = CGM_OK;
     struct cgm_hole_watch *watch = find((uintptr_t)info->si_addr);
+    _Atomic int *status = work.status;
     (void)number, (void)context;
     if (!watch || (!atomic_exchange(&watch->found, true) && !replace(watch)))
         sigaction(SIGBUS, &before, NULL);
-    hit = 1;
+    if (status)
+        atomic_compare_exchange_strong(status, &running, CGM_STALE);
+    work.hits[work.n_hits++ % HITS_MAX] = watch;
     errno = error;
 }
 
@@ -159,9 +171,17 @@ bool cgm_holes_found(const struct cgm_hole_watch *watch)
     return watch && atomic_load(&watch->found);
 }
 
-bool cgm_holes_hit(void)
+void cgm_holes_begin(_Atomic int *status)
 {
-    bool was_hit = hit;
-    hit = 0;
-    return was_hit;
+    work.status = status;
+}
+
+/* Others that are at the same memory find zeroes again. */
+void cgm_holes_end(void)
+{
+    work.status = NULL;
+    for (int i = 0; i < work.n_hits && i < HITS_MAX; i++)
+        madvise((void *)atomic_load(&work.hits[i]->base), atomic_load(&work.hits[i]->bytes),
+                MADV_DONTNEED);
+    work.n_hits = 0;
 }

@@ -9,6 +9,7 @@
 #ifndef CGM_HOST_HOLES_H
 #define CGM_HOST_HOLES_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,8 +23,10 @@ void cgm_holes_unwatch(struct cgm_hole_watch *watch);
 /* Somebody touched one: nothing of the range is the client's any more. NULL: no. */
 bool cgm_holes_found(const struct cgm_hole_watch *watch);
 
-/* Whether this thread has touched one since it last asked. Threads that touch such memory do not
- * block SIGBUS. */
-bool cgm_holes_hit(void);
+/* Around what touches such memory, on a thread that does not block SIGBUS. As soon as it touches a
+ * hole *status, if it is OK, becomes STALE; at the end what it has made of holes is given back.
+ * status NULL: nobody is told. */
+void cgm_holes_begin(_Atomic int *status);
+void cgm_holes_end(void);
 
 #endif
