@@ -216,7 +216,7 @@ static inline void chunks_open_host(struct chunks *chunks)
     char detail[CGM_CQE_DETAIL];
     uint64_t bytes = (uint64_t)ROWS * (DEPTH + COLS) * 2, offset = 0;
     int fd = memfd_create("chunks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    assert_int_equal(fallocate(fd, 0, 0, (off_t)bytes), 0);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
     chunks->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_ptr_not_equal(chunks->base, MAP_FAILED);

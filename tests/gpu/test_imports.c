@@ -1,5 +1,6 @@
 /* Memory of others on a device: memfds, exported memory, IPC handles. */
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -70,7 +73,7 @@ static void test_memfds_are_imported(void **state)
     struct memory to;
     struct cgm_mem *mem;
     int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    assert_int_equal(ftruncate(fd, 65536), 0);
+    assert_int_equal(fallocate(fd, 0, 0, 65536), 0);
     struct cgm_memory_segment segment = {.kind = 1, .fd = fd, .offset = 4096, .length = 8192};
     assert_int_equal(import(&segment, 1, "F_SEAL_SHRINK", &mem), CGM_INVALID_ARGUMENT);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
@@ -103,7 +106,7 @@ struct host_import {
 static void host_import_open(struct host_import *host, size_t bytes)
 {
     host->fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    assert_int_equal(ftruncate(host->fd, (off_t)bytes), 0);
+    assert_int_equal(fallocate(host->fd, 0, 0, (off_t)bytes), 0);
     assert_int_equal(fcntl(host->fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
     host->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, host->fd, 0);
     assert_ptr_not_equal(host->base, MAP_FAILED);
@@ -181,6 +184,33 @@ static void test_exported_memory_is_imported(void **state)
     close(fd);
     memory_close(&from);
     memory_close(&to);
+}
+
+/* Nothing of the client's is made here, unless nobody can watch for it. */
+static void test_holes_are_refused(void **state)
+{
+    (void)state;
+    struct cgm_mem *mem = NULL;
+    struct stat info;
+    int watch = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+    if (watch < 0) {
+        print_message("userfaultfd is not to be had here\n");
+        skip();
+    }
+    close(watch);
+    int fd = memfd_create("holes", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, 65536), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    struct cgm_memory_segment segment = {.kind = 1, .fd = fd, .length = 65536};
+    assert_int_not_equal(import(&segment, 1, "65536 of them may be holes", &mem), CGM_OK);
+    if (mem)
+        ops->mem_free(mem);
+    assert_int_equal(fstat(fd, &info), 0);
+    assert_int_equal(info.st_blocks, 0);
+    assert_int_equal(fallocate(fd, 0, 0, 65536), 0);
+    assert_int_equal(import(&segment, 1, NULL, &mem), CGM_OK);
+    ops->mem_free(mem);
+    close(fd);
 }
 
 static void test_bad_segments_are_refused_by_name(void **state)
@@ -273,6 +303,7 @@ int main(int argc, char **argv)
         return exporter_main();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memfds_are_imported),
+        cmocka_unit_test(test_holes_are_refused),
         cmocka_unit_test(test_copies_within_the_host_wait_in_the_stream),
         cmocka_unit_test(test_exported_memory_is_imported),
         cmocka_unit_test(test_bad_segments_are_refused_by_name),
