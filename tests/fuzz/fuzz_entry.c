@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/executor/entry.h"
+#include "daemon/executor/executor.h"
 #include "daemon/executor/plan.h"
 #include "proto/status.h"
 #include "tests/fuzz/fuzz.h"
@@ -17,6 +18,7 @@
 #define LAST_NUMBER 41u
 
 struct world {
+    struct cgm_executor executor;
     struct cgm_poller poller;
     struct cgm_comm comm;
     struct cgm_plan plans[3];
@@ -24,6 +26,8 @@ struct world {
     struct cgm_memory memories[OBJECTS];
     struct cgm_grant grants[OBJECTS];
 };
+
+static const struct cgm_backend_ops no_ops;
 
 /* Never used as memory: objects are told apart by address. */
 static char devices[OBJECTS];
@@ -69,6 +73,8 @@ static struct world *the_world(void)
     static struct world world;
     if (world.comm.id != 0)
         return &world;
+    world.executor.ops = &no_ops;
+    world.poller.executor = &world.executor;
     world.comm = (struct cgm_comm){.id = 3, .poller = &world.poller, .size = 2, .users = 1};
     world.comm.sessions[0] = SESSION;
     world.comm.sessions[1] = SESSION + 1;
@@ -146,8 +152,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     patch(&entry, data, size);
     if (entry.opcode == CGM_OPCODE_NOOP)
         return 0; /* nobody checks more than its ticket */
-    struct cgm_job job = {
-        .opcode = entry.opcode, .rank = entry.rank, .flags = entry.flags, .chunk = entry.chunk};
+    struct cgm_job job = {.endpoint = &world->endpoint,
+                          .opcode = entry.opcode,
+                          .rank = entry.rank,
+                          .flags = entry.flags,
+                          .chunk = entry.chunk};
     int status = cgm_entry_check(&world->endpoint, &entry, &job, detail, sizeof(detail), &burns);
     FUZZ_CHECK(memchr(detail, '\0', sizeof(detail)));
     FUZZ_CHECK(size >= PATCH_BYTES || status == CGM_OK);

@@ -26,6 +26,7 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
         return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY, "no memory for the CPU backend");
     backend->options = *options;
     backend->devices = devices;
+    cgm_holes_open();
     cgm_seats_init(&backend->seats, cgm_seats_share());
     *ret_backend = backend;
     return CGM_OK;

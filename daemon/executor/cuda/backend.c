@@ -5,6 +5,7 @@
 #include "daemon/executor/cuda/cuda.h"
 #include "daemon/executor/cuda/doctor.h"
 #include "daemon/executor/cuda/platform.h"
+#include "daemon/executor/host/holes.h"
 #include "proto/status.h"
 
 struct opening {
@@ -66,6 +67,7 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
     uint32_t count = 0;
     uint64_t at_ns = cgm_cuda_now_ns();
     cgm_cuda_reports_init(options);
+    cgm_holes_open();
     int status = cgm_devices_find(options, ret_detail, detail_bytes, &count);
     if (status != CGM_OK)
         return status;

@@ -110,6 +110,11 @@ static void start(void)
     uffd = fd;
 }
 
+void cgm_holes_open(void)
+{
+    pthread_once(&once, start);
+}
+
 static void set(struct cgm_hole_watch *watch, uintptr_t base, uint64_t bytes)
 {
     atomic_fetch_add(&watch->changes, 1);
@@ -141,7 +146,7 @@ struct cgm_hole_watch *cgm_holes_watch(char *base, uint64_t bytes)
 {
     struct uffdio_register request = {.range = {(uintptr_t)base, bytes},
                                       .mode = UFFDIO_REGISTER_MODE_MISSING};
-    pthread_once(&once, start);
+    cgm_holes_open();
     if (uffd < 0)
         return NULL;
     pthread_mutex_lock(&lock);

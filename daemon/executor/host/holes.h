@@ -15,6 +15,9 @@
 
 struct cgm_hole_watch;
 
+/* Before the first watch; the process has one file descriptor more from then on. Again: nothing. */
+void cgm_holes_open(void);
+
 /* A range of whole pages that is mapped writable, or privately. NULL: it is not watched. */
 struct cgm_hole_watch *cgm_holes_watch(char *base, uint64_t bytes);
 /* Nobody touches it any more before it is unmapped, or pages may be made again. NULL is allowed. */
