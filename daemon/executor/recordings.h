@@ -2,8 +2,8 @@
  * operands, but for the values of flags, which grow with the epoch. Frameworks use the same few
  * tensors step after step: so a plan keeps recordings (backend.h) of launches whose operands came
  * often enough, and such a job is enqueued in one call for each queue. Nothing is recorded of a
- * plan of which something cannot be. A plan keeps a few, all of a user's plans together no more than
- * a number of operations: what was not used for the longest time is given up. */
+ * plan of which something cannot be. A plan keeps a few, all of a user's plans together no more
+ * than a number of operations: what was not used for the longest time is given up. */
 #ifndef CGM_RECORDINGS_H
 #define CGM_RECORDINGS_H
 
