@@ -61,6 +61,14 @@ static const struct cgm_event_row cgm_events[] = {
      "ended. One that succeeds, submitted later, makes the chunk sound again",
      "daemon.contents:test_failed_copies_are_named daemon.contents:test_cancelled_copy "
      "daemon.contents:test_the_last_copy_has_the_last_word"},
+    {"A client gives back pages of memory that it has imported, with the CPU backend",
+     "No page is made in their place. The job that misses one ends with STALE on all ranks, which "
+     "names rank, operand and import, and so do those after it; the import is closed, until the "
+     "client makes the pages and imports the memory again. On GPUs the pages are pinned",
+     "fault.holes fault.extremes:test_memory_changes_under_jobs tests/gpu/test_imports.c"},
+    {"Memory runs out, on the node or up to the service's MemoryMax",
+     "The kernel kills the executor, not the broker; then as when an executor dies",
+     "daemon.broker_surroundings:test_the_executor_goes_first"},
     {"An import or a buffer with an IPC handle goes while jobs run, on GPUs",
      "The driver lets nothing be launched until all that runs is through: launches of all users "
      "are "
