@@ -43,7 +43,7 @@ static const struct cgm_event_row cgm_events[] = {
      "with TAINTED until it is copied in again. Sessions stay connected and get new rings",
      "fault.deaths:test_executor_dies_in_a_job "
      "fault.deaths:test_user_buffers_end_with_their_executor "
-     "daemon.executor:test_nothing_is_added_to_a_tainted_buffer "
+     "daemon.entries:test_nothing_is_added_to_a_tainted_buffer "
      "daemon.contents:test_lost_buffers_are_named "
      "daemon.contents:test_no_buffer_is_made_of_what_was_lost "
      "fault.deaths:test_executor_dies_again_and_again "
@@ -137,8 +137,8 @@ static const struct cgm_event_row cgm_events[] = {
     {"A bad entry in a ring",
      "The job fails with a detail that names the field, on all ranks of its number; a ring whose "
      "indices are impossible ends its session",
-     "daemon.executor:test_bad_entries_are_refused_by_name "
-     "daemon.executor:test_broken_rings_are_reported "
+     "daemon.entries:test_bad_entries_are_refused_by_name "
+     "daemon.entries:test_broken_rings_are_reported "
      "fault.deaths:test_session_with_a_broken_ring_is_closed fuzz.entry fuzz.executor"},
     {"MPS is off, or serves another user alone",
      "Off: a warning, about 140 us for each change from one process to another. On: a warning, one "

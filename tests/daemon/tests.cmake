@@ -1,4 +1,6 @@
 cgm_test(daemon executor cgm_proto)
+cgm_test(daemon entries cgm_proto)
+add_dependencies(test_entries commgemm-executor-cpu)
 cgm_test(daemon contents cgm_proto)
 add_dependencies(test_executor commgemm-executor-cpu)
 add_dependencies(test_contents commgemm-executor-cpu)

@@ -63,6 +63,7 @@ lane_of_backend() {
     check one-holds 60 "$bin/test_gpu_holds"
     check one-products 200 "$bin/test_gpu_products"
     check one-executor 120 "$bin/test_gpu_executor"
+    check one-entries 60 "$bin/test_gpu_entries"
     check one-contents 120 "$bin/test_gpu_contents"
 }
 
