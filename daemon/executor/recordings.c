@@ -5,6 +5,7 @@
 
 #include "daemon/executor/executor.h"
 #include "daemon/executor/gang.h"
+#include "daemon/executor/idle_imports.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/quiet.h"
 #include "daemon/executor/recorded.h"
@@ -241,7 +242,7 @@ static void making_done(struct cgm_quiet *quiet)
     for (uint32_t rank = 0; rank < plan->comm->size; rank++)
         for (int i = 0; i < CGM_OPERAND_COUNT; i++)
             if (making->held[rank].memory[i])
-                cgm_memory_unref(making->held[rank].memory[i]);
+                cgm_memory_leave(plan->comm->poller->executor, making->held[rank].memory[i]);
     free(making);
     cgm_plan_unref(plan);
 }

@@ -124,15 +124,23 @@ static void slice_begin_step(struct cgm_request *request)
 
 /* ---- on the poller -------------------------------------------------------------------------- */
 
+static int check_holes(const struct cgm_executor *executor, const struct copy *copy,
+                       char *ret_detail, size_t bytes)
+{
+    if (cgm_memory_has_holes(copy->src, executor->ops))
+        return cgm_memory_holes_detail(copy->src, "src", ret_detail, bytes);
+    if (cgm_memory_has_holes(copy->dst, executor->ops))
+        return cgm_memory_holes_detail(copy->dst, "dst", ret_detail, bytes);
+    return CGM_OK;
+}
+
 static void copy_end(struct copy *copy, char *ret_detail, size_t bytes)
 {
     struct cgm_request *request = copy->request;
-    const struct cgm_backend_ops *ops = request->executor->ops;
     cgm_detail(ret_detail, bytes, 0, "%s", cgm_status_text(request->status));
-    if (cgm_memory_has_holes(copy->src, ops))
-        request->status = cgm_memory_holes_detail(copy->src, "src", ret_detail, bytes);
-    else if (cgm_memory_has_holes(copy->dst, ops))
-        request->status = cgm_memory_holes_detail(copy->dst, "dst", ret_detail, bytes);
+    int status = check_holes(request->executor, copy, ret_detail, bytes);
+    if (status != CGM_OK)
+        request->status = status;
 }
 
 static void copy_finish(struct copy *copy)
@@ -300,7 +308,7 @@ static int check_copy(const struct cgm_endpoint *endpoint, const Cgm__CopyForwar
         return cgm_detail(detail, size, CGM_INVALID_ARGUMENT, "dst: it overlaps src");
     ret_copy->dst = dst->memory;
     ret_copy->src = src->memory;
-    return CGM_OK;
+    return check_holes(endpoint->poller->executor, ret_copy, detail, size);
 }
 
 void cgm_transfer_on_copy(struct cgm_request *request)

@@ -137,16 +137,16 @@ static void test_what_is_aborted_ends(void **state)
 {
     enum { COLS = 4096 };
     static float values[2 * COLS], input[2 * COLS], down[COLS], across[2];
-    struct cgm_matrix matrix = {(char *)values, 2, COLS, COLS, CGM_DTYPE_FP32};
+    struct cgm_matrix matrix = {(char *)values, 2, COLS, COLS, CGM_DTYPE_FP32, NULL};
     struct cgm_matrix_activation gelu = {.kind = CGM_ACTIVATION_GELU, .out = matrix};
     struct cgm_matrix_sum sum = {.src = matrix};
     (void)state;
     for (size_t i = 0; i < 2 * COLS; i++)
         values[i] = 1;
-    sum.dst = (struct cgm_matrix){(char *)down, 1, COLS, COLS, CGM_DTYPE_FP32};
+    sum.dst = (struct cgm_matrix){(char *)down, 1, COLS, COLS, CGM_DTYPE_FP32, NULL};
     cgm_matrix_sum(&sum, (const _Atomic int *)(const void *)down);
     sum.across = true;
-    sum.dst = (struct cgm_matrix){(char *)across, 1, 2, 2, CGM_DTYPE_FP32};
+    sum.dst = (struct cgm_matrix){(char *)across, 1, 2, 2, CGM_DTYPE_FP32, NULL};
     cgm_matrix_sum(&sum, (const _Atomic int *)(const void *)across);
     gelu.input = matrix;
     gelu.input.data = (char *)input;

@@ -226,7 +226,7 @@ static void test_refusals(void **state)
 static void test_what_is_aborted_ends(void **state)
 {
     int32_t ones[16], copied[16] = {0}, reduced[16] = {0};
-    const struct cgm_matrix source = {(char *)ones, 2, 4, 8, CGM_DTYPE_INT32};
+    const struct cgm_matrix source = {(char *)ones, 2, 4, 8, CGM_DTYPE_INT32, NULL};
     struct cgm_matrix dst = source;
     struct cgm_matrix_reduce reduce = {.n_src = 1};
     (void)state;

@@ -14,6 +14,7 @@
 /* Blocks of others: some tenths of a second each, so that an abort is seen and others get a seat.
  */
 #define WHOLE_STEPS (1ull << 34)
+#define WHOLE_AREA (1ull << 26) /* elements of a factor or of the product in one block */
 #define WHOLE_ROWS_MIN 1024u
 #define WHOLE_DEPTH 16384u /* of a block of what is too large with all of its depth */
 
@@ -141,6 +142,11 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* The largest blocks of a product. */
 static struct block block_limits(const struct cgm_matrix_gemm *gemm)
 {
@@ -151,7 +157,8 @@ static struct block block_limits(const struct cgm_matrix_gemm *gemm)
         depth = min_u64(depth, WHOLE_DEPTH);
         cols = WHOLE_STEPS / WHOLE_ROWS_MIN / depth;
     }
-    return (struct block){.rows = WHOLE_STEPS / (cols * depth), .cols = cols, .depth = depth};
+    uint64_t rows = min_u64(WHOLE_STEPS / (cols * depth), WHOLE_AREA / max_u64(cols, depth));
+    return (struct block){.rows = rows, .cols = cols, .depth = depth};
 }
 
 _Static_assert(BLOCK_DEPTH * 128u * 128u < 1u << 24, "sums of int8 products are fp32 numbers");

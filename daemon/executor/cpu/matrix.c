@@ -19,7 +19,7 @@ CGM_DTYPES(X)
 
 bool cgm_is_aborted(const _Atomic int *abort)
 {
-    return abort && atomic_load(abort) != CGM_OK;
+    return (abort && atomic_load(abort) != CGM_OK) || cgm_holes_missed();
 }
 
 int cgm_matrix_resolve(const struct cgm_view *view, bool writes, struct cgm_matrix *ret_matrix)
@@ -32,8 +32,12 @@ int cgm_matrix_resolve(const struct cgm_view *view, bool writes, struct cgm_matr
         view->offset_bytes % element || !cgm_view_end(view, &end) || end > view->mem->bytes ||
         (writes && view->mem->read_only))
         return CGM_INVALID_ARGUMENT;
-    *ret_matrix = (struct cgm_matrix){view->mem->base + view->offset_bytes, view->rows, view->cols,
-                                      view->stride, view->dtype};
+    *ret_matrix = (struct cgm_matrix){view->mem->base + view->offset_bytes,
+                                      view->rows,
+                                      view->cols,
+                                      view->stride,
+                                      view->dtype,
+                                      view->mem->watch};
     return CGM_OK;
 }
 
@@ -89,7 +93,7 @@ static bool is_whole(const struct cgm_matrix *matrix)
 static struct cgm_matrix flattened(const struct cgm_matrix *matrix)
 {
     uint64_t count = matrix->rows * matrix->cols;
-    return (struct cgm_matrix){matrix->data, 1, count, count, matrix->dtype};
+    return (struct cgm_matrix){matrix->data, 1, count, count, matrix->dtype, matrix->watch};
 }
 
 /* Operands of two ranks may lie across each other, if those who submit them like that. */
@@ -118,14 +122,14 @@ static void fill_row(char *row, const void *pattern, uint64_t element, uint64_t 
         memcpy(row + i * element, pattern, element);
 }
 
-void cgm_matrix_poison(const struct cgm_matrix *matrix, const _Atomic int *abort)
+void cgm_matrix_poison(const struct cgm_matrix *matrix)
 {
     const struct cgm_format_info *info = cgm_format_info(matrix->dtype);
     uint16_t half = (uint16_t)info->nan;
     uint8_t byte = (uint8_t)info->nan;
     const void *const patterns[] = {[1] = &byte, [2] = &half, [4] = &info->nan};
     for (uint64_t row = 0; row < matrix->rows; row++)
-        for (uint64_t col = 0; col < matrix->cols && !cgm_is_aborted(abort); col += FILL_AT_ONCE) {
+        for (uint64_t col = 0; col < matrix->cols && !cgm_is_aborted(NULL); col += FILL_AT_ONCE) {
             uint64_t left = matrix->cols - col;
             fill_row(cgm_matrix_at(matrix, row, col), patterns[info->bytes], info->bytes,
                      left < FILL_AT_ONCE ? left : FILL_AT_ONCE);

@@ -3,14 +3,17 @@
 #define CGM_CPU_MATRIX_H
 
 #include "daemon/executor/backend.h"
+#include "daemon/executor/host/holes.h"
 
 struct cgm_matrix {
     char *data;                  /* NULL: absent */
     uint64_t rows, cols, stride; /* in elements */
     int dtype;
+    struct cgm_hole_watch *watch; /* of the memory; NULL: none */
 };
 
-/* What may take long ends early when *abort is not 0; NULL: never. */
+/* What may take long ends early when *abort is not 0 (NULL: it never is), or what this thread works
+ * on has holes (host/holes.h). */
 bool cgm_is_aborted(const _Atomic int *abort);
 
 /* OK, or INVALID_ARGUMENT when the view is empty, misaligned, outside its memory, of an unknown
@@ -37,7 +40,7 @@ void cgm_matrix_add(const struct cgm_matrix *matrix, uint64_t row, uint64_t col,
 
 void cgm_matrix_copy(const struct cgm_matrix *dst, const struct cgm_matrix *src,
                      const _Atomic int *abort);
-void cgm_matrix_poison(const struct cgm_matrix *matrix, const _Atomic int *abort);
+void cgm_matrix_poison(const struct cgm_matrix *matrix);
 
 struct cgm_matrix_reduce {
     struct cgm_matrix dst, bias;

@@ -44,13 +44,10 @@ static void run_sum(struct cgm_queue *queue, const struct cgm_record *record)
     cgm_matrix_sum(&record->of.sum, abort_of(record));
 }
 
-/* Whatever the run's status is; memory with holes is the client's no more. */
 static void run_poison(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    _Atomic int holes = CGM_OK;
     (void)queue;
-    cgm_holes_begin(&holes);
-    cgm_matrix_poison(&record->of.poison, &holes);
+    cgm_matrix_poison(&record->of.poison);
 }
 
 /* After the store the run may be gone: nothing looks at it any more. */
@@ -101,15 +98,76 @@ static bool take_seat(struct cgm_queue *queue, const struct cgm_record *record)
     return cgm_seat_take(&queue->seat);
 }
 
+/* Memory of clients that may get holes. */
+struct watched {
+    struct cgm_hole_watch *watches[CGM_HOLES_AT_ONCE];
+    uint32_t count;
+};
+
+static void watch(struct watched *watched, const struct cgm_matrix *matrices, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (matrices[i].data && matrices[i].watch && watched->count < CGM_HOLES_AT_ONCE)
+            watched->watches[watched->count++] = matrices[i].watch;
+}
+
+static void watch_all(struct watched *watched, const struct cgm_queue *queue,
+                      const struct cgm_record *record)
+{
+    const struct cgm_matrix_gemm *gemm = &record->of.gemm;
+    const struct cgm_matrix_reduce *reduce = &record->of.reduce;
+    const struct cgm_matrix_activation *activation = &record->of.activation;
+    watched->count = 0;
+    switch (record->kind) {
+    case CGM_RECORD_COPY:
+        watch(watched, &record->of.copy.dst, 1);
+        watch(watched, &record->of.copy.src, 1);
+        break;
+    case CGM_RECORD_GEMM:
+        watch(watched, &gemm->out, 1);
+        watch(watched, &gemm->a, 1);
+        watch(watched, &gemm->b, 1);
+        watch(watched, &gemm->bias, 1);
+        break;
+    case CGM_RECORD_REDUCE:
+        watch(watched, &reduce->dst, 1);
+        watch(watched, &reduce->bias, 1);
+        watch(watched, queue->sources, reduce->n_src);
+        break;
+    case CGM_RECORD_ACTIVATE:
+        watch(watched, &activation->out, 1);
+        watch(watched, &activation->input, 1);
+        break;
+    case CGM_RECORD_SUM:
+        watch(watched, &record->of.sum.dst, 1);
+        watch(watched, &record->of.sum.src, 1);
+        break;
+    case CGM_RECORD_POISON:
+        watch(watched, &record->of.poison, 1);
+        break;
+    default:
+        break;
+    }
+}
+
+/* What is read of a hole is nothing, and what is written is lost. */
+static void run_watched(struct cgm_queue *queue, const struct cgm_record *record)
+{
+    struct watched watched;
+    int running = CGM_OK;
+    watch_all(&watched, queue, record);
+    if (cgm_holes_begin(watched.watches, watched.count))
+        kinds[record->kind].run(queue, record);
+    if (cgm_holes_end() && record->run)
+        atomic_compare_exchange_strong(&record->run->status, &running, CGM_STALE);
+}
+
 static void run_kind(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    if (!kinds[record->kind].seated) {
+    if (!kinds[record->kind].seated)
         kinds[record->kind].run(queue, record);
-    } else if (take_seat(queue, record)) {
-        cgm_holes_begin(record->run ? &record->run->status : NULL);
-        kinds[record->kind].run(queue, record);
-        cgm_holes_end();
-    }
+    else if (take_seat(queue, record))
+        run_watched(queue, record);
 }
 
 static void phase_add(const struct cgm_queue *queue, const struct cgm_record *record,

@@ -13,14 +13,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "proto/status.h"
-
 #ifndef UFFD_USER_MODE_ONLY /* Linux 5.11 */
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
 #define WATCHES_PER_BLOCK 256u
-#define HITS_MAX 8 /* ranges in one piece of work; of more the rest is given back later */
 
 struct cgm_hole_watch {
     _Atomic uint32_t changes; /* odd: it is being changed */
@@ -43,9 +40,8 @@ static struct sigaction before;
 
 /* What this thread is at. */
 static _Thread_local struct {
-    _Atomic int *volatile status;
-    struct cgm_hole_watch *volatile hits[HITS_MAX];
-    volatile sig_atomic_t n_hits; /* counts on */
+    struct cgm_hole_watch *watches[CGM_HOLES_AT_ONCE];
+    uint32_t count;
 } work;
 
 /* ---- in the handler ---------------------------------------------------------------------------
@@ -80,15 +76,11 @@ static bool replace(const struct cgm_hole_watch *watch)
  * back here until it has. */
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
-    int error = errno, running = CGM_OK;
+    int error = errno;
     struct cgm_hole_watch *watch = find((uintptr_t)info->si_addr);
-    _Atomic int *status = work.status;
     (void)number, (void)context;
     if (!watch || (!atomic_exchange(&watch->found, true) && !replace(watch)))
         sigaction(SIGBUS, &before, NULL);
-    if (status)
-        atomic_compare_exchange_strong(status, &running, CGM_STALE);
-    work.hits[work.n_hits++ % HITS_MAX] = watch;
     errno = error;
 }
 
@@ -176,17 +168,31 @@ bool cgm_holes_found(const struct cgm_hole_watch *watch)
     return watch && atomic_load(&watch->found);
 }
 
-void cgm_holes_begin(_Atomic int *status)
+bool cgm_holes_missed(void)
 {
-    work.status = status;
+    bool missed = false;
+    for (uint32_t i = 0; i < work.count; i++)
+        missed |= cgm_holes_found(work.watches[i]);
+    return missed;
 }
 
-/* Others that are at the same memory find zeroes again. */
-void cgm_holes_end(void)
+bool cgm_holes_begin(struct cgm_hole_watch *const *watches, uint32_t count)
 {
-    work.status = NULL;
-    for (int i = 0; i < work.n_hits && i < HITS_MAX; i++)
-        madvise((void *)atomic_load(&work.hits[i]->base), atomic_load(&work.hits[i]->bytes),
-                MADV_DONTNEED);
-    work.n_hits = 0;
+    work.count = count;
+    for (uint32_t i = 0; i < count; i++)
+        work.watches[i] = watches[i];
+    return !cgm_holes_missed();
+}
+
+/* Others that are at the same memory find zeroes again, and give back what they wrote at their own
+ * end. */
+bool cgm_holes_end(void)
+{
+    bool missed = cgm_holes_missed();
+    for (uint32_t i = 0; i < work.count; i++)
+        if (cgm_holes_found(work.watches[i]))
+            madvise((void *)atomic_load(&work.watches[i]->base),
+                    atomic_load(&work.watches[i]->bytes), MADV_DONTNEED);
+    work.count = 0;
+    return missed;
 }

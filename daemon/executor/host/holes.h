@@ -2,14 +2,13 @@
  * makes a page of it, which belongs to the client's memory and counts as this process's for as long
  * as the client has that: limits of memory would stop neither. So no page is made (userfaultfd):
  * the thread that touches a hole gets a signal, and in place of what the client has there is memory
- * of this process from then on, until it is unmapped.
+ * of this process from then on, until it is unmapped: of no use to anybody, and not to be filled.
  *
  * Of the whole process; any thread. Where the system does not let it, nothing is watched, and pages
  * are made. Source: userfaultfd(2), UFFD_FEATURE_SIGBUS. */
 #ifndef CGM_HOST_HOLES_H
 #define CGM_HOST_HOLES_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,10 +25,13 @@ void cgm_holes_unwatch(struct cgm_hole_watch *watch);
 /* Somebody touched one: nothing of the range is the client's any more. NULL: no. */
 bool cgm_holes_found(const struct cgm_hole_watch *watch);
 
-/* Around what touches such memory, on a thread that does not block SIGBUS. As soon as it touches a
- * hole *status, if it is OK, becomes STALE; at the end what it has made of holes is given back.
- * status NULL: nobody is told. */
-void cgm_holes_begin(_Atomic int *status);
-void cgm_holes_end(void);
+/* Around work that touches such memory, on a thread that does not block SIGBUS: up to
+ * CGM_HOLES_AT_ONCE ranges. begin false: nothing is to be done, one of them has holes; end is
+ * called all the same. end: whether one of them has; what was made in their place is given back. */
+#define CGM_HOLES_AT_ONCE 16u
+bool cgm_holes_begin(struct cgm_hole_watch *const *watches, uint32_t count);
+bool cgm_holes_end(void);
+/* In between, every few megabytes: whether one of them has by now. */
+bool cgm_holes_missed(void);
 
 #endif
