@@ -9,6 +9,7 @@
 #include "daemon/executor/collectives.h"
 #include "daemon/executor/memory.h"
 #include "daemon/executor/plan_make.h"
+#include "daemon/executor/recordings.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
@@ -551,6 +552,7 @@ static void plan_free_if_unused(struct cgm_plan *plan)
             return; /* a job of another plan uses it; on_unused comes back here */
     struct cgm_request *removal = plan->removal;
     plan->removal = NULL;
+    cgm_recordings_leave(plan->comm->poller, plan->recordings);
     take_apart(plan, removal, plan_freed_step);
 }
 

@@ -82,7 +82,8 @@ struct cgm_poller {
     _Atomic bool health_asked;
     uint64_t next_imports_look_ns;
     uint64_t next_recording_ns;                /* no plan makes one before (recordings.h) */
-    _Atomic uint64_t recorded;                 /* operations that recordings may hold, at most */
+    struct cgm_map recorders;                  /* of users with recordings: recorder.h */
+    uint64_t recorded;                         /* operations in all of them, at most */
     struct cgm_task *first_query, *last_query; /* requests that query.h has not answered yet */
     struct cgm_request *shutdown;              /* answered when nothing runs any more */
     struct cgm_poller_counters counters;

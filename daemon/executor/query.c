@@ -83,7 +83,7 @@ static void query_status(struct page *page, struct cgm_poller *poller, uint64_t 
     row_add(page, row, "syscalls", "%llu", (ull)c->syscalls);
     row_add(page, row, "poller_sleeps", "%llu", (ull)c->sleeps);
     row_add(page, row, "replays", "%llu", (ull)c->replays);
-    row_add(page, row, "recorded", "%llu", (ull)atomic_load(&poller->recorded));
+    row_add(page, row, "recorded", "%llu", (ull)poller->recorded);
 }
 
 /* ---- jobs -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #include "daemon/executor/plan.h"
 #include "daemon/executor/quiet.h"
 #include "daemon/executor/recorded.h"
+#include "daemon/executor/recorder.h"
 #include "proto/status.h"
 
 #define SLOTS 8u
@@ -19,10 +20,9 @@
 /* ... and of all plans together: for each time that making took, so many times it without any. */
 #define PAUSE_PER_RECORDING 19u
 
-/* Of a user's plans together, in operations; one is some hundred bytes here, and a node of a graph
- * on a device. */
-#define OPERATIONS_PER_USER (256u << 10)
 #define OPERATIONS_PER_RECORDING 16u /* what one takes without any */
+/* So many others are given up at once: all launches wait until they are freed. */
+#define GIVEN_UP_MAX 32u
 
 /* What is recorded begins with this epoch. */
 #define EPOCH 1u
@@ -38,9 +38,9 @@ struct key {
 };
 
 struct slot {
-    struct slot *next;   /* of those that are given up */
-    uint64_t used_ns;    /* the round of the last launch with it */
-    uint32_t operations; /* at most */
+    struct cgm_recorder_entry entry; /* first */
+    struct slot *next;               /* of those that are given up */
+    struct cgm_recordings *recordings;
     struct key *key;
     uint32_t world;
     struct cgm_recorded ranks[]; /* [world] */
@@ -55,10 +55,9 @@ struct cgm_recordings {
     bool making, refused;
     uint64_t made, next_epoch; /* next_epoch: none is made before it */
     struct sighting sightings[SIGHTINGS];
-    uint32_t n_sightings; /* counts on */
-    struct slot *slots[SLOTS];
-    uint64_t operations; /* of them all */
-    struct key *key;     /* of the launch that is looked at */
+    uint32_t n_sightings;      /* counts on */
+    struct slot *slots[SLOTS]; /* those used last come first */
+    struct key *key;           /* of the launch that is looked at */
 };
 
 /* ---- keys ----------------------------------------------------------------------------------- */
@@ -120,15 +119,22 @@ static struct cgm_recordings *recordings_new(uint32_t world)
     return recordings;
 }
 
-static void slot_free(struct cgm_executor *executor, struct slot *slot)
+/* On the mapper, like all that frees what is recorded; in no recorder any more. */
+static void slot_free(const struct cgm_backend_ops *ops, struct slot *slot)
 {
     if (!slot)
         return;
     for (uint32_t rank = 0; rank < slot->world; rank++)
-        cgm_recorded_free(executor->ops, &slot->ranks[rank]);
-    atomic_fetch_sub(&executor->poller.recorded, slot->operations);
+        cgm_recorded_free(ops, &slot->ranks[rank]);
     free(slot->key);
     free(slot);
+}
+
+void cgm_recordings_leave(struct cgm_poller *poller, struct cgm_recordings *recordings)
+{
+    for (uint32_t i = 0; recordings && i < SLOTS; i++)
+        if (recordings->slots[i])
+            cgm_recorder_leave(poller, &recordings->slots[i]->entry);
 }
 
 void cgm_recordings_free(struct cgm_executor *executor, struct cgm_recordings *recordings)
@@ -136,22 +142,19 @@ void cgm_recordings_free(struct cgm_executor *executor, struct cgm_recordings *r
     if (!recordings)
         return;
     for (uint32_t i = 0; i < SLOTS; i++)
-        slot_free(executor, recordings->slots[i]);
+        slot_free(executor->ops, recordings->slots[i]);
     free(recordings->key);
     free(recordings);
 }
 
-/* What a run takes is known from one with as many rows; a queue has no room for more than all. */
-static uint32_t operations_of(const struct cgm_plan *plan, uint64_t rows)
+static bool room_is_known(const struct cgm_plan *plan, uint64_t rows)
 {
-    bool known = plan->room.operations > 0 && rows <= plan->room.rows;
-    uint32_t each = known ? plan->room.operations : CGM_QUEUE_ROOM;
-    return plan->comm->size * CGM_QUEUES_PER_RANK * (each + OPERATIONS_PER_RECORDING);
+    return plan->room.operations > 0 && rows <= plan->room.rows;
 }
 
 static struct slot *slot_new(struct cgm_plan *plan)
 {
-    const struct cgm_recordings *recordings = plan->recordings;
+    struct cgm_recordings *recordings = plan->recordings;
     uint32_t world = recordings->world;
     struct slot *slot = calloc(1, sizeof(*slot) + world * sizeof(slot->ranks[0]));
     struct key *key = malloc(key_bytes(world));
@@ -163,9 +166,14 @@ static struct slot *slot_new(struct cgm_plan *plan)
     memcpy(key, recordings->key, key_bytes(world));
     slot->key = key;
     slot->world = world;
-    slot->operations = operations_of(plan, key->rows);
-    atomic_fetch_add(&plan->comm->poller->recorded, slot->operations);
-    return slot;
+    slot->recordings = recordings;
+    slot->entry.operations =
+        world * CGM_QUEUES_PER_RANK * (plan->room.operations + OPERATIONS_PER_RECORDING);
+    if (cgm_recorder_enter(plan->comm->poller, plan->uid, &slot->entry) == CGM_OK)
+        return slot;
+    free(key);
+    free(slot);
+    return NULL;
 }
 
 /* ---- making, on the mapper ------------------------------------------------------------------ */
@@ -190,37 +198,57 @@ static void free_given_up(struct making *making)
     while (making->given_up) {
         struct slot *slot = making->given_up;
         making->given_up = slot->next;
-        slot_free(making->quiet.poller->executor, slot);
+        slot_free(making->launch.ops, slot);
     }
 }
 
-/* A rank a slice. */
+/* A rank. */
+static void record(struct making *making)
+{
+    struct slot *slot = making->slot;
+    uint32_t rank = (uint32_t)__builtin_ctzll(making->left);
+    making->status =
+        cgm_recorded_make(making->plan->algorithm, &making->launch, rank, &slot->ranks[rank]);
+    making->left &= making->left - 1;
+    for (rank = 0; making->status != CGM_OK && rank < slot->world; rank++)
+        cgm_recorded_free(making->launch.ops, &slot->ranks[rank]);
+}
+
+/* A rank a slice. None is left where there is no room yet. */
 static void making_run(struct cgm_quiet *quiet)
 {
     struct making *making = (struct making *)quiet;
-    uint32_t rank = (uint32_t)__builtin_ctzll(making->left);
     uint64_t begin_ns = cgm_now_ns();
     free_given_up(making);
-    making->status = cgm_recorded_make(making->plan->algorithm, &making->launch, rank,
-                                       &making->slot->ranks[rank]);
-    making->left &= making->left - 1;
+    if (making->left)
+        record(making);
     making->took_ns += cgm_now_ns() - begin_ns;
     quiet->again = making->status == CGM_OK && making->left;
-    if (making->status == CGM_OK)
-        return;
-    slot_free(quiet->poller->executor, making->slot);
-    making->slot = NULL;
 }
 
 /* ---- around it, on the poller --------------------------------------------------------------- */
+
+/* Of a launch that was not recorded, nothing is in it. */
+static void slot_drop(struct cgm_poller *poller, struct slot *slot)
+{
+    cgm_recorder_leave(poller, &slot->entry);
+    free(slot->key);
+    free(slot);
+}
+
+static void put_first(struct cgm_recordings *recordings, struct slot *slot, uint32_t place)
+{
+    memmove(&recordings->slots[1], &recordings->slots[0], place * sizeof(slot));
+    recordings->slots[0] = slot;
+}
 
 static void keep(struct cgm_recordings *recordings, struct slot *slot)
 {
     uint32_t i = 0;
     while (recordings->slots[i])
         i++;
-    recordings->slots[i] = slot;
-    recordings->operations += slot->operations;
+    slot->entry.made = true;
+    put_first(recordings, slot, i);
 }
 
 static void making_done(struct cgm_quiet *quiet)
@@ -229,11 +257,13 @@ static void making_done(struct cgm_quiet *quiet)
     struct cgm_plan *plan = making->plan;
     struct cgm_recordings *recordings = plan->recordings;
     recordings->making = false;
-    recordings->made++;
+    recordings->made += making->slot != NULL;
     plan->comm->poller->next_recording_ns = cgm_now_ns() + PAUSE_PER_RECORDING * making->took_ns;
     recordings->next_epoch = plan->epoch + recordings->made * LAUNCHES_PER_RECORDING;
-    if (making->slot)
+    if (making->slot && making->status == CGM_OK)
         keep(recordings, making->slot);
+    else if (making->slot)
+        slot_drop(plan->comm->poller, making->slot);
     if (making->status == CGM_NOT_SUPPORTED)
         recordings->refused = true;
     if (making->status != CGM_OK)
@@ -247,61 +277,31 @@ static void making_done(struct cgm_quiet *quiet)
     cgm_plan_unref(plan);
 }
 
-/* What was not used for the longest time is given up. */
-struct oldest {
-    uint32_t uid;
-    uint64_t operations; /* of all that was looked at */
-    struct cgm_recordings *recordings;
-    struct slot **place; /* NULL: there is none */
-};
-
-static uint32_t look_for_oldest(struct oldest *oldest, struct cgm_recordings *recordings)
+static void give_up(struct making *making, struct slot *slot)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < SLOTS; i++) {
-        struct slot **place = &recordings->slots[i];
-        count += *place != NULL;
-        if (!*place || (oldest->place && (*oldest->place)->used_ns <= (*place)->used_ns))
-            continue;
-        oldest->recordings = recordings;
-        oldest->place = place;
-    }
-    oldest->operations += recordings->operations;
-    return count;
-}
-
-static void look_into_plan(void *context, uint64_t id, void *value)
-{
-    struct oldest *oldest = context;
-    struct cgm_plan *plan = value;
-    (void)id;
-    if (plan->uid == oldest->uid && plan->recordings)
-        look_for_oldest(oldest, plan->recordings);
-}
-
-static void give_up(struct making *making, struct oldest *oldest)
-{
-    struct slot *slot = *oldest->place;
-    *oldest->place = NULL;
-    oldest->recordings->operations -= slot->operations;
+    struct cgm_recordings *recordings = slot->recordings;
+    uint32_t i = 0;
+    while (recordings->slots[i] != slot)
+        i++;
+    for (; i + 1 < SLOTS; i++)
+        recordings->slots[i] = recordings->slots[i + 1];
+    recordings->slots[SLOTS - 1] = NULL;
+    cgm_recorder_leave(making->plan->comm->poller, &slot->entry);
     slot->next = making->given_up;
     making->given_up = slot;
 }
 
-static void make_room(struct making *making, struct cgm_poller *poller)
+/* What was not used for the longest time is given up: of the plan, then of the user. False: that is
+ * not enough yet. */
+static bool make_room(struct making *making)
 {
-    struct oldest of_plan = {0};
-    uint64_t begin_ns = cgm_now_ns();
-    if (look_for_oldest(&of_plan, making->plan->recordings) == SLOTS)
-        give_up(making, &of_plan);
-    for (;;) {
-        struct oldest of_user = {.uid = making->plan->uid};
-        cgm_map_each(&poller->plans, look_into_plan, &of_user);
-        if (!of_user.place || of_user.operations + making->slot->operations <= OPERATIONS_PER_USER)
-            break;
-        give_up(making, &of_user);
-    }
-    making->took_ns = cgm_now_ns() - begin_ns;
+    struct cgm_recordings *recordings = making->plan->recordings;
+    struct cgm_recorder_entry *entry = &making->slot->entry, *excess;
+    if (recordings->slots[SLOTS - 1])
+        give_up(making, recordings->slots[SLOTS - 1]);
+    for (uint32_t i = 0; i < GIVEN_UP_MAX && (excess = cgm_recorder_excess(entry)); i++)
+        give_up(making, (struct slot *)excess); /* its first member */
+    return cgm_recorder_fits(entry);
 }
 
 static void hold_operands(struct making *making, const struct cgm_gang *gang)
@@ -330,14 +330,14 @@ static bool begin(struct cgm_gang *gang)
     poller->counters.allocations++;
     if (!making || !slot) {
         free(making);
-        slot_free(poller->executor, slot);
+        if (slot)
+            slot_drop(poller, slot);
         return false;
     }
     making->quiet.run = making_run;
     making->quiet.done = making_done;
     making->plan = plan;
     making->slot = slot;
-    make_room(making, poller);
     making->launch = (struct cgm_launch){
         .ops = poller->executor->ops,
         .spec = &plan->spec,
@@ -349,7 +349,12 @@ static bool begin(struct cgm_gang *gang)
         .apart = true,
         .operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])making->views,
     };
-    hold_operands(making, gang);
+    if (make_room(making)) {
+        hold_operands(making, gang);
+    } else {
+        slot_drop(poller, slot);
+        making->slot = NULL;
+    }
     plan->recordings->making = true;
     cgm_plan_ref(plan);
     cgm_quiet_post(poller, &making->quiet);
@@ -366,12 +371,16 @@ static bool wants_phases(const struct cgm_gang *gang)
     return false;
 }
 
-static struct slot *find(const struct cgm_recordings *recordings)
+static struct slot *find(struct cgm_recordings *recordings)
 {
-    for (uint32_t i = 0; i < SLOTS; i++)
-        if (recordings->slots[i] &&
-            memcmp(recordings->slots[i]->key, recordings->key, key_bytes(recordings->world)) == 0)
-            return recordings->slots[i];
+    for (uint32_t i = 0; i < SLOTS && recordings->slots[i]; i++) {
+        struct slot *slot = recordings->slots[i];
+        if (memcmp(slot->key, recordings->key, key_bytes(recordings->world)) != 0)
+            continue;
+        put_first(recordings, slot, i);
+        cgm_recorder_use(&slot->entry);
+        return slot;
+    }
     return NULL;
 }
 
@@ -411,12 +420,12 @@ bool cgm_recordings_find(struct cgm_gang *gang, const struct cgm_recorded **ret_
     if (slot && is_outdated(slot, gang))
         return true;
     if (slot) {
-        slot->used_ns = poller->round_ns;
         *ret_recorded = slot->ranks;
         return true;
     }
     bool often = count_sighting(recordings) >= poller->executor->limits.graphs_from;
-    bool in_time =
-        gang->plan->epoch >= recordings->next_epoch && cgm_now_ns() >= poller->next_recording_ns;
+    bool in_time = room_is_known(gang->plan, gang->rows) &&
+                   gang->plan->epoch >= recordings->next_epoch &&
+                   cgm_now_ns() >= poller->next_recording_ns;
     return !often || !in_time || !begin(gang);
 }

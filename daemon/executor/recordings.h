@@ -12,6 +12,7 @@
 
 struct cgm_executor;
 struct cgm_gang;
+struct cgm_poller;
 struct cgm_recorded;
 struct cgm_recordings;
 
@@ -20,7 +21,9 @@ struct cgm_recordings;
  * holds for the plan's next launch, if that is not held. */
 bool cgm_recordings_find(struct cgm_gang *gang, const struct cgm_recorded **ret_recorded);
 
-/* NULL is allowed. Mapper; the plan is not used any more. */
+/* The plan is not used any more; NULL is allowed, in both. First on the poller, then on the mapper.
+ */
+void cgm_recordings_leave(struct cgm_poller *poller, struct cgm_recordings *recordings);
 void cgm_recordings_free(struct cgm_executor *executor, struct cgm_recordings *recordings);
 
 #endif

@@ -299,7 +299,7 @@ static void test_executor_that_dies(void **state)
     check(commgemm_wait_executor(scene.client, test_backend_wait(WAIT_MS)));
     for (int i = 0; i < 3; i++)
         run(&scene, &scene.sets[0], plan, COMMGEMM_OP_AG_GEMM, 0);
-    assert_int_equal(replays(&scene), 3);
+    assert_int_equal(replays(&scene), 2); /* the first one shows how much it takes */
     scene_close(&scene);
 }
 

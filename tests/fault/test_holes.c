@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,6 +21,13 @@
 #define SIDE 64u
 #define BYTES (SIDE * SIDE * 4u) /* of a matrix; whole pages */
 #define WAIT_MS (WAIT_S * 1000)
+
+/* A sanitizer has memory beside it. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CGM_MEMORY_IS_PLAIN 0
+#else
+#define CGM_MEMORY_IS_PLAIN 1
+#endif
 
 enum { LHS, RHS, OUT, MATRICES };
 
@@ -275,6 +283,23 @@ static void test_no_memory_is_kept_for_it(void **state)
     assert_true(anonymous_kib(executor) <= before + 2 * PIECE / 1024);
 }
 
+/* Then pages are made, and the executor lives. */
+static void test_no_room_in_their_place(void **state)
+{
+    static const struct rlimit little = {1 << 20, 1 << 20};
+    struct scene *scene = *state;
+    struct commgemm_completion done;
+    pid_t executor = (pid_t)daemon_status(&scene->daemon, "executor_pid");
+    if (!CGM_MEMORY_IS_PLAIN)
+        skip();
+    run_right(scene);
+    give_back(scene, OUT);
+    assert_int_equal(prlimit(executor, RLIMIT_DATA, &little, NULL), 0);
+    run(scene, &done);
+    assert_int_equal(done.status, COMMGEMM_STALE);
+    assert_int_equal(daemon_status(&scene->daemon, "executor_deaths"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +307,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_is_only_read_is_missed_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_many, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_memory_is_kept_for_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_room_in_their_place, set_up, tear_down),
     };
     return holes_can_be_watched() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
 }

@@ -72,6 +72,13 @@ static bool replace(const struct cgm_hole_watch *watch)
                    -1, 0) != -1;
 }
 
+/* There is no room for anything in its place: pages are made after all, few until the work ends. */
+static bool let_go(const struct cgm_hole_watch *watch)
+{
+    struct uffdio_range range = {atomic_load(&watch->base), atomic_load(&watch->bytes)};
+    return ioctl(uffd, UFFDIO_UNREGISTER, &range) == 0;
+}
+
 /* What this returns from is tried again. Of several threads the first one replaces; the others come
  * back here until it has. */
 static void on_bus_error(int number, siginfo_t *info, void *context)
@@ -79,7 +86,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     int error = errno;
     struct cgm_hole_watch *watch = find((uintptr_t)info->si_addr);
     (void)number, (void)context;
-    if (!watch || (!atomic_exchange(&watch->found, true) && !replace(watch)))
+    if (!watch || (!atomic_exchange(&watch->found, true) && !replace(watch) && !let_go(watch)))
         sigaction(SIGBUS, &before, NULL);
     errno = error;
 }
@@ -156,8 +163,7 @@ void cgm_holes_unwatch(struct cgm_hole_watch *watch)
 {
     if (!watch)
         return;
-    struct uffdio_range range = {atomic_load(&watch->base), atomic_load(&watch->bytes)};
-    ioctl(uffd, UFFDIO_UNREGISTER, &range);
+    let_go(watch);
     pthread_mutex_lock(&lock);
     set(watch, 0, 0);
     pthread_mutex_unlock(&lock);
