@@ -294,7 +294,8 @@ void cgm_import_on_idle(struct cgm_broker *broker, const ProtobufCMessage *messa
     if (!import || import->idle)
         return;
     make_idle(broker, import, event);
-    cgm_log_debug("import %ju: closed, as no job had named it for long", (uintmax_t)import->id);
+    cgm_log_debug("import %ju: closed: no job had named it for long, or it has holes",
+                  (uintmax_t)import->id);
 }
 
 void cgm_import_leave_out(struct cgm_broker *broker, struct cgm_import *import)
