@@ -18,12 +18,19 @@
 #endif
 
 #define WATCHES_PER_BLOCK 256u
+/* All that map memory wait while pages are taken away: of a large range not all at once. */
+#define PIECE (2ull << 20)
+#define PIECES_MAX 256 /* in one piece of work; what others replace stays until it is unmapped */
 
 struct cgm_hole_watch {
     _Atomic uint32_t changes; /* odd: it is being changed */
     _Atomic uintptr_t base;   /* 0: free */
     _Atomic uint64_t bytes;
     _Atomic bool found;
+};
+
+struct piece {
+    uintptr_t base, bytes;
 };
 
 /* Blocks are never freed: a handler may be looking through them. */
@@ -42,6 +49,8 @@ static struct sigaction before;
 static _Thread_local struct {
     struct cgm_hole_watch *watches[CGM_HOLES_AT_ONCE];
     uint32_t count;
+    struct piece replaced[PIECES_MAX];
+    volatile sig_atomic_t n_replaced;
 } work;
 
 /* ---- in the handler ---------------------------------------------------------------------------
@@ -65,11 +74,26 @@ static struct cgm_hole_watch *find(uintptr_t address)
     return NULL;
 }
 
-static bool replace(const struct cgm_hole_watch *watch)
+static struct piece piece_at(const struct cgm_hole_watch *watch, uintptr_t address)
 {
-    return syscall(SYS_mmap, atomic_load(&watch->base), atomic_load(&watch->bytes),
-                   PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE,
-                   -1, 0) != -1;
+    uintptr_t base = atomic_load(&watch->base), end = base + atomic_load(&watch->bytes);
+    uintptr_t first = address & ~(uintptr_t)(PIECE - 1);
+    struct piece piece = {.base = first > base ? first : base};
+    piece.bytes = end - piece.base;
+    if (end - first > PIECE)
+        piece.bytes = first + PIECE - piece.base;
+    return piece;
+}
+
+static bool replace(const struct cgm_hole_watch *watch, uintptr_t address)
+{
+    struct piece piece = piece_at(watch, address);
+    if (syscall(SYS_mmap, piece.base, piece.bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == -1)
+        return false;
+    if (work.n_replaced < PIECES_MAX)
+        work.replaced[work.n_replaced++] = piece;
+    return true;
 }
 
 /* There is no room for anything in its place: pages are made after all, few until the work ends. */
@@ -79,14 +103,16 @@ static bool let_go(const struct cgm_hole_watch *watch)
     return ioctl(uffd, UFFDIO_UNREGISTER, &range) == 0;
 }
 
-/* What this returns from is tried again. Of several threads the first one replaces; the others come
- * back here until it has. */
+/* What this returns from is tried again. */
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
     int error = errno;
-    struct cgm_hole_watch *watch = find((uintptr_t)info->si_addr);
+    uintptr_t address = (uintptr_t)info->si_addr;
+    struct cgm_hole_watch *watch = find(address);
     (void)number, (void)context;
-    if (!watch || (!atomic_exchange(&watch->found, true) && !replace(watch) && !let_go(watch)))
+    if (watch)
+        atomic_store(&watch->found, true);
+    if (!watch || (!replace(watch, address) && !let_go(watch)))
         sigaction(SIGBUS, &before, NULL);
     errno = error;
 }
@@ -190,15 +216,14 @@ bool cgm_holes_begin(struct cgm_hole_watch *const *watches, uint32_t count)
     return !cgm_holes_missed();
 }
 
-/* Others that are at the same memory find zeroes again, and give back what they wrote at their own
- * end. */
+/* Others that are at the same memory find zeroes again; what they write there stays until it is
+ * unmapped. */
 bool cgm_holes_end(void)
 {
     bool missed = cgm_holes_missed();
-    for (uint32_t i = 0; i < work.count; i++)
-        if (cgm_holes_found(work.watches[i]))
-            madvise((void *)atomic_load(&work.watches[i]->base),
-                    atomic_load(&work.watches[i]->bytes), MADV_DONTNEED);
+    for (int i = 0; i < work.n_replaced; i++)
+        madvise((void *)work.replaced[i].base, work.replaced[i].bytes, MADV_DONTNEED);
+    work.n_replaced = 0;
     work.count = 0;
     return missed;
 }

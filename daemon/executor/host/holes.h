@@ -1,8 +1,9 @@
 /* Memory of clients that is mapped here, and holes that they make in it. Whoever touches a hole
  * makes a page of it, which belongs to the client's memory and counts as this process's for as long
  * as the client has that: limits of memory would stop neither. So no page is made (userfaultfd):
- * the thread that touches a hole gets a signal, and in place of what the client has there is memory
- * of this process from then on, until it is unmapped: of no use to anybody, and not to be filled.
+ * the thread that touches a hole gets a signal, and in place of what the client has there, and next
+ * to it, is memory of this process from then on, until it is unmapped: of no use to anybody, and
+ * not to be filled.
  *
  * Of the whole process; any thread. Where the system does not let it, nothing is watched, and pages
  * are made. Source: userfaultfd(2), UFFD_FEATURE_SIGBUS. */
@@ -22,7 +23,7 @@ struct cgm_hole_watch *cgm_holes_watch(char *base, uint64_t bytes);
 /* Nobody touches it any more before it is unmapped, or pages may be made again. NULL is allowed. */
 void cgm_holes_unwatch(struct cgm_hole_watch *watch);
 
-/* Somebody touched one: nothing of the range is the client's any more. NULL: no. */
+/* Somebody touched one: not all of the range is the client's any more. NULL: no. */
 bool cgm_holes_found(const struct cgm_hole_watch *watch);
 
 /* Around work that touches such memory, on a thread that does not block SIGBUS: up to
