@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "proto/system.h"
+
 #define PAGE 4096u
 #define BLOCK 512u /* of st_blocks */
 
@@ -12,13 +14,25 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-static bool may_have_holes(const struct commgemm_segment *segment)
+/* How many bytes may be missing. */
+static uint64_t holes_of(const struct commgemm_segment *segment)
 {
     struct stat info;
-    return segment->kind == COMMGEMM_SEGMENT_FD && fcntl(segment->fd, F_GET_SEALS) >= 0 &&
-           fstat(segment->fd, &info) == 0 &&
-           segment->offset + segment->length <= (uint64_t)info.st_size &&
-           (uint64_t)info.st_blocks * BLOCK < (uint64_t)info.st_size;
+    if (segment->kind != COMMGEMM_SEGMENT_FD || fcntl(segment->fd, F_GET_SEALS) < 0 ||
+        fstat(segment->fd, &info) != 0 ||
+        segment->offset + segment->length > (uint64_t)info.st_size ||
+        (uint64_t)info.st_blocks * BLOCK >= (uint64_t)info.st_size)
+        return 0;
+    uint64_t holes = (uint64_t)info.st_size - (uint64_t)info.st_blocks * BLOCK;
+    return holes < segment->length ? holes : segment->length;
+}
+
+static int no_room(uint64_t holes, uint32_t index)
+{
+    return cgm_fail(CGM_NO_MEMORY,
+                    "segments[%u]: %llu bytes of the memory do not exist yet; this node does not "
+                    "have so much to spare",
+                    index, (unsigned long long)holes);
 }
 
 static void touch(const volatile char *memory, uint64_t bytes)
@@ -29,21 +43,18 @@ static void touch(const volatile char *memory, uint64_t bytes)
 
 int cgm_pages_make(const struct commgemm_segment *segment, uint32_t index)
 {
-    int status = CGM_OK;
-    if (!may_have_holes(segment))
+    uint64_t holes = holes_of(segment);
+    if (holes == 0)
         return CGM_OK;
+    if (cgm_system_check_room(holes) != CGM_OK)
+        return no_room(holes, index);
     char *memory =
         mmap(NULL, segment->length, PROT_READ, MAP_SHARED, segment->fd, (off_t)segment->offset);
     if (memory == MAP_FAILED)
         return CGM_OK;
-    if (madvise(memory, segment->length, MADV_POPULATE_READ) == 0)
-        status = CGM_OK;
-    else if (errno == EINVAL)
+    int error = madvise(memory, segment->length, MADV_POPULATE_READ) == 0 ? 0 : errno;
+    if (error == EINVAL)
         touch(memory, segment->length);
-    else if (errno == ENOMEM)
-        status =
-            cgm_fail(CGM_NO_MEMORY,
-                     "segments[%u]: the memory has holes, and there is no memory for them", index);
     munmap(memory, segment->length);
-    return status;
+    return error == ENOMEM ? no_room(holes, index) : CGM_OK;
 }

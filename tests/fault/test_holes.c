@@ -302,6 +302,24 @@ static void test_no_room_in_their_place(void **state)
     assert_int_equal(daemon_status(&scene->daemon, "executor_deaths"), 0);
 }
 
+/* Nothing is made of what cannot be. */
+static void test_more_than_the_node_has(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_segment segment = {.kind = COMMGEMM_SEGMENT_FD, .length = 1ull << 42};
+    uint64_t id;
+    uint32_t generation;
+    segment.fd = memfd_create("large", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(segment.fd, 1ll << 42), 0);
+    assert_int_equal(fcntl(segment.fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    assert_int_equal(commgemm_import(scene->client, &segment, 1, -1, 0, &id, &generation),
+                     COMMGEMM_NO_MEMORY);
+    assert_non_null(strstr(commgemm_last_error(), "4398046511104 bytes of the memory"));
+    assert_int_equal(bytes_there(segment.fd), 0);
+    close(segment.fd);
+    run_right(scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +328,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_many, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_memory_is_kept_for_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_room_in_their_place, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_more_than_the_node_has, set_up, tear_down),
     };
     return holes_can_be_watched() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
 }

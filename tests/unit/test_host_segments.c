@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/executor/host/segment.h"
-#include "daemon/executor/host/system.h"
+#include "proto/system.h"
 #include "proto/status.h"
 
 #define MIB (1ull << 20)

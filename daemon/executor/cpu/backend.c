@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "daemon/executor/cpu/cpu.h"
-#include "daemon/executor/host/system.h"
+#include "proto/system.h"
 #include "kernels/openblas.h"
 #include "proto/messages.h"
 #include "proto/status.h"

@@ -7,7 +7,7 @@
 
 #include "daemon/executor/cpu/cpu.h"
 #include "daemon/executor/host/segment.h"
-#include "daemon/executor/host/system.h"
+#include "proto/system.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 

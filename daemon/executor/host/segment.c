@@ -6,7 +6,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "daemon/executor/host/system.h"
+#include "proto/system.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 

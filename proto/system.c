@@ -1,4 +1,4 @@
-#include "daemon/executor/host/system.h"
+#include "proto/system.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* The machine's memory and processor. */
-#ifndef CGM_HOST_SYSTEM_H
-#define CGM_HOST_SYSTEM_H
+#ifndef CGM_SYSTEM_H
+#define CGM_SYSTEM_H
 
 #include <stddef.h>
 #include <stdint.h>
