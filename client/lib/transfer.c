@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "client/lib/client.h"
+#include "client/lib/import.h"
 
 typedef unsigned long long ull;
 
@@ -209,6 +210,26 @@ static int write_piece(commgemm_client *client, const struct piece *piece, const
     return copy(client, piece, true);
 }
 
+static int move(commgemm_client *client, const struct piece *piece, uint8_t *to,
+                const uint8_t *from)
+{
+    return to ? read_piece(client, piece, to) : write_piece(client, piece, from);
+}
+
+/* The daemon closes what was not used for long, this too. */
+static int move_renewed(commgemm_client *client, const struct piece *piece, uint8_t *to,
+                        const uint8_t *from)
+{
+    int status = move(client, piece, to, from);
+    if (status != CGM_STALE)
+        return status;
+    cgm_import_release(client, client->staging->import);
+    cgm_staging_free(client->staging);
+    client->staging = NULL;
+    status = staging_open(client);
+    return status == CGM_OK ? move(client, piece, to, from) : status;
+}
+
 /* Exactly one of `to` and `from` is given. */
 static int transfer(commgemm_client *client, const struct commgemm_buffer *buffer, uint64_t offset,
                     uint8_t *to, const uint8_t *from, uint64_t bytes)
@@ -217,8 +238,7 @@ static int transfer(commgemm_client *client, const struct commgemm_buffer *buffe
     int status = staging_open(client);
     for (uint64_t done = 0; status == CGM_OK && done < bytes;) {
         struct piece piece = piece_of(buffer, offset + done, bytes - done);
-        status =
-            to ? read_piece(client, &piece, to + done) : write_piece(client, &piece, from + done);
+        status = move_renewed(client, &piece, to ? to + done : NULL, from ? from + done : NULL);
         done += piece.bytes;
     }
     pthread_mutex_unlock(&client->staging_lock);

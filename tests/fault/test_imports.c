@@ -167,6 +167,27 @@ static void test_closed_when_idle(void **state)
     assert_int_equal(run(scene, &lhs), COMMGEMM_NOT_FOUND);
 }
 
+/* The library's own import, through which it copies where it does not see the memory. */
+static void test_buffers_are_read_and_written_all_the_same(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_buffer unseen = scene->rhs;
+    char id[24], sent[] = "still here", got[sizeof(sent)] = "";
+    unseen.fd = -1;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(commgemm_buffer_write(scene->client, &unseen, 5, sent, sizeof(sent)),
+                         COMMGEMM_OK);
+        query_value(&scene->watcher, CGM_QUERY_IMPORTS, NULL, NULL, "id", id, sizeof(id));
+        wait_until_closed(&scene->watcher, strtoull(id, NULL, 10));
+        memset(got, 0, sizeof(got));
+        assert_int_equal(commgemm_buffer_read(scene->client, &unseen, 5, got, sizeof(got)),
+                         COMMGEMM_OK);
+        assert_string_equal(got, sent);
+        assert_int_equal(quota_used(&scene->watcher, "\"quota_imports\""), 1);
+        sent[0]++;
+    }
+}
+
 /* A new executor knows it too, and that it is closed. */
 static void test_closed_for_the_next_executor(void **state)
 {
@@ -303,6 +324,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IDLE(test_closed_when_idle),
+        IDLE(test_buffers_are_read_and_written_all_the_same),
         IDLE(test_closed_for_the_next_executor),
         IDLE(test_open_until_its_last_job),
         cmocka_unit_test(test_what_cannot_come_back_does_not_fill_the_log),
