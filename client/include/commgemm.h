@@ -349,7 +349,8 @@ struct commgemm_segment {
  * for long (the daemon's key import_idle) is closed: jobs that name it then end with STALE, and it
  * is to be released and made again. Pages of a memfd that are missing are made here, before it is
  * sent. Whoever gives pages back later (holes) has a job that misses one, and all after it, end
- * with STALE; on GPUs the old pages stay in use. 1 to 64 segments. device -1: device 0. */
+ * with STALE, and their outputs in that import are left as they are; on GPUs the old pages stay in
+ * use. 1 to 64 segments. device -1: device 0. */
 int commgemm_import(commgemm_client *client, const struct commgemm_segment *segments,
                     uint32_t n_segments, int device, int read_only, uint64_t *ret_id,
                     uint32_t *ret_generation);

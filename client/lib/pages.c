@@ -46,10 +46,12 @@ int cgm_pages_make(const struct commgemm_segment *segment, uint32_t index)
     uint64_t holes = holes_of(segment);
     if (holes == 0)
         return CGM_OK;
-    if (cgm_system_check_room(holes) != CGM_OK)
+    if (cgm_system_check_room(holes) == CGM_NO_MEMORY)
         return no_room(holes, index);
+    /* Privately it can be mapped whatever it is sealed against; what is read is made in the file.
+     */
     char *memory =
-        mmap(NULL, segment->length, PROT_READ, MAP_SHARED, segment->fd, (off_t)segment->offset);
+        mmap(NULL, segment->length, PROT_READ, MAP_PRIVATE, segment->fd, (off_t)segment->offset);
     if (memory == MAP_FAILED)
         return CGM_OK;
     int error = madvise(memory, segment->length, MADV_POPULATE_READ) == 0 ? 0 : errno;

@@ -130,7 +130,7 @@ static int staging_import(commgemm_client *client, int fd, uint64_t *ret_import)
 
 static int staging_map(int fd, uint8_t **ret_memory)
 {
-    if (fd < 0 || ftruncate(fd, STAGING_BYTES) < 0 ||
+    if (fd < 0 || fallocate(fd, 0, 0, STAGING_BYTES) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
         return cgm_fail(cgm_status_of_errno(errno), "staging memory: %s", strerror(errno));
     void *memory = mmap(NULL, STAGING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

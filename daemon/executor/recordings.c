@@ -355,6 +355,10 @@ static bool begin(struct cgm_gang *gang)
         slot_drop(poller, slot);
         making->slot = NULL;
     }
+    if (!making->slot && !making->given_up) {
+        free(making);
+        return false;
+    }
     plan->recordings->making = true;
     cgm_plan_ref(plan);
     cgm_quiet_post(poller, &making->quiet);

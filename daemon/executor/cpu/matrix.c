@@ -152,14 +152,15 @@ static void reduce_block(const struct cgm_matrix_reduce *reduce, const struct cg
 
 /* Modulo 2^32. */
 static void reduce_integers(const struct cgm_matrix_reduce *reduce,
-                            const struct cgm_matrix *sources, uint64_t row)
+                            const struct cgm_matrix *sources, uint64_t row, uint64_t col,
+                            uint64_t count)
 {
-    int32_t *dst = (int32_t *)(void *)cgm_matrix_at(&reduce->dst, row, 0);
-    for (uint64_t col = 0; col < reduce->dst.cols; col++) {
-        uint32_t sum = reduce->accumulate ? (uint32_t)dst[col] : 0;
+    int32_t *dst = (int32_t *)(void *)cgm_matrix_at(&reduce->dst, row, col);
+    for (uint64_t at = 0; at < count; at++) {
+        uint32_t sum = reduce->accumulate ? (uint32_t)dst[at] : 0;
         for (uint32_t i = 0; i < reduce->n_src; i++)
-            sum += *(const uint32_t *)(const void *)cgm_matrix_at(&sources[i], row, col);
-        dst[col] = (int32_t)sum;
+            sum += *(const uint32_t *)(const void *)cgm_matrix_at(&sources[i], row, col + at);
+        dst[at] = (int32_t)sum;
     }
 }
 
@@ -167,16 +168,14 @@ static void reduce_rows(const struct cgm_matrix_reduce *reduce, const struct cgm
                         const _Atomic int *abort)
 {
     const struct cgm_matrix *dst = &reduce->dst;
-    for (uint64_t row = 0; row < dst->rows && !cgm_is_aborted(abort); row++) {
-        if (cgm_matrix_is_integer(dst)) {
-            reduce_integers(reduce, sources, row);
-            continue;
-        }
+    void (*block)(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
+                  uint64_t row, uint64_t col, uint64_t count) =
+        cgm_matrix_is_integer(dst) ? reduce_integers : reduce_block;
+    for (uint64_t row = 0; row < dst->rows; row++)
         for (uint64_t col = 0; col < dst->cols && !cgm_is_aborted(abort); col += BLOCK) {
             uint64_t left = dst->cols - col;
-            reduce_block(reduce, sources, row, col, left < BLOCK ? left : BLOCK);
+            block(reduce, sources, row, col, left < BLOCK ? left : BLOCK);
         }
-    }
 }
 
 void cgm_matrix_reduce(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,

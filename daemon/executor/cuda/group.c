@@ -276,8 +276,12 @@ int cgm_cuda_group_new(struct cgm_backend *backend, const uint32_t *devices, uin
 void cgm_cuda_group_free(struct cgm_group *group)
 {
     int before = 0;
+    /* Listed until its abort has ended: launches are held for that (abort_waits). */
+    bool joined = atomic_load(&group->aborted);
+    if (joined)
+        pthread_join(group->aborter, NULL);
     list_remove(group);
-    if (atomic_load(&group->aborted))
+    if (!joined && atomic_load(&group->aborted))
         pthread_join(group->aborter, NULL);
     cgm_device_use(group->members[0].device);
     cudaGetDevice(&before);

@@ -64,7 +64,8 @@ static int pin(struct cgm_mem *mem)
     return status;
 }
 
-/* The client's pages are pinned, and none is made that it does not have. */
+/* The client's pages are pinned, and none is made that it does not have, where that can be watched:
+ * not of what may only be read. */
 static int pin_watched(struct cgm_mem *mem)
 {
     struct cgm_hole_watch *watch = cgm_holes_watch(mem->range, mem->range_bytes);

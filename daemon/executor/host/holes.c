@@ -20,7 +20,8 @@
 #define WATCHES_PER_BLOCK 256u
 /* All that map memory wait while pages are taken away: of a large range not all at once. */
 #define PIECE (2ull << 20)
-#define PIECES_MAX 256 /* in one piece of work; what others replace stays until it is unmapped */
+#define PIECES_MAX 256 /* in one piece of work; then all of a range */
+#define SLICE (8ull << 20)
 
 struct cgm_hole_watch {
     _Atomic uint32_t changes; /* odd: it is being changed */
@@ -85,14 +86,35 @@ static struct piece piece_at(const struct cgm_hole_watch *watch, uintptr_t addre
     return piece;
 }
 
-static bool replace(const struct cgm_hole_watch *watch, uintptr_t address)
+/* Where a byte is touched here and there, a page each is enough. */
+static bool map(struct piece piece)
 {
-    struct piece piece = piece_at(watch, address);
     if (syscall(SYS_mmap, piece.base, piece.bytes, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == -1)
         return false;
-    if (work.n_replaced < PIECES_MAX)
-        work.replaced[work.n_replaced++] = piece;
+    syscall(SYS_madvise, piece.base, piece.bytes, MADV_NOHUGEPAGE);
+    return true;
+}
+
+/* One mapping, whatever was replaced before. */
+static bool map_all(struct piece all)
+{
+    bool mapped = true;
+    for (uintptr_t at = 0; mapped && at < all.bytes; at += SLICE)
+        mapped = map((struct piece){all.base + at, all.bytes - at < SLICE ? all.bytes - at : SLICE});
+    return mapped;
+}
+
+static bool replace(const struct cgm_hole_watch *watch, uintptr_t address)
+{
+    struct piece piece = piece_at(watch, address);
+    bool last = work.n_replaced >= PIECES_MAX - 1;
+    if (last)
+        piece = (struct piece){atomic_load(&watch->base), atomic_load(&watch->bytes)};
+    if (!(last ? map_all(piece) : map(piece)))
+        return false;
+    work.replaced[last ? PIECES_MAX - 1 : work.n_replaced] = piece;
+    work.n_replaced = last ? PIECES_MAX : work.n_replaced + 1;
     return true;
 }
 
