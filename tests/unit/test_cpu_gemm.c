@@ -239,8 +239,9 @@ static void ask(struct cgm_gemm_panels *panels, char *data, uint64_t m, uint64_t
 {
     struct cgm_seats seats;
     struct cgm_seat seat = {.seats = &seats, .abort = &asked.abort};
-    const struct cgm_matrix_gemm gemm = {
-        .a = {data, m, k, k, dtype}, .b = {data, k, n, n, dtype}, .out = {data, m, n, n, dtype}};
+    const struct cgm_matrix_gemm gemm = {.a = {data, m, k, k, dtype, NULL},
+                                         .b = {data, k, n, n, dtype, NULL},
+                                         .out = {data, m, n, n, dtype, NULL}};
     assert_int_equal(cgm_gemm_check(&gemm), CGM_OK);
     cgm_seats_init(&seats, 1);
     memset(&asked, 0, sizeof(asked));

@@ -101,7 +101,8 @@ static bool map_all(struct piece all)
 {
     bool mapped = true;
     for (uintptr_t at = 0; mapped && at < all.bytes; at += SLICE)
-        mapped = map((struct piece){all.base + at, all.bytes - at < SLICE ? all.bytes - at : SLICE});
+        mapped =
+            map((struct piece){all.base + at, all.bytes - at < SLICE ? all.bytes - at : SLICE});
     return mapped;
 }
 
