@@ -18,19 +18,13 @@
 #include "commgemm.h"
 #include "proto/types.h"
 #include "tests/daemon/enter.h"
+#include "tests/process_memory.h"
 #include "tests/send_signal.h"
 
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define SIDE 32u
 #define BYTES (SIDE * SIDE * 4u)
 #define WAIT_MS (WAIT_S * 1000)
-
-/* A sanitizer keeps what is freed, and has memory beside it. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CGM_MEMORY_IS_PLAIN 0
-#else
-#define CGM_MEMORY_IS_PLAIN 1
-#endif
 
 struct scene {
     struct daemon daemon;
@@ -297,19 +291,6 @@ static void test_memory_changes_under_jobs(void **state)
 /* ---- clients that stand still ------------------------------------------------------------------
  */
 
-static uint64_t resident_kib(pid_t pid)
-{
-    char path[64], line[128];
-    unsigned long long kib = 0;
-    snprintf(path, sizeof(path), "/proc/%d/status", pid);
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    while (fgets(line, sizeof(line), file) && sscanf(line, "VmRSS: %llu", &kib) != 1)
-        ;
-    fclose(file);
-    return kib;
-}
-
 /* Asks for as long as anybody listens, and stops in the middle of it: its answers wait. */
 static pid_t start_asker(const struct scene *scene)
 {
@@ -341,7 +322,7 @@ static void test_stopped_clients_with_full_sockets(void **state)
     pid_t pids[ASKERS];
     int status;
     work(scene);
-    uint64_t before = resident_kib(scene->daemon.pid), most = 0;
+    uint64_t before = process_kib(scene->daemon.pid, "VmRSS:"), most = 0;
     for (int i = 0; i < ASKERS; i++)
         pids[i] = start_asker(scene);
     for (int round = 0; round < 2; round++)
@@ -350,7 +331,7 @@ static void test_stopped_clients_with_full_sockets(void **state)
             assert_true(WIFSTOPPED(status));
             work(scene);
             assert_true(status_number(&scene->witness, "sessions") >= 1);
-            uint64_t now = resident_kib(scene->daemon.pid);
+            uint64_t now = process_kib(scene->daemon.pid, "VmRSS:");
             most = now > most ? now : most;
             if (round == 0)
                 send_signal(pids[i], SIGCONT);

@@ -16,18 +16,12 @@
 
 #include "commgemm.h"
 #include "tests/daemon/enter.h"
+#include "tests/process_memory.h"
 
 #define EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define SIDE 64u
 #define BYTES (SIDE * SIDE * 4u) /* of a matrix; whole pages */
 #define WAIT_MS (WAIT_S * 1000)
-
-/* A sanitizer has memory beside it. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CGM_MEMORY_IS_PLAIN 0
-#else
-#define CGM_MEMORY_IS_PLAIN 1
-#endif
 
 enum { LHS, RHS, OUT, MATRICES };
 
@@ -224,19 +218,6 @@ static void test_many(void **state)
     run_right(scene);
 }
 
-static uint64_t anonymous_kib(uint64_t pid)
-{
-    char path[48], line[128];
-    unsigned long long kib = 0;
-    snprintf(path, sizeof(path), "/proc/%llu/status", (unsigned long long)pid);
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    while (fgets(line, sizeof(line), file) && sscanf(line, "RssAnon: %llu", &kib) != 1)
-        ;
-    fclose(file);
-    return kib;
-}
-
 /* What the executor puts in place of missing pages it does not keep: of each import another part is
  * written by a copy, of which more are under way when it is missed. */
 static void test_no_memory_is_kept_for_it(void **state)
@@ -247,7 +228,7 @@ static void test_no_memory_is_kept_for_it(void **state)
     uint64_t executor = daemon_status(&scene->daemon, "executor_pid"), id, ticket;
     if (!CGM_MEMORY_IS_PLAIN)
         skip();
-    uint64_t before = anonymous_kib(executor);
+    uint64_t before = process_kib((pid_t)executor, "RssAnon:");
     struct commgemm_completion done;
     struct commgemm_buffer lhs;
     struct commgemm_job job;
@@ -280,9 +261,11 @@ static void test_no_memory_is_kept_for_it(void **state)
         assert_int_equal(done.status, COMMGEMM_STALE);
         close(fd);
     }
-    for (int i = 0; i < 100 * WAIT_S && anonymous_kib(executor) > before + 2 * PIECE / 1024; i++)
+    for (int i = 0;
+         i < 100 * WAIT_S && process_kib((pid_t)executor, "RssAnon:") > before + 2 * PIECE / 1024;
+         i++)
         usleep(10000);
-    assert_true(anonymous_kib(executor) <= before + 2 * PIECE / 1024);
+    assert_true(process_kib((pid_t)executor, "RssAnon:") <= before + 2 * PIECE / 1024);
 }
 
 /* Then pages are made, and the executor lives. */
