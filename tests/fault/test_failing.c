@@ -97,8 +97,7 @@ static void exec_daemon(const struct run *run)
     }
     snprintf(state_dir, sizeof(state_dir), "state_dir=%s/state", run->folder);
     int fd = open(run->log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    dup2(fd, STDERR_FILENO);
-    close(fd);
+    dup2(fd, STDERR_FILENO); /* and fd stays: something that the daemon does not know */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     unsetenv("JOURNAL_STREAM");
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
