@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,6 +41,7 @@ void daemon_init(struct daemon *daemon)
     memset(daemon, 0, sizeof(*daemon));
     strcpy(daemon->folder, "/tmp/cgm-broker-XXXXXX");
     assert_non_null(mkdtemp(daemon->folder));
+    assert_int_equal(chmod(daemon->folder, 0711), 0); /* the socket's mode decides */
     snprintf(daemon->socket, sizeof(daemon->socket), "%s/run/daemon.sock", daemon->folder);
 }
 
@@ -314,11 +316,23 @@ void skip_unless_root(void)
     skip();
 }
 
-void client_open_as(uid_t uid, struct client *client, const struct daemon *daemon)
+/* The daemon sees who connected, whoever speaks later. */
+static void as_user(uid_t uid, void (*begin)(struct client *client, const struct daemon *daemon),
+                    struct client *client, const struct daemon *daemon)
 {
     assert_int_equal(seteuid(uid), 0);
-    client_open(client, daemon);
+    begin(client, daemon);
     assert_int_equal(seteuid(0), 0);
+}
+
+void client_connect_as(uid_t uid, struct client *client, const struct daemon *daemon)
+{
+    as_user(uid, client_connect, client, daemon);
+}
+
+void client_open_as(uid_t uid, struct client *client, const struct daemon *daemon)
+{
+    as_user(uid, client_open, client, daemon);
 }
 
 void client_close(struct client *client)

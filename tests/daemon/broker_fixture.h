@@ -80,7 +80,9 @@ void client_connect(struct client *client, const struct daemon *daemon);
 void client_open(struct client *client, const struct daemon *daemon); /* connect and Hello */
 void client_close(struct client *client);
 
+#define STRANGER 12345u      /* a user who has nothing else here */
 void skip_unless_root(void); /* the test, which becomes other users */
+void client_connect_as(uid_t uid, struct client *client, const struct daemon *daemon);
 void client_open_as(uid_t uid, struct client *client, const struct daemon *daemon);
 
 void message_free(struct message *message);

@@ -6,13 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/send_signal.h"
 
 #define ENTRIES 16u
-#define STRANGER 12345u
 
 static uint64_t kill_executor(struct client *client)
 {
@@ -402,7 +400,6 @@ static void test_memory_that_holds_up_an_executor(void **state)
     (void)state;
     skip_unless_root();
     daemon_init(&daemon);
-    chmod(daemon.folder, 0711);
     daemon_start(&daemon, "socket_mode=0666", "executor_start_timeout=1", NULL);
     client_open(&honest, &daemon);
     client_open_as(STRANGER, &stranger, &daemon);

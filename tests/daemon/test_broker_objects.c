@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -191,12 +190,8 @@ static void test_permissions_by_mode(void **state)
     struct client client;
     bool reopened;
     (void)state;
-    if (geteuid() != 0) {
-        print_message("needs root to become another uid\n");
-        skip();
-    }
+    skip_unless_root();
     daemon_init(&daemon);
-    chmod(daemon.folder, 0711);
     daemon_start(&daemon, "socket_mode=0666", NULL);
     client_open(&client, &daemon);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

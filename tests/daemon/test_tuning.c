@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -267,12 +266,8 @@ static void test_users_take_turns(void **state)
     struct daemon daemon;
     pid_t greedy[GREEDY_CLIENTS];
     int passed_over = 0;
-    if (geteuid() != 0) {
-        print_message("needs root to become another user\n");
-        skip();
-    }
+    skip_unless_root();
     daemon_init(&daemon);
-    assert_int_equal(chmod(daemon.folder, 0711), 0);
     daemon_start(&daemon, EXECUTOR, BACKEND, SLOWLY, "socket_mode=0666", "tune_ms=1000", NULL);
     commgemm_client *client = enter(&daemon);
     uint64_t comm = join(client, "mine");

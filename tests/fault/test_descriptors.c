@@ -17,7 +17,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/fault/slow_file.h"
@@ -26,7 +25,6 @@
 #include "tests/send_signal.h"
 
 #define PAGE 4096u
-#define STRANGER 12345u
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define LINGER_S 600 /* longer than any wait of a test */
 
@@ -34,7 +32,6 @@
 static void start_for_all(struct daemon *daemon)
 {
     daemon_init(daemon);
-    chmod(daemon->folder, 0711);
     daemon_start(daemon, "socket_mode=0666", NULL);
 }
 

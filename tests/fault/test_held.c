@@ -13,7 +13,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +21,6 @@
 #include "tests/send_signal.h"
 
 #define PAGE 4096u
-#define STRANGER 12345u
 #define FRIEND 12346u
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define LARGE_BYTES (4ull << 20)
@@ -41,7 +39,6 @@ static bool scene_open(struct scene *scene)
     skip_unless_root();
     memset(scene, 0, sizeof(*scene));
     daemon_init(&scene->daemon);
-    chmod(scene->daemon.folder, 0711);
     snprintf(path, sizeof(path), "%s/slow", scene->daemon.folder);
     bool started = slow_file_start(&scene->file, path);
     if (!started)

@@ -432,10 +432,7 @@ static void test_too_many_fds_in_flight(void **state)
 {
     (void)state;
     int status;
-    if (geteuid() != 0) {
-        print_message("needs root to become a user of its own\n");
-        skip();
-    }
+    skip_unless_root();
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) { /* a failure ends the child's tests, and so this one */

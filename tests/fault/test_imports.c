@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commgemm.h"
@@ -290,7 +289,7 @@ static unsigned count_in_log(const struct daemon *daemon, const char *text)
 /* Sealed meanwhile, it cannot be mapped again: the next executor takes none, and each is a line. */
 static void test_what_cannot_come_back_does_not_fill_the_log(void **state)
 {
-    enum { STRANGER = 12345, IMPORTS = 2500 };
+    enum { IMPORTS = 2500 };
     struct daemon daemon;
     struct client attacker, watcher;
     struct rlimit limit;
@@ -298,7 +297,6 @@ static void test_what_cannot_come_back_does_not_fill_the_log(void **state)
     (void)state;
     skip_unless_root();
     daemon_init(&daemon);
-    chmod(daemon.folder, 0711);
     daemon_start(&daemon, REAL_EXECUTOR, "devices=2", "socket_mode=0666", NULL);
     client_open(&watcher, &daemon);
     wait_for_executor(&watcher);

@@ -8,37 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commgemm.h"
 #include "tests/send_signal.h"
 
 #define PAGE 4096u
-#define STRANGER 12345u
-
-static void become(uid_t uid)
-{
-    assert_int_equal(seteuid(uid), 0);
-}
-
-/* The daemon sees who connected, whoever speaks later. */
-static void connect_as(uid_t uid, struct client *client, const struct daemon *daemon)
-{
-    become(uid);
-    client_connect(client, daemon);
-    become(0);
-}
-
-/* Everybody may connect. */
-static void start_for_all(struct daemon *daemon, const char *setting, const char *another)
-{
-    daemon_init(daemon);
-    chmod(daemon->folder, 0711);
-    daemon_start(daemon, "socket_mode=0666", setting, another, NULL);
-}
 
 static void expect_refusal(struct client *client, int status, const char *text)
 {
@@ -128,9 +104,10 @@ static void test_one_user_cannot_take_every_session(void **state)
     struct client flood[MANY], honest;
     (void)state;
     skip_unless_root();
-    start_for_all(&daemon, "quota_sessions=3", "max_sessions=8");
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "quota_sessions=3", "max_sessions=8", NULL);
     for (int i = 0; i < MANY; i++)
-        connect_as(STRANGER, &flood[i], &daemon);
+        client_connect_as(STRANGER, &flood[i], &daemon);
     client_open_as(STRANGER + 1, &honest, &daemon);
     assert_true(status_number(&honest, "sessions") <= 4);
     expect_refusal(&flood[MANY - 1], CGM_QUOTA, "quota_sessions of uid 12345: asked for 1, used 3");
@@ -146,11 +123,12 @@ static void test_an_operator_gets_in_when_it_is_full(void **state)
     struct client two[2], stranger, operator;
     (void)state;
     skip_unless_root();
-    start_for_all(&daemon, "max_sessions=2", NULL);
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "max_sessions=2", NULL);
     client_open_as(STRANGER, &two[0], &daemon);
     wait_for_status(&two[0], "sessions", 1);
     client_open_as(STRANGER, &two[1], &daemon);
-    connect_as(STRANGER + 1, &stranger, &daemon);
+    client_connect_as(STRANGER + 1, &stranger, &daemon);
     expect_refusal(&stranger, CGM_QUOTA, "max_sessions: asked for 1, used 2, allowed 2");
     client_open(&operator, & daemon);
     assert_int_equal(status_number(&operator, "sessions"), 3);
@@ -542,76 +520,6 @@ static void test_opens_are_counted(void **state)
     daemon_stop(&daemon);
 }
 
-static bool some_lines_were_left_out(const struct daemon *daemon)
-{
-    return daemon_log_has(daemon, "warning", "lines about what it did were left out");
-}
-
-/* Each of these comms is two lines. */
-static void test_one_user_cannot_fill_the_log(void **state)
-{
-    enum { COMMS = 500, TIMES = 100 };
-    struct daemon daemon;
-    struct client attacker;
-    bool limited = false;
-    (void)state;
-    skip_unless_root();
-    start_for_all(&daemon, NULL, NULL);
-    client_open_as(STRANGER, &attacker, &daemon);
-    for (int i = 0; i < COMMS * TIMES && !limited; i++) {
-        Cgm__CommCreate create = CGM__COMM_CREATE__INIT;
-        Cgm__CommLeave leave = CGM__COMM_LEAVE__INIT;
-        create.size = 1;
-        struct message *reply =
-            client_call(&attacker, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY);
-        leave.id = ((const Cgm__CommReply *)reply->body)->id;
-        message_free(reply);
-        client_ok(&attacker, CGM_MSG_COMM_LEAVE, &leave.base);
-        limited = i % COMMS == 0 && some_lines_were_left_out(&daemon);
-    }
-    assert_true(limited);
-    client_close(&attacker);
-    daemon_stop(&daemon);
-}
-
-/* No further one, for the daemon. */
-static void leave_no_fds(const struct daemon *daemon)
-{
-    struct rlimit limit;
-    char path[64];
-    rlim_t fd = 0;
-    do
-        snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)daemon->pid, (int)fd++);
-    while (faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0);
-    limit = (struct rlimit){fd - 1, fd - 1};
-    assert_int_equal(prlimit(daemon->pid, RLIMIT_NOFILE, &limit, NULL), 0);
-}
-
-/* Also when nobody can be let in: each who tries is a line. */
-static void test_refusals_do_not_fill_the_log(void **state)
-{
-    enum { CLIENTS = 500, TIMES = 40 };
-    struct daemon daemon;
-    struct client observer, client;
-    bool limited = false;
-    (void)state;
-    skip_unless_root();
-    start_for_all(&daemon, NULL, NULL);
-    client_open(&observer, &daemon);
-    wait_for_executor(&observer);
-    leave_no_fds(&daemon);
-    for (int i = 0; i < CLIENTS * TIMES && !limited; i++) {
-        connect_as(STRANGER, &client, &daemon);
-        assert_true(client_is_closed(&client));
-        client_close(&client);
-        limited = i % CLIENTS == 0 && some_lines_were_left_out(&daemon);
-    }
-    assert_true(limited);
-    assert_true(daemon_log_has(&daemon, "warning", "no file descriptors left"));
-    client_close(&observer);
-    daemon_stop(&daemon);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -630,8 +538,6 @@ int main(void)
         cmocka_unit_test(test_counted_until_the_executor_is_through),
         cmocka_unit_test(test_what_is_ending_is_limited_too),
         cmocka_unit_test(test_opens_are_counted),
-        cmocka_unit_test(test_one_user_cannot_fill_the_log),
-        cmocka_unit_test(test_refusals_do_not_fill_the_log),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +15,7 @@
 #include "client/bench/stats.h"
 #include "tests/backend.h"
 
-#define STRANGER "12345"
+#define STRANGER_TEXT "12345"
 #define WORLD 2u
 #define SAMPLES_MAX 100000u
 #define LARGE_M 16384u /* a user buffer of 64 MiB on each rank */
@@ -102,7 +101,7 @@ static pid_t start_attack(const struct scene *scene, const char *attack)
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     execl(CGM_BIN_DIR "/hostile_client", "hostile_client", "--socket", scene->daemon.socket, "--as",
-          STRANGER, "--seconds", seconds, attack, (char *)NULL);
+          STRANGER_TEXT, "--seconds", seconds, attack, (char *)NULL);
     _exit(127);
 }
 
@@ -139,7 +138,6 @@ static void test_all_of_it_is_made(void **state)
     (void)state;
     skip_unless_root();
     daemon_init(&scene.daemon);
-    chmod(scene.daemon.folder, 0711);
     daemon_start(&scene.daemon, test_backend_setting(), test_executor_setting(),
                  test_devices_setting(), "socket_mode=0666", "log_level=warning", NULL);
     commgemm_connect_options_init(&options);

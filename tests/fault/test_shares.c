@@ -3,13 +3,11 @@
 #include "tests/daemon/broker_fixture.h"
 
 #include <stdio.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "tests/fault/spent.h"
 
-#define STRANGER 12345u
 #define BUSY_S 1.0
 #define SESSIONS 8
 #define QUESTIONS 64
@@ -32,7 +30,6 @@ static int set_up(void **state)
     if (geteuid() != 0)
         return 0;
     daemon_init(&scene.daemon);
-    chmod(scene.daemon.folder, 0711);
     daemon_start(&scene.daemon, "socket_mode=0666", "user_share=1", NULL);
     client_open(&scene.worker, &scene.daemon);
     client_open_as(STRANGER, &scene.stranger, &scene.daemon);

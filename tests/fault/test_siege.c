@@ -24,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,7 +34,7 @@
 #include "tests/fault/siege_report.h"
 #include "tests/fault/spent.h"
 
-#define STRANGER "12345"
+#define STRANGER_TEXT "12345"
 #define WORLD PRODUCT_WORLD
 #define OPS 2
 #define WAIT_MS (WAIT_S * 1000)
@@ -376,9 +375,9 @@ static pid_t start_spinner(void)
 static pid_t start_attack(struct siege *siege, const char *attack)
 {
     char program[] = CGM_BIN_DIR "/hostile_client";
-    const char *arguments[] = {program, "--socket", siege->daemon.socket,
-                               "--as",  STRANGER,   "--seconds",
-                               seconds, attack,     NULL};
+    const char *arguments[] = {program, "--socket",    siege->daemon.socket,
+                               "--as",  STRANGER_TEXT, "--seconds",
+                               seconds, attack,        NULL};
     take_processors(&theirs);
     pid_t pid = start((char *const *)(uintptr_t)arguments, false, daemon_nice != NULL);
     take_processors(&ours);
@@ -394,7 +393,6 @@ static void siege_begin(struct siege *siege)
     struct client client;
     daemon_init(&siege->daemon);
     siege->daemon.own_session = daemon_nice != NULL;
-    chmod(siege->daemon.folder, 0711);
     daemon_start(&siege->daemon, test_backend_setting(), test_executor_setting(),
                  test_devices_setting(), "socket_mode=0666", "log_level=warning", NULL);
     if (daemon_nice)
@@ -466,10 +464,7 @@ static void test_siege(void **state)
 {
     static struct siege siege;
     (void)state;
-    if (geteuid() != 0) {
-        print_message("needs root to become another uid\n");
-        skip();
-    }
+    skip_unless_root();
     siege.seed = (uint64_t)time(NULL) << 20;
     print_message("seed %ju\n", (uintmax_t)siege.seed);
     split_processors();

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +18,6 @@
 #include "tests/send_signal.h"
 
 #define PAGE 4096u
-#define STRANGER 12345u
 #define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define LARGE_BYTES (4ull << 20)
 
@@ -130,7 +128,6 @@ static void test_an_executor_that_cannot_take_over(void **state)
     (void)state;
     skip_unless_root();
     daemon_init(&scene.daemon);
-    chmod(scene.daemon.folder, 0711);
     daemon_start(&scene.daemon, "socket_mode=0666", "executor_timeout=2",
                  "executor_start_timeout=2", REAL_EXECUTOR, NULL);
     client_open(&scene.honest, &scene.daemon);

@@ -316,7 +316,6 @@ static void test_two_users(void **state)
         mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(shared, MAP_FAILED);
     daemon_init(&daemon);
-    chmod(daemon.folder, 0711);
     daemon_start(&daemon, REAL_EXECUTOR, "devices=2", "socket_mode=0666", NULL);
     snprintf(shared->socket, sizeof(shared->socket), "%s", daemon.socket);
     shared->seed = (uint64_t)time(NULL);
@@ -339,7 +338,6 @@ static void test_a_comm_is_no_trap(void **state)
     (void)state;
     skip_unless_root();
     daemon_init(&daemon);
-    chmod(daemon.folder, 0711);
     daemon_start(&daemon, "socket_mode=0666", NULL);
     client_open_as(BOB, &bob, &daemon);
     client_open_as(ANN, &ann, &daemon);
@@ -412,13 +410,10 @@ static void test_strangers_to_a_container(void **state)
     if (!has_user_namespaces())
         skip();
     daemon_init(&daemon);
-    chmod(daemon.folder, 0711);
     daemon.contained = true;
     daemon_start(&daemon, "socket_mode=0666", NULL);
     for (size_t i = 0; i < sizeof(uids) / sizeof(uids[0]); i++) {
-        assert_int_equal(seteuid(uids[i]), 0);
-        client_connect(&client, &daemon);
-        assert_int_equal(seteuid(0), 0);
+        client_connect_as(uids[i], &client, &daemon);
         expect_error(client_event(&client, CGM_MSG_ERROR), CGM_PERMISSION, "user namespace");
         assert_true(client_is_closed(&client));
         client_close(&client);
