@@ -49,7 +49,7 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
     X(quota_imports, NUMBER, "8192", 0, 65536, "Imports that one user may hold")                   \
     X(quota_import_bytes, NUMBER, "4398046511104", 0, 1000000000000000000,                         \
       "Bytes of one user's imports together, whether or not there is memory behind them: they "    \
-      "take addresses of the executor")                                                            \
+      "take addresses of the executor; at most four times the node's memory")                      \
     X(quota_comms, NUMBER, "512", 0, 4096, "Comms that one user may create")                       \
     X(quota_ranks, NUMBER, "1024", 0, 262144,                                                      \
       "Ranks that the comms of one user may have together")                                        \

@@ -14,9 +14,12 @@
 #include "proto/messages.h"
 #include "proto/packet.h"
 #include "proto/status.h"
+#include "proto/system.h"
 
 /* For one packet, whatever is in it, an answer of the executor and the start of another one. */
 #define FDS_RESERVED (CGM_PACKET_FDS_ROOM + CGM_PACKET_FDS_MAX + 67u)
+/* A user's imports together, in the node's memory. */
+#define IMPORTS_PER_MEMORY 4u
 #define NS_PER_S 1000000000ull
 #define TURN_NS 1000000u
 /* In the log: so many lines about a user at once, then one every so often. */
@@ -127,9 +130,19 @@ static uint64_t mappings_max(void)
     return max ? max : UINT64_MAX;
 }
 
+/* Of what is mapped a byte in 512 is memory of the executor, for page tables, also where the same
+ * is mapped again and again. */
+static uint64_t import_bytes_max(void)
+{
+    uint64_t total, available;
+    return cgm_system_memory(&total, &available) == CGM_OK ? IMPORTS_PER_MEMORY * total
+                                                           : UINT64_MAX;
+}
+
 void cgm_quota_init(struct cgm_broker *broker)
 {
     broker->mappings_max = mappings_max();
+    broker->import_bytes_max = import_bytes_max();
 }
 
 /* Most fds are mappings too. Of both no user gets more than half, what is ending included. */
@@ -142,15 +155,25 @@ static uint64_t fds_of_one_user(const struct cgm_broker *broker)
     return limit;
 }
 
+/* What the system has sets a limit, too. */
+static uint64_t system_allows(const struct cgm_broker *broker, size_t kind)
+{
+    switch (kind) {
+    case CGM_QUOTA_FDS:
+        return fds_of_one_user(broker);
+    case CGM_QUOTA_IMPORT_BYTES:
+        return broker->import_bytes_max;
+    default:
+        return UINT64_MAX;
+    }
+}
+
 /* 0 in the configuration: no limit. */
 static uint64_t allowed(const struct cgm_broker *broker, size_t kind)
 {
-    uint64_t limit, most;
+    uint64_t limit, most = system_allows(broker, kind);
     memcpy(&limit, (const char *)&broker->config + kinds[kind].offset, sizeof(limit));
-    limit = limit ? limit : UINT64_MAX;
-    if (kind == CGM_QUOTA_FDS && (most = fds_of_one_user(broker)) < limit)
-        limit = most;
-    return limit;
+    return limit && limit < most ? limit : most;
 }
 
 bool cgm_quota_is_overdrawn(const struct cgm_broker *broker, uid_t uid)

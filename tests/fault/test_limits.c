@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "commgemm.h"
+#include "proto/system.h"
 #include "tests/send_signal.h"
 
 #define PAGE 4096u
@@ -254,6 +255,31 @@ static void test_bytes_of_imports_are_counted(void **state)
     wait_for_quota(&other, "quota_import_bytes", 2 * MIB);
     client_close(&client);
     client_close(&other);
+    daemon_stop(&daemon);
+    close(memfd);
+}
+
+/* Also where nothing is configured: mappings cost the executor memory for page tables. */
+static void test_bytes_of_imports_have_a_bound(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    char allowed[64];
+    uint64_t total, available;
+    (void)state;
+    assert_int_equal(cgm_system_memory(&total, &available), CGM_OK);
+    int memfd = memfd_create("limits", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(memfd, (off_t)total), 0);
+    assert_int_equal(fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_import_bytes=0", NULL);
+    client_open(&client, &daemon);
+    struct message *reply = client_reply(&client, send_import_of(&client, memfd, 4, total));
+    assert_int_equal(reply->type, CGM_MSG_IMPORT_REPLY);
+    message_free(reply);
+    snprintf(allowed, sizeof(allowed), "used %ju, allowed %ju", 4 * total, 4 * total);
+    expect_error(client_reply(&client, send_import(&client, memfd, 1)), CGM_QUOTA, allowed);
+    client_close(&client);
     daemon_stop(&daemon);
     close(memfd);
 }
@@ -530,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_comms_and_ranks),
         cmocka_unit_test(test_jobs_are_counted_by_rings),
         cmocka_unit_test(test_bytes_of_imports_are_counted),
+        cmocka_unit_test(test_bytes_of_imports_have_a_bound),
         cmocka_unit_test(test_fds_are_counted),
         cmocka_unit_test(test_plan_ids_cannot_be_foretold),
         cmocka_unit_test(test_waiting_for_a_plan_is_limited),

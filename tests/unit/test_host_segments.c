@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -88,6 +89,40 @@ static void test_room(void **state)
     assert_int_equal(cgm_system_check_room(UINT64_MAX), CGM_NO_MEMORY);
 }
 
+static bool is_a_mapping(const char *base, uint64_t bytes)
+{
+    char line[512], begin[64];
+    bool found = false;
+    FILE *file = fopen("/proc/self/maps", "re");
+    assert_non_null(file);
+    snprintf(begin, sizeof(begin), "%jx-%jx ", (uintmax_t)(uintptr_t)base,
+             (uintmax_t)((uintptr_t)base + bytes));
+    while (fgets(line, sizeof(line), file))
+        found |= strncmp(line, begin, strlen(begin)) == 0;
+    fclose(file);
+    return found;
+}
+
+/* Parts of one memfd, the last one first: without something in between they were one. */
+static void test_each_is_a_mapping(void **state)
+{
+    enum { PARTS = 8 };
+    char *bases[PARTS];
+    (void)state;
+    struct cgm_memory_segment segment = segment_of(PARTS * MIB);
+    segment.length = MIB;
+    for (int i = PARTS - 1; i >= 0; i--) {
+        segment.offset = (uint64_t)i * MIB;
+        bases[i] = cgm_segments_map(&segment, 1, MIB, PROT_READ | PROT_WRITE, MAP_SHARED);
+        assert_non_null(bases[i]);
+    }
+    for (int i = 0; i < PARTS; i++)
+        assert_true(is_a_mapping(bases[i], MIB));
+    for (int i = 0; i < PARTS; i++)
+        munmap(bases[i], MIB);
+    close(segment.fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -95,6 +130,7 @@ int main(void)
         cmocka_unit_test(test_holes_of_many_segments),
         cmocka_unit_test(test_memory_that_is_there),
         cmocka_unit_test(test_room),
+        cmocka_unit_test(test_each_is_a_mapping),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

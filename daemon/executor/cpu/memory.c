@@ -181,27 +181,14 @@ static int bytes_check(uint64_t bytes, char *ret_detail, size_t detail_bytes)
                       (unsigned long long)bytes, (unsigned long long)total);
 }
 
-/* One reserved range of addresses, and the segments mapped over it one behind the other. What is
- * only read is mapped privately: it can be watched for holes then, and nothing is written that
- * would make pages of ours. */
+/* What is only read is mapped privately: it can be watched for holes then, and nothing is written
+ * that would make pages of ours. */
 static char *segments_map(const struct cgm_memory_segment *segments, uint32_t n_segments,
                           bool read_only, uint64_t bytes)
 {
-    int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
-    int kind = read_only ? MAP_PRIVATE : MAP_SHARED;
-    char *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED)
-        return NULL;
-    char *at = base;
-    for (uint32_t i = 0; i < n_segments; i++) {
-        if (mmap(at, segments[i].length, protection, kind | MAP_FIXED, segments[i].fd,
-                 (off_t)segments[i].offset) == MAP_FAILED) {
-            munmap(base, bytes);
-            return NULL;
-        }
-        at += segments[i].length;
-    }
-    return base;
+    return read_only
+               ? cgm_segments_map(segments, n_segments, bytes, PROT_READ, MAP_PRIVATE)
+               : cgm_segments_map(segments, n_segments, bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
 }
 
 int cgm_cpu_mem_import(struct cgm_backend *backend, uint32_t device,

@@ -13,22 +13,12 @@ bool cgm_import_is_memfd(int fd)
     return fcntl(fd, F_GET_SEALS) >= 0;
 }
 
-/* One range of addresses, and the segments mapped over it one behind the other. */
 static int map(const struct cgm_importing *i, struct cgm_mem *mem)
 {
     int protection = mem->read_only ? PROT_READ : PROT_READ | PROT_WRITE;
-    char *range =
-        mmap(NULL, mem->range_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (range == MAP_FAILED)
-        return CGM_NO_MEMORY;
-    mem->range = range;
-    for (uint32_t n = 0; n < i->n_segments; n++) {
-        if (mmap(range, i->segments[n].length, protection, MAP_SHARED | MAP_FIXED,
-                 i->segments[n].fd, (off_t)i->segments[n].offset) == MAP_FAILED)
-            return CGM_NO_MEMORY;
-        range += i->segments[n].length;
-    }
-    return CGM_OK;
+    mem->range =
+        cgm_segments_map(i->segments, i->n_segments, mem->range_bytes, protection, MAP_SHARED);
+    return mem->range ? CGM_OK : CGM_NO_MEMORY;
 }
 
 /* Not every system can pin what a process may only read. Where the client could have let it be

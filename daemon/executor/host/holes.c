@@ -17,17 +17,23 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
+#define PAGE 4096u
 #define WATCHES_PER_BLOCK 256u
 /* All that map memory wait while pages are taken away: of a large range not all at once. */
-#define PIECE (2ull << 20)
-#define PIECES_MAX 256 /* in one piece of work; then all of a range */
 #define SLICE (8ull << 20)
+/* What is put in place of a hole, and how much of it each thread has at a time. */
+#define CHUNK (64ull << 10)
+#define CHUNKS 64u
+
+/* Whose memory is at a watch's addresses. Once ours, it stays that. */
+enum owner { OF_CLIENT, BETWEEN, OURS };
 
 struct cgm_hole_watch {
     _Atomic uint32_t changes; /* odd: it is being changed */
     _Atomic uintptr_t base;   /* 0: free */
     _Atomic uint64_t bytes;
     _Atomic bool found;
+    _Atomic int owner;
 };
 
 struct piece {
@@ -50,8 +56,9 @@ static struct sigaction before;
 static _Thread_local struct {
     struct cgm_hole_watch *watches[CGM_HOLES_AT_ONCE];
     uint32_t count;
-    struct piece replaced[PIECES_MAX];
-    volatile sig_atomic_t n_replaced;
+    volatile bool begun;
+    struct piece made[CHUNKS]; /* in a ring */
+    volatile uint64_t n_made;
 } work;
 
 /* ---- in the handler ---------------------------------------------------------------------------
@@ -75,55 +82,77 @@ static struct cgm_hole_watch *find(uintptr_t address)
     return NULL;
 }
 
-static struct piece piece_at(const struct cgm_hole_watch *watch, uintptr_t address)
+static void give_back(struct piece piece)
 {
-    uintptr_t base = atomic_load(&watch->base), end = base + atomic_load(&watch->bytes);
-    uintptr_t first = address & ~(uintptr_t)(PIECE - 1);
-    struct piece piece = {.base = first > base ? first : base};
-    piece.bytes = end - piece.base;
-    if (end - first > PIECE)
-        piece.bytes = first + PIECE - piece.base;
-    return piece;
+    syscall(SYS_madvise, piece.base, piece.bytes, MADV_DONTNEED);
 }
 
-/* Where a byte is touched here and there, a page each is enough. */
+/* Watched as the client's memory was: the system makes no page of it by itself. */
 static bool map(struct piece piece)
 {
+    struct uffdio_register request = {.range = {piece.base, piece.bytes},
+                                      .mode = UFFDIO_REGISTER_MODE_MISSING};
     if (syscall(SYS_mmap, piece.base, piece.bytes, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == -1)
         return false;
-    syscall(SYS_madvise, piece.base, piece.bytes, MADV_NOHUGEPAGE);
+    ioctl(uffd, UFFDIO_REGISTER, &request);
     return true;
 }
 
-/* One mapping, whatever was replaced before. */
-static bool map_all(struct piece all)
+/* In slices, which are one mapping in the end. Others may have touched one before it was watched.
+ */
+static bool take_place(const struct cgm_hole_watch *watch)
 {
+    struct piece all = {atomic_load(&watch->base), atomic_load(&watch->bytes)};
     bool mapped = true;
     for (uintptr_t at = 0; mapped && at < all.bytes; at += SLICE)
         mapped =
             map((struct piece){all.base + at, all.bytes - at < SLICE ? all.bytes - at : SLICE});
+    give_back(all);
     return mapped;
 }
 
-static bool replace(const struct cgm_hole_watch *watch, uintptr_t address)
+/* One thread does it; others come again. Without room for it the client's memory stays. */
+static void become_ours(struct cgm_hole_watch *watch)
 {
-    struct piece piece = piece_at(watch, address);
-    bool last = work.n_replaced >= PIECES_MAX - 1;
-    if (last)
-        piece = (struct piece){atomic_load(&watch->base), atomic_load(&watch->bytes)};
-    if (!(last ? map_all(piece) : map(piece)))
-        return false;
-    work.replaced[last ? PIECES_MAX - 1 : work.n_replaced] = piece;
-    work.n_replaced = last ? PIECES_MAX : work.n_replaced + 1;
-    return true;
+    int owner = OF_CLIENT;
+    if (atomic_compare_exchange_strong(&watch->owner, &owner, BETWEEN))
+        atomic_store(&watch->owner, take_place(watch) ? OURS : OF_CLIENT);
+    else if (owner == BETWEEN)
+        syscall(SYS_sched_yield);
 }
 
-/* There is no room for anything in its place: pages are made after all, few until the work ends. */
-static bool let_go(const struct cgm_hole_watch *watch)
+/* The oldest goes for it: however much is touched, a thread has only so much. */
+static void remember(struct piece piece)
 {
-    struct uffdio_range range = {atomic_load(&watch->base), atomic_load(&watch->bytes)};
-    return ioctl(uffd, UFFDIO_UNREGISTER, &range) == 0;
+    struct piece *place = &work.made[work.n_made % CHUNKS];
+    if (!work.begun)
+        return;
+    if (work.n_made >= CHUNKS)
+        give_back(*place);
+    *place = piece;
+    work.n_made++;
+}
+
+/* Zeroes, for what is there already no others. Of the client's memory it makes pages, where there
+ * was no room for anything in its place. */
+static bool put_zeroes(const struct cgm_hole_watch *watch, uintptr_t address)
+{
+    uintptr_t end = atomic_load(&watch->base) + atomic_load(&watch->bytes);
+    struct piece piece = {address & ~(uintptr_t)(PAGE - 1), CHUNK};
+    if (piece.bytes > end - piece.base)
+        piece.bytes = end - piece.base;
+    struct uffdio_zeropage zeroes = {.range = {piece.base, piece.bytes}};
+    remember(piece);
+    return ioctl(uffd, UFFDIO_ZEROPAGE, &zeroes) == 0 || errno == EAGAIN || errno == EEXIST ||
+           errno == ENOENT;
+}
+
+static bool fill(struct cgm_hole_watch *watch, uintptr_t address)
+{
+    if (atomic_load(&watch->owner) != OURS)
+        become_ours(watch);
+    return atomic_load(&watch->owner) == BETWEEN || put_zeroes(watch, address);
 }
 
 /* What this returns from is tried again. */
@@ -135,7 +164,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     (void)number, (void)context;
     if (watch)
         atomic_store(&watch->found, true);
-    if (!watch || (!replace(watch, address) && !let_go(watch)))
+    if (!watch || !fill(watch, address))
         sigaction(SIGBUS, &before, NULL);
     errno = error;
 }
@@ -169,6 +198,7 @@ static void set(struct cgm_hole_watch *watch, uintptr_t base, uint64_t bytes)
     atomic_store(&watch->base, base);
     atomic_store(&watch->bytes, bytes);
     atomic_store(&watch->found, false);
+    atomic_store(&watch->owner, OF_CLIENT);
     atomic_fetch_add(&watch->changes, 1);
 }
 
@@ -212,7 +242,8 @@ void cgm_holes_unwatch(struct cgm_hole_watch *watch)
 {
     if (!watch)
         return;
-    let_go(watch);
+    struct uffdio_range range = {atomic_load(&watch->base), atomic_load(&watch->bytes)};
+    ioctl(uffd, UFFDIO_UNREGISTER, &range);
     pthread_mutex_lock(&lock);
     set(watch, 0, 0);
     pthread_mutex_unlock(&lock);
@@ -233,20 +264,21 @@ bool cgm_holes_missed(void)
 
 bool cgm_holes_begin(struct cgm_hole_watch *const *watches, uint32_t count)
 {
+    work.begun = true;
     work.count = count;
     for (uint32_t i = 0; i < count; i++)
         work.watches[i] = watches[i];
     return !cgm_holes_missed();
 }
 
-/* Others that are at the same memory find zeroes again; what they write there stays until it is
- * unmapped. */
+/* Others that are at the same memory find zeroes again. */
 bool cgm_holes_end(void)
 {
     bool missed = cgm_holes_missed();
-    for (int i = 0; i < work.n_replaced; i++)
-        madvise((void *)work.replaced[i].base, work.replaced[i].bytes, MADV_DONTNEED);
-    work.n_replaced = 0;
+    work.begun = false;
+    for (uint32_t i = 0; i < work.n_made && i < CHUNKS; i++)
+        give_back(work.made[i]);
+    work.n_made = 0;
     work.count = 0;
     return missed;
 }

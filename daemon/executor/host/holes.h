@@ -1,9 +1,9 @@
 /* Memory of clients that is mapped here, and holes that they make in it. Whoever touches a hole
  * makes a page of it, which belongs to the client's memory and counts as this process's for as long
  * as the client has that: limits of memory would stop neither. So no page is made (userfaultfd):
- * the thread that touches a hole gets a signal, and in place of what the client has there, and next
- * to it, is memory of this process from then on, until it is unmapped: of no use to anybody, and
- * not to be filled.
+ * the thread that touches a hole gets a signal, and in place of all that the client has in the
+ * range is memory of this process from then on, until it is unmapped: of no use to anybody, and
+ * however much of it a thread touches, 4 MiB at most are there.
  *
  * Of the whole process; any thread. Where the system does not let it, nothing is watched, and pages
  * are made. Source: userfaultfd(2), UFFD_FEATURE_SIGBUS. */

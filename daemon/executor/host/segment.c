@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -122,4 +123,26 @@ int cgm_segments_check_holes(const struct cgm_memory_segment *segments, uint32_t
         "%llu bytes of the segments do not exist yet; this node does not have so much "
         "to spare",
         missing);
+}
+
+/* A gap that is a page long: nothing that has one behind it fits in. */
+char *cgm_segments_map(const struct cgm_memory_segment *segments, uint32_t count, uint64_t bytes,
+                       int protection, int kind)
+{
+    uint64_t gap = (uint64_t)sysconf(_SC_PAGESIZE);
+    char *base =
+        mmap(NULL, bytes + gap, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
+    char *at = base;
+    for (uint32_t i = 0; i < count; i++) {
+        if (mmap(at, segments[i].length, protection, kind | MAP_FIXED, segments[i].fd,
+                 (off_t)segments[i].offset) == MAP_FAILED) {
+            munmap(base, bytes + gap);
+            return NULL;
+        }
+        at += segments[i].length;
+    }
+    munmap(at, gap);
+    return base;
 }

@@ -1,5 +1,5 @@
 /* Whether an fd from outside may be mapped: a memfd that can never shrink under us, and a range
- * that lies in it. */
+ * that lies in it; and the mapping. */
 #ifndef CGM_HOST_SEGMENT_H
 #define CGM_HOST_SEGMENT_H
 
@@ -18,5 +18,11 @@ uint64_t cgm_segments_missing(const struct cgm_memory_segment *segments, uint32_
  * pins sparse memory fills it. */
 int cgm_segments_check_holes(const struct cgm_memory_segment *segments, uint32_t count,
                              char *ret_detail, size_t detail_bytes);
+
+/* Segments that were checked, of together so many bytes, one behind the other; protection and kind
+ * as mmap() takes them. No neighbour becomes one mapping with them: it could not be unmapped, or
+ * changed, without another mapping. NULL: no memory, or too many mappings. munmap() ends it. */
+char *cgm_segments_map(const struct cgm_memory_segment *segments, uint32_t count, uint64_t bytes,
+                       int protection, int kind);
 
 #endif
