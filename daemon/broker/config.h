@@ -28,7 +28,10 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
       "Seconds from the first rank's join or submission until all must have come")                 \
     X(ready_timeout, NUMBER, "600", 1, 4000000,                                                    \
       "Seconds from then until every rank's stream must have reached the job")                     \
-    X(job_timeout, NUMBER, "300", 0, 4000000, "Seconds that a launched job may run; 0: no limit")  \
+    X(job_timeout, NUMBER, "300", 0, 4000000,                                                      \
+      "Seconds that a launched job may run, from when those before it on its ranks have ended; "   \
+      "0: "                                                                                        \
+      "no limit")                                                                                  \
     X(executor_timeout, NUMBER, "30", 0, 4000000,                                                  \
       "Seconds without an answer after which the executor is killed and started anew; 0: no "      \
       "limit")                                                                                     \

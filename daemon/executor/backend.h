@@ -49,6 +49,7 @@ struct cgm_recording;
  */
 struct cgm_run {
     _Atomic int status;       /* CGM_OK, else the first failure; setting it aborts the run */
+    _Atomic int given_up;     /* not CGM_OK: the poisoning of its outputs ends as it is, too */
     uint64_t begin_ns;        /* CLOCK_MONOTONIC of the launch */
     uint32_t uid;             /* whose it is */
     struct cgm_phase *phases; /* NULL: nobody asked */

@@ -41,8 +41,7 @@ struct cgm_flight {
     uint32_t room;                       /* in the queues of its ranks; 0: none (any more) */
     _Atomic uint32_t n_enqueued;         /* ranks whose part is in the queues */
     uint64_t next_look_ns;
-    uint64_t off_ns;     /* its take-off */
-    uint64_t stood_ns;   /* the poller's, then */
+    uint64_t off_ns;     /* its take-off, as the poller's time counts (cgm_poller_time_ns()) */
     uint64_t aborted_ns; /* when it had taken too long; 0: it has not */
     struct cgm_run run;
     struct cgm_launch launch;
@@ -72,9 +71,10 @@ bool cgm_flight_is_done(struct cgm_flight *flight);
  * run that failed. */
 void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns);
 
-/* Aborts what takes longer than job_timeout, from its take-off on; time in which the process was
- * stopped does not count. True: that was a while ago, and it did not end. The while begins with
- * the abort, however late that came. */
+/* Aborts what takes longer than job_timeout, from its take-off on, or from when what was before it
+ * in the queues of its ranks had ended; time in which the process was stopped does not count. Of
+ * what poisons, the poisoning is given up (run.given_up), where the backend can. True: that was a
+ * while ago, and it did not end. The while begins with the abort, however late that came. */
 bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns);
 
 /* Makes room for the phases of a run; false: out of memory, the run goes without. */

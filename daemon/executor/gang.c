@@ -122,6 +122,11 @@ static void end_write(struct cgm_executor *executor, struct cgm_job *job, int op
     cgm_memory_end_write(executor, job->memory[operand]);
 }
 
+static void abandon(struct cgm_executor *executor, struct cgm_job *job, int operand)
+{
+    cgm_memory_abandon(executor, job->memory[operand]);
+}
+
 /* A complete, dense rewrite gives a tainted object sound contents again. */
 static void restore(struct cgm_executor *executor, struct cgm_job *job, int operand)
 {
@@ -434,6 +439,13 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
     return true;
 }
 
+static void say_given_up(struct cgm_gang *gang)
+{
+    size_t used = strlen(gang->detail);
+    snprintf(gang->detail + used, sizeof(gang->detail) - used, "%s",
+             "; its outputs are not all NaN: that took longer than job_timeout");
+}
+
 static bool step_failing(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
 {
     if (!cgm_flight_is_done(gang->flight)) {
@@ -442,7 +454,10 @@ static bool step_failing(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
             watch(gang, now_ns);
         return false;
     }
-    each_written(gang, end_write);
+    bool given_up = atomic_load(&gang->flight->run.given_up) != CGM_OK;
+    if (given_up)
+        say_given_up(gang);
+    each_written(gang, given_up ? abandon : end_write);
     gang_end(gang, now_ns);
     return true;
 }

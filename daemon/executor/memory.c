@@ -134,30 +134,6 @@ static void memory_sweep_step(struct cgm_request *request)
     cgm_request_in_sweep(request, memory->uid, memory->guest, drain_slice, memory_freed_step);
 }
 
-static void memory_free_if_unused(struct cgm_memory *memory)
-{
-    struct cgm_request *removal = memory->removal;
-    if (memory->users > 0 || !removal)
-        return;
-    removal->object = memory;
-    if (removal->executor->ops->mem_freed_anywhere)
-        cgm_request_to_sweeper(removal, memory_sweep_step);
-    else
-        cgm_request_to_mapper(removal, memory->uid, memory_free_step);
-}
-
-void cgm_memory_unref(struct cgm_memory *memory)
-{
-    memory->users--;
-    if (memory->users == 0 && memory->session != 0)
-        memory->unused_since_ns = cgm_now_ns();
-    if (memory->users == 0 && memory->on_unused) {
-        memory->on_unused(memory); /* may free it */
-        return;
-    }
-    memory_free_if_unused(memory);
-}
-
 static _Atomic uint32_t *journal_writers(struct cgm_executor *executor,
                                          const struct cgm_memory *memory)
 {
@@ -180,11 +156,54 @@ void cgm_memory_end_write(struct cgm_executor *executor, const struct cgm_memory
         atomic_fetch_sub(writers, 1);
 }
 
+static void memory_sound(struct cgm_executor *executor, struct cgm_memory *memory)
+{
+    memory->tainted = false;
+    for (; memory->abandoned > 0; memory->abandoned--)
+        cgm_memory_end_write(executor, memory);
+}
+
+static void memory_free_if_unused(struct cgm_memory *memory)
+{
+    struct cgm_request *removal = memory->removal;
+    if (memory->users > 0 || !removal)
+        return;
+    removal->object = memory;
+    memory_sound(removal->executor, memory); /* the journal's place is another's next */
+    if (removal->executor->ops->mem_freed_anywhere)
+        cgm_request_to_sweeper(removal, memory_sweep_step);
+    else
+        cgm_request_to_mapper(removal, memory->uid, memory_free_step);
+}
+
+void cgm_memory_unref(struct cgm_memory *memory)
+{
+    memory->users--;
+    if (memory->users == 0 && memory->session != 0)
+        memory->unused_since_ns = cgm_now_ns();
+    if (memory->users == 0 && memory->on_unused) {
+        memory->on_unused(memory); /* may free it */
+        return;
+    }
+    memory_free_if_unused(memory);
+}
+
+/* What a user buffer holds is judged by chunks (contents.h), and an import is its client's. */
+void cgm_memory_abandon(struct cgm_executor *executor, struct cgm_memory *memory)
+{
+    if (!journal_writers(executor, memory) || memory->contents) {
+        cgm_memory_end_write(executor, memory);
+        return;
+    }
+    memory->abandoned++;
+    memory->tainted = true;
+}
+
 void cgm_memory_restored(struct cgm_executor *executor, struct cgm_memory *memory)
 {
     Cgm__BufferRestored event = CGM__BUFFER_RESTORED__INIT;
     event.id = memory->id;
-    memory->tainted = false;
+    memory_sound(executor, memory);
     cgm_event_send(executor, CGM_MSG_BUFFER_RESTORED, &event.base);
 }
 
@@ -515,7 +534,7 @@ void cgm_memory_on_rewritten(struct cgm_request *request)
     const Cgm__BufferRewritten *m = (const Cgm__BufferRewritten *)request->message;
     struct cgm_memory *memory = cgm_map_get(&request->executor->poller.memories, m->id);
     if (memory)
-        memory->tainted = false;
+        memory_sound(request->executor, memory);
     if (memory && memory->contents)
         cgm_contents_vouch(memory->contents);
     cgm_request_ok(request);

@@ -96,6 +96,13 @@ void cgm_poller_post(struct cgm_poller *poller, struct cgm_task *task);
 void cgm_poller_wake(struct cgm_poller *poller);
 
 /* On the poller's thread. */
+
+/* A clock without the time in which the process stood still. */
+static inline uint64_t cgm_poller_time_ns(const struct cgm_poller *poller, uint64_t now_ns)
+{
+    return now_ns - poller->stood_ns;
+}
+
 int cgm_poller_add_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint);
 void cgm_poller_remove_ring(struct cgm_poller *poller, struct cgm_endpoint *endpoint);
 

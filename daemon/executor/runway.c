@@ -99,10 +99,23 @@ void cgm_runway_leave(struct cgm_flight *flight)
     struct cgm_runway *runway = &flight->plan->comm->runway;
     if (flight->room == 0)
         return;
-    for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1)
+    uint64_t time_ns = cgm_poller_time_ns(flight->plan->comm->poller, cgm_now_ns());
+    for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
         runway->queued[__builtin_ctzll(mask)] -= flight->room;
+        runway->clear_ns[__builtin_ctzll(mask)] = time_ns;
+    }
     flight->room = 0;
     note_room(flight);
+}
+
+uint64_t cgm_runway_clear_ns(const struct cgm_comm *comm, uint64_t ranks_mask)
+{
+    uint64_t last_ns = 0;
+    for (uint64_t mask = ranks_mask; mask; mask &= mask - 1) {
+        uint64_t clear_ns = comm->runway.clear_ns[__builtin_ctzll(mask)];
+        last_ns = clear_ns > last_ns ? clear_ns : last_ns;
+    }
+    return last_ns;
 }
 
 static bool step(struct cgm_runway *runway, uint64_t now_ns)

@@ -4,19 +4,18 @@
 #include "tests/daemon/broker_fixture.h"
 
 #include <fcntl.h>
-#include <linux/userfaultfd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "commgemm.h"
 #include "tests/daemon/enter.h"
 #include "tests/process_memory.h"
+#include "tests/userfaultfd.h"
 
 #define EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define SIDE 64u
@@ -34,17 +33,6 @@ struct scene {
     uint64_t import[MATRICES];
     struct commgemm_job job;
 };
-
-/* Containers may not let anybody. Then pages are made, and jobs go on. */
-static bool holes_can_be_watched(void)
-{
-    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
-    if (fd < 0)
-        print_message("userfaultfd is not to be had here\n");
-    else
-        close(fd);
-    return fd >= 0;
-}
 
 static uint64_t bytes_there(int fd)
 {
@@ -313,5 +301,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_room_in_their_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_more_than_the_node_has, set_up, tear_down),
     };
-    return holes_can_be_watched() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
+    return userfaultfd_is_to_be_had() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
 }

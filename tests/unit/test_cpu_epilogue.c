@@ -140,20 +140,28 @@ static void test_what_is_aborted_ends(void **state)
     struct cgm_matrix matrix = {(char *)values, 2, COLS, COLS, CGM_DTYPE_FP32, NULL};
     struct cgm_matrix_activation gelu = {.kind = CGM_ACTIVATION_GELU, .out = matrix};
     struct cgm_matrix_sum sum = {.src = matrix};
+    struct cgm_seats seats;
+    struct cgm_seat seat = {.seats = &seats};
     (void)state;
+    cgm_seats_init(&seats, 1);
     for (size_t i = 0; i < 2 * COLS; i++)
         values[i] = 1;
     sum.dst = (struct cgm_matrix){(char *)down, 1, COLS, COLS, CGM_DTYPE_FP32, NULL};
-    cgm_matrix_sum(&sum, (const _Atomic int *)(const void *)down);
+    seat.abort = (const _Atomic int *)(const void *)down;
+    cgm_matrix_sum(&sum, &seat);
     sum.across = true;
     sum.dst = (struct cgm_matrix){(char *)across, 1, 2, 2, CGM_DTYPE_FP32, NULL};
-    cgm_matrix_sum(&sum, (const _Atomic int *)(const void *)across);
+    seat.abort = (const _Atomic int *)(const void *)across;
+    cgm_matrix_sum(&sum, &seat);
     gelu.input = matrix;
     gelu.input.data = (char *)input;
-    cgm_matrix_activate(&gelu, (const _Atomic int *)(const void *)input);
+    seat.abort = (const _Atomic int *)(const void *)input;
+    cgm_matrix_activate(&gelu, &seat);
     assert_true(down[0] == 2 && down[COLS - 1] == 0);
     assert_true(across[0] == COLS && across[1] == 0);
     assert_true(input[0] == 1 && input[2 * COLS - 1] == 0 && values[2 * COLS - 1] == 1);
+    cgm_seat_give(&seat);
+    cgm_seats_fini(&seats);
 }
 
 int main(void)

@@ -225,7 +225,9 @@ static void test_refusals(void **state)
 /* The first number that is written is the abort: the rest is left as it was. */
 static void test_what_is_aborted_ends(void **state)
 {
-    int32_t ones[16], copied[16] = {0}, reduced[16] = {0};
+    struct cgm_seats seats;
+    struct cgm_seat seat = {.seats = &seats};
+    int32_t ones[16], copied[16] = {0}, reduced[16] = {0}, poisoned[16] = {0};
     const struct cgm_matrix source = {(char *)ones, 2, 4, 8, CGM_DTYPE_INT32, NULL};
     struct cgm_matrix dst = source;
     struct cgm_matrix_reduce reduce = {.n_src = 1};
@@ -233,14 +235,93 @@ static void test_what_is_aborted_ends(void **state)
     for (size_t i = 0; i < 16; i++)
         ones[i] = 1;
     dst.data = (char *)copied;
-    cgm_matrix_copy(&dst, &source, (const _Atomic int *)copied);
+    cgm_seats_init(&seats, 1);
+    seat.abort = (const _Atomic int *)copied;
+    cgm_matrix_copy(&dst, &source, &seat);
     reduce.dst = dst;
     reduce.dst.data = (char *)reduced;
-    cgm_matrix_reduce(&reduce, &source, (const _Atomic int *)reduced);
+    seat.abort = (const _Atomic int *)reduced;
+    cgm_matrix_reduce(&reduce, &source, &seat);
+    dst.data = (char *)poisoned;
+    seat.abort = (const _Atomic int *)poisoned;
+    cgm_matrix_poison(&dst, &seat);
     for (size_t i = 0; i < 16; i++) {
         assert_int_equal(copied[i], i < 4);
         assert_int_equal(reduced[i], i < 4);
+        assert_int_equal(poisoned[i], i < 4 ? INT32_MIN : 0);
     }
+    cgm_seat_give(&seat);
+    cgm_seats_fini(&seats);
+}
+
+enum { LARGE = 1 << 24 };
+
+struct shared_seats {
+    struct cgm_seats seats;
+    struct cgm_matrix matrix, source;
+    void (*work)(struct shared_seats *shared, struct cgm_seat *seat);
+    _Atomic bool over;
+};
+
+static void poison(struct shared_seats *shared, struct cgm_seat *seat)
+{
+    cgm_matrix_poison(&shared->matrix, seat);
+}
+
+static void copy(struct shared_seats *shared, struct cgm_seat *seat)
+{
+    cgm_matrix_copy(&shared->matrix, &shared->source, seat);
+}
+
+static void reduce_one(struct shared_seats *shared, struct cgm_seat *seat)
+{
+    struct cgm_matrix_reduce reduce = {.dst = shared->matrix, .n_src = 1};
+    cgm_matrix_reduce(&reduce, &shared->source, seat);
+}
+
+/* Its turn is over from the beginning, and somebody waits. */
+static void *work_long(void *argument)
+{
+    struct shared_seats *shared = argument;
+    struct cgm_seat seat = {.seats = &shared->seats};
+    assert_true(cgm_seat_take(&seat));
+    while (atomic_load(&shared->seats.n_waiting) == 0)
+        usleep(1000);
+    seat.until_ns = 0;
+    shared->work(shared, &seat);
+    shared->over = true;
+    cgm_seat_give(&seat);
+    return NULL;
+}
+
+/* There is one, and who waits gets it before the long work is over. */
+static void test_seats_are_shared_within_long_work(void **state)
+{
+    static void (*const works[])(struct shared_seats * shared,
+                                 struct cgm_seat * seat) = {poison, copy, reduce_one};
+    struct shared_seats shared = {0};
+    char *bytes = calloc(2, LARGE);
+    (void)state;
+    shared.matrix = (struct cgm_matrix){bytes, LARGE / 4096, 1024, 1024, CGM_DTYPE_FP32, NULL};
+    shared.source = shared.matrix;
+    shared.source.data = bytes + LARGE;
+    for (size_t i = 0; i < sizeof(works) / sizeof(works[0]); i++) {
+        struct cgm_seat seat = {.seats = &shared.seats};
+        pthread_t thread;
+        cgm_seats_init(&shared.seats, 1);
+        shared.work = works[i];
+        shared.over = false;
+        assert_int_equal(pthread_create(&thread, NULL, work_long, &shared), 0);
+        while (shared.seats.n_taken == 0)
+            usleep(1000);
+        assert_true(cgm_seat_take(&seat));
+        assert_false(shared.over);
+        cgm_seat_give(&seat);
+        pthread_join(thread, NULL);
+        assert_true(shared.over);
+        cgm_seats_fini(&shared.seats);
+    }
+    free(bytes);
 }
 
 int main(void)
@@ -250,7 +331,7 @@ int main(void)
         cmocka_unit_test(test_copy),     cmocka_unit_test(test_copy_onto_its_source),
         cmocka_unit_test(test_reduce),   cmocka_unit_test(test_reduce_integers),
         cmocka_unit_test(test_poison),   cmocka_unit_test(test_what_is_aborted_ends),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_seats_are_shared_within_long_work),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,7 +1,6 @@
 /* What is touched of memory that its owner has given back: told, and given back again, however much
  * it is. */
 #include <fcntl.h>
-#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "daemon/executor/host/holes.h"
+#include "tests/userfaultfd.h"
 
 #define MIB (1ull << 20)
 #define STRIDE (4 * MIB)
@@ -143,12 +142,9 @@ static void only_what_is_missing(void)
 
 static void in_a_child(void (*run)(void))
 {
-    int status, fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
-    if (fd < 0) {
-        print_message("userfaultfd is not to be had here\n");
+    int status;
+    if (!userfaultfd_is_to_be_had())
         skip();
-    }
-    close(fd);
     pid_t pid = fork();
     if (pid == 0) {
         run();

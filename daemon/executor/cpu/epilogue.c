@@ -45,33 +45,33 @@ static void activate_block(const struct cgm_matrix_activation *activation, uint6
     cgm_matrix_store(&activation->out, row, col, 1, count, values);
 }
 
-void cgm_matrix_activate(const struct cgm_matrix_activation *activation, const _Atomic int *abort)
+void cgm_matrix_activate(const struct cgm_matrix_activation *activation, struct cgm_seat *seat)
 {
     const struct cgm_matrix *out = &activation->out;
-    for (uint64_t row = 0; row < out->rows && !cgm_is_aborted(abort); row++)
-        for (uint64_t col = 0; col < out->cols && !cgm_is_aborted(abort); col += BLOCK)
+    for (uint64_t row = 0; row < out->rows && cgm_goes_on(seat); row++)
+        for (uint64_t col = 0; col < out->cols && cgm_goes_on(seat); col += BLOCK)
             activate_block(activation, row, col, out->cols - col < BLOCK ? out->cols - col : BLOCK);
 }
 
 /* Column by column from the first row to the last. */
-static void sum_down(const struct cgm_matrix_sum *sum, const _Atomic int *abort)
+static void sum_down(const struct cgm_matrix_sum *sum, struct cgm_seat *seat)
 {
     float sums[BLOCK];
-    for (uint64_t col = 0; col < sum->src.cols && !cgm_is_aborted(abort); col += BLOCK) {
+    for (uint64_t col = 0; col < sum->src.cols && cgm_goes_on(seat); col += BLOCK) {
         uint64_t count = sum->src.cols - col < BLOCK ? sum->src.cols - col : BLOCK;
         memset(sums, 0, sizeof(sums));
-        for (uint64_t row = 0; row < sum->src.rows && !cgm_is_aborted(abort); row++)
+        for (uint64_t row = 0; row < sum->src.rows && cgm_goes_on(seat); row++)
             cgm_matrix_add(&sum->src, row, col, count, sums);
         cgm_matrix_store(&sum->dst, 0, col, 1, count, sums);
     }
 }
 
-static void sum_across(const struct cgm_matrix_sum *sum, const _Atomic int *abort)
+static void sum_across(const struct cgm_matrix_sum *sum, struct cgm_seat *seat)
 {
     float values[BLOCK];
-    for (uint64_t row = 0; row < sum->src.rows && !cgm_is_aborted(abort); row++) {
+    for (uint64_t row = 0; row < sum->src.rows && cgm_goes_on(seat); row++) {
         float total = 0;
-        for (uint64_t col = 0; col < sum->src.cols && !cgm_is_aborted(abort); col += BLOCK) {
+        for (uint64_t col = 0; col < sum->src.cols && cgm_goes_on(seat); col += BLOCK) {
             uint64_t count = sum->src.cols - col < BLOCK ? sum->src.cols - col : BLOCK;
             cgm_matrix_load(&sum->src, row, col, 1, count, values);
             for (uint64_t i = 0; i < count; i++)
@@ -81,10 +81,10 @@ static void sum_across(const struct cgm_matrix_sum *sum, const _Atomic int *abor
     }
 }
 
-void cgm_matrix_sum(const struct cgm_matrix_sum *sum, const _Atomic int *abort)
+void cgm_matrix_sum(const struct cgm_matrix_sum *sum, struct cgm_seat *seat)
 {
     if (sum->across)
-        sum_across(sum, abort);
+        sum_across(sum, seat);
     else
-        sum_down(sum, abort);
+        sum_down(sum, seat);
 }

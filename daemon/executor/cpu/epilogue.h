@@ -18,7 +18,7 @@ struct cgm_matrix_sum {
 int cgm_activation_check(const struct cgm_matrix_activation *activation);
 int cgm_sum_check(const struct cgm_matrix_sum *sum);
 
-void cgm_matrix_activate(const struct cgm_matrix_activation *activation, const _Atomic int *abort);
-void cgm_matrix_sum(const struct cgm_matrix_sum *sum, const _Atomic int *abort);
+void cgm_matrix_activate(const struct cgm_matrix_activation *activation, struct cgm_seat *seat);
+void cgm_matrix_sum(const struct cgm_matrix_sum *sum, struct cgm_seat *seat);
 
 #endif

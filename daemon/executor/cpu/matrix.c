@@ -10,6 +10,7 @@
 
 #define BLOCK 1024u               /* values that are converted at a time */
 #define FILL_AT_ONCE (4ull << 20) /* elements */
+#define FILL_COPIED (16ull << 10) /* bytes */
 #define COPY_BYTES (16ull << 20)  /* at a time: less than a hundredth of a second */
 
 #define X(number, SYMBOL, spelling, bytes)                                                         \
@@ -20,6 +21,11 @@ CGM_DTYPES(X)
 bool cgm_is_aborted(const _Atomic int *abort)
 {
     return (abort && atomic_load(abort) != CGM_OK) || cgm_holes_missed();
+}
+
+bool cgm_goes_on(struct cgm_seat *seat)
+{
+    return !cgm_is_aborted(seat ? seat->abort : NULL) && (!seat || cgm_seat_take(seat));
 }
 
 int cgm_matrix_resolve(const struct cgm_view *view, bool writes, struct cgm_matrix *ret_matrix)
@@ -97,43 +103,57 @@ static struct cgm_matrix flattened(const struct cgm_matrix *matrix)
 }
 
 /* Operands of two ranks may lie across each other, if those who submit them like that. */
-static void copy_bytes(char *dst, const char *src, uint64_t bytes, const _Atomic int *abort)
+static void copy_bytes(char *dst, const char *src, uint64_t bytes, struct cgm_seat *seat)
 {
-    for (uint64_t at = 0; at < bytes && !cgm_is_aborted(abort); at += COPY_BYTES)
+    for (uint64_t at = 0; at < bytes && cgm_goes_on(seat); at += COPY_BYTES)
         memmove(dst + at, src + at, bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES);
 }
 
 void cgm_matrix_copy(const struct cgm_matrix *dst, const struct cgm_matrix *src,
-                     const _Atomic int *abort)
+                     struct cgm_seat *seat)
 {
     uint64_t element = cgm_dtype_bytes(dst->dtype);
     if (is_whole(dst) && is_whole(src)) {
-        copy_bytes(dst->data, src->data, dst->rows * dst->cols * element, abort);
+        copy_bytes(dst->data, src->data, dst->rows * dst->cols * element, seat);
         return;
     }
-    for (uint64_t row = 0; row < dst->rows && !cgm_is_aborted(abort); row++)
+    for (uint64_t row = 0; row < dst->rows && cgm_goes_on(seat); row++)
         copy_bytes(cgm_matrix_at(dst, row, 0), cgm_matrix_at(src, row, 0), dst->cols * element,
-                   abort);
+                   seat);
 }
 
+/* What is there already is copied, while it is in the cache. */
 static void fill_row(char *row, const void *pattern, uint64_t element, uint64_t count)
 {
-    for (uint64_t i = 0; i < count; i++)
-        memcpy(row + i * element, pattern, element);
+    uint64_t bytes = element * count, part;
+    memcpy(row, pattern, element);
+    for (uint64_t done = element; done < bytes; done += part) {
+        part = done < FILL_COPIED ? done : FILL_COPIED;
+        part = part < bytes - done ? part : bytes - done;
+        memcpy(row + done, row, part);
+    }
 }
 
-void cgm_matrix_poison(const struct cgm_matrix *matrix)
+static bool poison_row(const struct cgm_matrix *matrix, uint64_t row, struct cgm_seat *seat)
 {
     const struct cgm_format_info *info = cgm_format_info(matrix->dtype);
     uint16_t half = (uint16_t)info->nan;
     uint8_t byte = (uint8_t)info->nan;
     const void *const patterns[] = {[1] = &byte, [2] = &half, [4] = &info->nan};
-    for (uint64_t row = 0; row < matrix->rows; row++)
-        for (uint64_t col = 0; col < matrix->cols && !cgm_is_aborted(NULL); col += FILL_AT_ONCE) {
-            uint64_t left = matrix->cols - col;
-            fill_row(cgm_matrix_at(matrix, row, col), patterns[info->bytes], info->bytes,
-                     left < FILL_AT_ONCE ? left : FILL_AT_ONCE);
-        }
+    uint64_t col = 0;
+    for (; col < matrix->cols && cgm_goes_on(seat); col += FILL_AT_ONCE) {
+        uint64_t left = matrix->cols - col;
+        fill_row(cgm_matrix_at(matrix, row, col), patterns[info->bytes], info->bytes,
+                 left < FILL_AT_ONCE ? left : FILL_AT_ONCE);
+    }
+    return col >= matrix->cols;
+}
+
+void cgm_matrix_poison(const struct cgm_matrix *matrix, struct cgm_seat *seat)
+{
+    uint64_t row = 0;
+    while (row < matrix->rows && poison_row(matrix, row, seat))
+        row++;
 }
 
 static void reduce_block(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
@@ -164,22 +184,31 @@ static void reduce_integers(const struct cgm_matrix_reduce *reduce,
     }
 }
 
-static void reduce_rows(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
-                        const _Atomic int *abort)
+static bool reduce_row(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
+                       uint64_t row, struct cgm_seat *seat)
 {
     const struct cgm_matrix *dst = &reduce->dst;
     void (*block)(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
                   uint64_t row, uint64_t col, uint64_t count) =
         cgm_matrix_is_integer(dst) ? reduce_integers : reduce_block;
-    for (uint64_t row = 0; row < dst->rows; row++)
-        for (uint64_t col = 0; col < dst->cols && !cgm_is_aborted(abort); col += BLOCK) {
-            uint64_t left = dst->cols - col;
-            block(reduce, sources, row, col, left < BLOCK ? left : BLOCK);
-        }
+    uint64_t col = 0;
+    for (; col < dst->cols && cgm_goes_on(seat); col += BLOCK) {
+        uint64_t left = dst->cols - col;
+        block(reduce, sources, row, col, left < BLOCK ? left : BLOCK);
+    }
+    return col >= dst->cols;
+}
+
+static void reduce_rows(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
+                        struct cgm_seat *seat)
+{
+    uint64_t row = 0;
+    while (row < reduce->dst.rows && reduce_row(reduce, sources, row, seat))
+        row++;
 }
 
 void cgm_matrix_reduce(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
-                       const _Atomic int *abort)
+                       struct cgm_seat *seat)
 {
     struct cgm_matrix_reduce flat = *reduce;
     struct cgm_matrix flat_sources[CGM_REDUCE_SOURCES_MAX];
@@ -188,11 +217,11 @@ void cgm_matrix_reduce(const struct cgm_matrix_reduce *reduce, const struct cgm_
     for (uint32_t i = 0; i < reduce->n_src; i++)
         whole = whole && is_whole(&sources[i]);
     if (!whole) {
-        reduce_rows(reduce, sources, abort);
+        reduce_rows(reduce, sources, seat);
         return;
     }
     flat.dst = flattened(&reduce->dst);
     for (uint32_t i = 0; i < reduce->n_src; i++)
         flat_sources[i] = flattened(&sources[i]);
-    reduce_rows(&flat, flat_sources, abort);
+    reduce_rows(&flat, flat_sources, seat);
 }

@@ -3,6 +3,7 @@
 #define CGM_CPU_MATRIX_H
 
 #include "daemon/executor/backend.h"
+#include "daemon/executor/cpu/seats.h"
 #include "daemon/executor/host/holes.h"
 
 struct cgm_matrix {
@@ -12,9 +13,13 @@ struct cgm_matrix {
     struct cgm_hole_watch *watch; /* of the memory; NULL: none */
 };
 
-/* What may take long ends early when *abort is not 0 (NULL: it never is), or what this thread works
- * on has holes (host/holes.h). */
+/* *abort is not 0 (NULL: it never is), or what this thread works on has holes (host/holes.h). */
 bool cgm_is_aborted(const _Atomic int *abort);
+
+/* What may take long asks every few milliseconds whether it goes on; others may have had the seat
+ * meanwhile. False: it is aborted. seat NULL: there are no others, and it never is, but for
+ * holes. */
+bool cgm_goes_on(struct cgm_seat *seat);
 
 /* OK, or INVALID_ARGUMENT when the view is empty, misaligned, outside its memory, of an unknown
  * type, or to be written and read-only. An absent view gives an absent matrix. */
@@ -39,8 +44,9 @@ void cgm_matrix_add(const struct cgm_matrix *matrix, uint64_t row, uint64_t col,
                     float *sums);
 
 void cgm_matrix_copy(const struct cgm_matrix *dst, const struct cgm_matrix *src,
-                     const _Atomic int *abort);
-void cgm_matrix_poison(const struct cgm_matrix *matrix);
+                     struct cgm_seat *seat);
+/* Not a number in every element, of integers the lowest one. */
+void cgm_matrix_poison(const struct cgm_matrix *matrix, struct cgm_seat *seat);
 
 struct cgm_matrix_reduce {
     struct cgm_matrix dst, bias;
@@ -49,6 +55,6 @@ struct cgm_matrix_reduce {
 };
 
 void cgm_matrix_reduce(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,
-                       const _Atomic int *abort);
+                       struct cgm_seat *seat);
 
 #endif

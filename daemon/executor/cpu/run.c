@@ -5,15 +5,9 @@
 #include "proto/status.h"
 #include "proto/step.h"
 
-static const _Atomic int *abort_of(const struct cgm_record *record)
-{
-    return record->run ? &record->run->status : NULL;
-}
-
 static void run_copy(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    (void)queue;
-    cgm_matrix_copy(&record->of.copy.dst, &record->of.copy.src, abort_of(record));
+    cgm_matrix_copy(&record->of.copy.dst, &record->of.copy.src, &queue->seat);
 }
 
 static void run_gemm(struct cgm_queue *queue, const struct cgm_record *record)
@@ -29,25 +23,22 @@ static void run_sources(struct cgm_queue *queue, const struct cgm_record *record
 
 static void run_reduce(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    cgm_matrix_reduce(&record->of.reduce, queue->sources, abort_of(record));
+    cgm_matrix_reduce(&record->of.reduce, queue->sources, &queue->seat);
 }
 
 static void run_activate(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    (void)queue;
-    cgm_matrix_activate(&record->of.activation, abort_of(record));
+    cgm_matrix_activate(&record->of.activation, &queue->seat);
 }
 
 static void run_sum(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    (void)queue;
-    cgm_matrix_sum(&record->of.sum, abort_of(record));
+    cgm_matrix_sum(&record->of.sum, &queue->seat);
 }
 
 static void run_poison(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    (void)queue;
-    cgm_matrix_poison(&record->of.poison);
+    cgm_matrix_poison(&record->of.poison, &queue->seat);
 }
 
 /* After the store the run may be gone: nothing looks at it any more. */
@@ -90,11 +81,18 @@ static const struct {
     [CGM_RECORD_WAIT] = {run_wait, CGM_PHASE_WAIT, false, false},
 };
 
-/* Work of nobody's run is that of a test. False: aborted before there was one. */
+/* Work of nobody's run is that of a test. */
+static const _Atomic int *abort_of(const struct cgm_record *record)
+{
+    if (!record->run)
+        return NULL;
+    return kinds[record->kind].always ? &record->run->given_up : &record->run->status;
+}
+
+/* False: aborted before there was one. */
 static bool take_seat(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    cgm_seat_serve(&queue->seat, record->run ? record->run->uid : 0,
-                   kinds[record->kind].always ? NULL : abort_of(record));
+    cgm_seat_serve(&queue->seat, record->run ? record->run->uid : 0, abort_of(record));
     return cgm_seat_take(&queue->seat);
 }
 

@@ -1,0 +1,162 @@
+/* job_timeout: what takes longer is aborted; what only waits its turn is not, and what is made of
+ * the outputs of a failed job may be given up. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/daemon/enter.h"
+#include "tests/userfaultfd.h"
+
+#define EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+#define WORLD_MAX 64
+#define WAIT_MS (WAIT_S * 1000)
+
+struct scene {
+    struct daemon daemon;
+    commgemm_client *client;
+};
+
+static void scene_open(struct scene *scene, const char *setting)
+{
+    daemon_init(&scene->daemon);
+    daemon_start(&scene->daemon, EXECUTOR, "backend=cpu", "job_timeout=1", "graphs_from=0", setting,
+                 NULL);
+    scene->client = enter(&scene->daemon);
+}
+
+static void scene_close(struct scene *scene)
+{
+    assert_int_equal(daemon_status(&scene->daemon, "executor_deaths"), 0);
+    commgemm_disconnect(scene->client);
+    daemon_stop(&scene->daemon);
+}
+
+/* All ranks of a new comm are this session's. */
+static uint64_t plan_of(const struct scene *scene, uint32_t world, uint64_t m)
+{
+    uint32_t ranks[WORLD_MAX];
+    struct commgemm_join_options join;
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan;
+    commgemm_join_options_init(&join);
+    for (uint32_t rank = 0; rank < world; rank++)
+        ranks[rank] = rank;
+    join.name = "overdue";
+    join.size = join.n_ranks = world;
+    join.create = 1;
+    join.ranks = ranks;
+    commgemm_plan_options_init(&options);
+    assert_int_equal(commgemm_comm_join(scene->client, &join, &options.comm), COMMGEMM_OK);
+    options.op = COMMGEMM_OP_GEMM;
+    options.dtype = COMMGEMM_FP16;
+    options.m = m;
+    options.n = options.k = 1;
+    assert_int_equal(commgemm_plan_create(scene->client, &options, &plan), COMMGEMM_OK);
+    return plan.id;
+}
+
+static struct commgemm_operand buffer_of(const struct scene *scene, uint64_t bytes)
+{
+    struct commgemm_buffer buffer;
+    assert_int_equal(commgemm_buffer_create(scene->client, NULL, bytes, -1, 0, 0, &buffer),
+                     COMMGEMM_OK);
+    return commgemm_operand_at(&buffer, 0);
+}
+
+static uint64_t submit(const struct scene *scene, const struct commgemm_job *job)
+{
+    uint64_t ticket;
+    assert_int_equal(commgemm_submit(scene->client, job, &ticket), COMMGEMM_OK);
+    return ticket;
+}
+
+static struct commgemm_completion wait_for(const struct scene *scene, uint64_t ticket)
+{
+    struct commgemm_completion done;
+    assert_int_equal(commgemm_wait(scene->client, ticket, WAIT_MS, &done), COMMGEMM_OK);
+    return done;
+}
+
+/* Each takes less than 0.4 s, and all together several. */
+static void test_those_before_it_do_not_count(void **state)
+{
+    enum { JOBS = 20 };
+    uint64_t tickets[JOBS];
+    struct commgemm_job job;
+    struct scene scene;
+    (void)state;
+    scene_open(&scene, "test_delay_us=200000");
+    commgemm_job_init(&job);
+    job.plan = plan_of(&scene, 1, 64);
+    job.lhs = job.rhs = buffer_of(&scene, 4096);
+    job.out = buffer_of(&scene, 4096);
+    for (int i = 0; i < JOBS; i++)
+        tickets[i] = submit(&scene, &job);
+    for (int i = 0; i < JOBS; i++)
+        assert_string_equal(wait_for(&scene, tickets[i]).detail, "");
+    scene_close(&scene);
+}
+
+/* Its only page is gone. */
+static struct commgemm_operand import_with_a_hole(const struct scene *scene, uint64_t bytes)
+{
+    struct commgemm_segment segment = {.kind = COMMGEMM_SEGMENT_FD, .length = bytes};
+    struct commgemm_operand operand = {0};
+    int fd = segment.fd = memfd_create("hole", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    assert_int_equal(
+        commgemm_import(scene->client, &segment, 1, -1, 0, &operand.id, &operand.generation),
+        COMMGEMM_OK);
+    assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes), 0);
+    close(fd);
+    return operand;
+}
+
+/* Elements that lie apart: it takes the longer. Many processors may be through in time. */
+static void test_outputs_of_failed_jobs_that_take_long(void **state)
+{
+    enum { WORLD = WORLD_MAX, ROWS = 1 << 25, STRIDE = 4 };
+    uint64_t tickets[WORLD];
+    unsigned given_up = 0;
+    struct commgemm_job job;
+    struct scene scene;
+    (void)state;
+    if (!userfaultfd_is_to_be_had())
+        skip();
+    scene_open(&scene, NULL);
+    commgemm_job_init(&job);
+    job.plan = plan_of(&scene, WORLD, ROWS);
+    job.lhs = import_with_a_hole(&scene, ROWS * 2ull);
+    job.rhs = buffer_of(&scene, 4096);
+    job.out = buffer_of(&scene, ROWS * (uint64_t)STRIDE);
+    job.out.row_stride_bytes = STRIDE;
+    for (job.rank = 0; job.rank < WORLD; job.rank++)
+        tickets[job.rank] = submit(&scene, &job);
+    for (int i = 0; i < WORLD; i++) {
+        struct commgemm_completion done = wait_for(&scene, tickets[i]);
+        if (!strstr(done.detail, "has holes"))
+            fail_msg("rank %d: %s", i, done.detail);
+        given_up += strstr(done.detail, "its outputs are not all NaN") != NULL;
+    }
+    print_message("%u of %d were not all NaN in time\n", given_up, WORLD);
+    if (given_up > 0) {
+        job.rank = 0;
+        job.lhs = job.out;
+        job.out = buffer_of(&scene, ROWS * 2ull);
+        assert_int_equal(wait_for(&scene, submit(&scene, &job)).status, COMMGEMM_TAINTED);
+        assert_int_equal(commgemm_buffer_rewritten(scene.client, job.lhs.id), COMMGEMM_OK);
+        assert_int_not_equal(wait_for(&scene, submit(&scene, &job)).status, COMMGEMM_TAINTED);
+    }
+    scene_close(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_those_before_it_do_not_count),
+        cmocka_unit_test(test_outputs_of_failed_jobs_that_take_long),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
