@@ -15,9 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "proto/system.h"
 #include "proto/types.h"
 #include "tests/backend.h"
 #include "tests/fault/spent.h"
+
+#define LARGE_PAGE (2ull << 20)
 
 #define PAGE 4096u
 #define SPARE_THREADS 8u
@@ -277,12 +280,14 @@ static void test_reader_that_reads_no_fds(void **state)
     expect_service(scene);
 }
 
-/* More address space than there is memory. */
+/* More address space than there is memory, and less than quota_import_bytes. */
 static void test_import_of_a_sparse_giant(void **state)
 {
     struct scene *scene = *state;
     uint32_t kind = 1;
-    uint64_t offset = 0, length = 1ull << 41;
+    uint64_t offset = 0, total, available;
+    assert_int_equal(cgm_system_memory(&total, &available), CGM_OK);
+    uint64_t length = 2 * total / LARGE_PAGE * LARGE_PAGE;
     Cgm__ImportCreate create = CGM__IMPORT_CREATE__INIT;
     create.n_kind = create.n_offset = create.n_length = 1;
     create.kind = &kind;
