@@ -260,7 +260,7 @@ struct shared_seats {
     struct cgm_seats seats;
     struct cgm_matrix matrix, source;
     void (*work)(struct shared_seats *shared, struct cgm_seat *seat);
-    _Atomic bool over;
+    _Atomic bool begun, over;
 };
 
 static void poison(struct shared_seats *shared, struct cgm_seat *seat)
@@ -285,6 +285,7 @@ static void *work_long(void *argument)
     struct shared_seats *shared = argument;
     struct cgm_seat seat = {.seats = &shared->seats};
     assert_true(cgm_seat_take(&seat));
+    shared->begun = true;
     while (atomic_load(&shared->seats.n_waiting) == 0)
         usleep(1000);
     seat.until_ns = 0;
@@ -310,9 +311,9 @@ static void test_seats_are_shared_within_long_work(void **state)
         pthread_t thread;
         cgm_seats_init(&shared.seats, 1);
         shared.work = works[i];
-        shared.over = false;
+        shared.begun = shared.over = false;
         assert_int_equal(pthread_create(&thread, NULL, work_long, &shared), 0);
-        while (shared.seats.n_taken == 0)
+        while (!shared.begun)
             usleep(1000);
         assert_true(cgm_seat_take(&seat));
         assert_false(shared.over);

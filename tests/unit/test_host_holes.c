@@ -102,12 +102,13 @@ static void all_of_it(void)
     cgm_holes_unwatch(watch);
 }
 
+/* A byte of each page. */
 static void *write_all(void *argument)
 {
-    (void)argument;
+    char *own = argument;
     cgm_holes_begin(&watch, 1);
     for (size_t i = 0; i < BYTES / 64; i += 4096)
-        memory[i] = 1;
+        own[i] = 1;
     CHECK(cgm_holes_end());
     return NULL;
 }
@@ -118,7 +119,7 @@ static void by_many(void)
     pthread_t threads[THREADS];
     close(open_scene());
     for (int i = 0; i < THREADS; i++)
-        CHECK(pthread_create(&threads[i], NULL, write_all, NULL) == 0);
+        CHECK(pthread_create(&threads[i], NULL, write_all, memory + i) == 0);
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_join(threads[i], NULL) == 0);
     CHECK(pages_there() == 0);
