@@ -216,6 +216,7 @@ static void test_refusals(void **state)
 /* What BLAS was asked for instead of doing it. */
 static struct {
     uint64_t calls, steps, most; /* steps: multiplications and additions */
+    uint64_t written;            /* bytes of pages by one call, at most */
     _Atomic int abort, abort_at_first;
 } asked;
 
@@ -226,10 +227,13 @@ static void note_sgemm(enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE transa,
 {
     uint64_t steps = (uint64_t)m * (uint64_t)n * (uint64_t)k;
     (void)order, (void)transa, (void)transb, (void)alpha;
-    (void)a, (void)lda, (void)b, (void)ldb, (void)beta, (void)c, (void)ldc;
+    (void)a, (void)lda, (void)b, (void)ldb, (void)beta, (void)c;
     asked.calls++;
     asked.steps += steps;
     asked.most = steps > asked.most ? steps : asked.most;
+    uint64_t row = 4 * (uint64_t)n + 8192, apart = 4 * (uint64_t)ldc;
+    uint64_t written = (uint64_t)m * (row < apart ? row : apart);
+    asked.written = written > asked.written ? written : asked.written;
     asked.abort = asked.abort_at_first;
 }
 
@@ -284,13 +288,48 @@ static void test_no_call_takes_long(void **state)
     cgm_gemm_panels_free(panels);
 }
 
+/* Rows that lie apart, and rows that are long. */
+static void test_watched_memory_is_written_in_pieces(void **state)
+{
+    static const struct {
+        uint64_t rows, cols, stride;
+    } outs[] = {{1 << 24, 1, 1024}, {64, 1 << 26, 1 << 26}, {1 << 20, 1, 1}, {1, 1 << 30, 1 << 30}};
+    struct cgm_seats seats;
+    struct cgm_seat seat = {.seats = &seats};
+    struct cgm_gemm_panels *panels = cgm_gemm_panels_new();
+    struct cgm_openblas openblas = cgm_openblas;
+    char some;
+    (void)state;
+    cgm_seats_init(&seats, 1);
+    cgm_openblas.sgemm = note_sgemm;
+    for (size_t i = 0; i < sizeof(outs) / sizeof(outs[0]); i++) {
+        uint64_t m = outs[i].rows, n = outs[i].cols;
+        const struct cgm_matrix_gemm gemm = {
+            .a = {&some, m, 1, 1, CGM_DTYPE_FP32, NULL},
+            .b = {&some, 1, n, n, CGM_DTYPE_FP32, NULL},
+            .out = {&some, m, n, outs[i].stride, CGM_DTYPE_FP32, (struct cgm_hole_watch *)&some}};
+        memset(&asked, 0, sizeof(asked));
+        cgm_gemm_multiply(&gemm, panels, &seat);
+        assert_int_equal(asked.steps, m * n);
+        assert_in_range(asked.written, 1, CGM_HOLES_BYTES);
+    }
+    cgm_seat_give(&seat);
+    cgm_seats_fini(&seats);
+    cgm_openblas = openblas;
+    cgm_gemm_panels_free(panels);
+}
+
 int main(void)
 {
     fixture_seed();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_layout_and_type), cmocka_unit_test(test_more_than_one_block),
-        cmocka_unit_test(test_int8_is_exact),         cmocka_unit_test(test_many_queues_at_once),
-        cmocka_unit_test(test_no_call_takes_long),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_every_layout_and_type),
+        cmocka_unit_test(test_more_than_one_block),
+        cmocka_unit_test(test_int8_is_exact),
+        cmocka_unit_test(test_many_queues_at_once),
+        cmocka_unit_test(test_no_call_takes_long),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_watched_memory_is_written_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

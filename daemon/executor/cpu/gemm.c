@@ -17,6 +17,9 @@
 #define WHOLE_AREA (1ull << 26) /* elements of a factor or of the product in one block */
 #define WHOLE_ROWS_MIN 1024u
 #define WHOLE_DEPTH 16384u /* of a block of what is too large with all of its depth */
+/* Of memory that may have holes (host/holes.h). */
+#define WATCHED_COLS (1u << 18)
+#define PAGES_OF_ENDS 8192u /* what a row has of its first and last page beside itself, at most */
 
 /* Pages are only touched when a queue multiplies what is not fp32. */
 struct cgm_gemm_panels {
@@ -147,6 +150,18 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* Rows that lie apart have pages of their own. */
+static struct block limit_written(struct block block, const struct cgm_matrix *out)
+{
+    if (!out->watch)
+        return block;
+    block.cols = min_u64(block.cols, WATCHED_COLS);
+    uint64_t row_bytes =
+        min_u64(out->stride * sizeof(float), block.cols * sizeof(float) + PAGES_OF_ENDS);
+    block.rows = min_u64(block.rows, CGM_HOLES_BYTES / row_bytes);
+    return block;
+}
+
 /* The largest blocks of a product. */
 static struct block block_limits(const struct cgm_matrix_gemm *gemm)
 {
@@ -158,7 +173,7 @@ static struct block block_limits(const struct cgm_matrix_gemm *gemm)
         cols = WHOLE_STEPS / WHOLE_ROWS_MIN / depth;
     }
     uint64_t rows = min_u64(WHOLE_STEPS / (cols * depth), WHOLE_AREA / max_u64(cols, depth));
-    return (struct block){.rows = rows, .cols = cols, .depth = depth};
+    return limit_written((struct block){.rows = rows, .cols = cols, .depth = depth}, &gemm->out);
 }
 
 _Static_assert(BLOCK_DEPTH * 128u * 128u < 1u << 24, "sums of int8 products are fp32 numbers");

@@ -17,15 +17,13 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-#define PAGE 4096u
 #define WATCHES_PER_BLOCK 256u
-/* All that map memory wait while pages are taken away: of a large range not all at once. */
-#define SLICE (8ull << 20)
-/* What is put in place of a hole, and how much of it each thread has at a time. */
-#define CHUNK (64ull << 10)
-#define CHUNKS 64u
+/* All that map memory wait while pages are taken away or a mapping is replaced: of a large range
+ * not all at once. */
+#define PAGES_SLICE (64ull << 20)
+#define MAPPING_SLICE (64ull << 30)
 
-/* Whose memory is at a watch's addresses. Once ours, it stays that. */
+/* Whose memory is at a watch's addresses. Once it is not the client's, it stays that. */
 enum owner { OF_CLIENT, BETWEEN, OURS };
 
 struct cgm_hole_watch {
@@ -34,10 +32,6 @@ struct cgm_hole_watch {
     _Atomic uint64_t bytes;
     _Atomic bool found;
     _Atomic int owner;
-};
-
-struct piece {
-    uintptr_t base, bytes;
 };
 
 /* Blocks are never freed: a handler may be looking through them. */
@@ -56,9 +50,6 @@ static struct sigaction before;
 static _Thread_local struct {
     struct cgm_hole_watch *watches[CGM_HOLES_AT_ONCE];
     uint32_t count;
-    volatile bool begun;
-    struct piece made[CHUNKS]; /* in a ring */
-    volatile uint64_t n_made;
 } work;
 
 /* ---- in the handler ---------------------------------------------------------------------------
@@ -82,77 +73,52 @@ static struct cgm_hole_watch *find(uintptr_t address)
     return NULL;
 }
 
-static void give_back(struct piece piece)
+static uint64_t slice_of(uint64_t bytes, uint64_t at, uint64_t limit)
 {
-    syscall(SYS_madvise, piece.base, piece.bytes, MADV_DONTNEED);
+    return bytes - at < limit ? bytes - at : limit;
 }
 
-/* Watched as the client's memory was: the system makes no page of it by itself. */
-static bool map(struct piece piece)
+/* What has been written there, or only the way to the client's pages. */
+static void leave_pages(uintptr_t base, uint64_t bytes)
 {
-    struct uffdio_register request = {.range = {piece.base, piece.bytes},
-                                      .mode = UFFDIO_REGISTER_MODE_MISSING};
-    if (syscall(SYS_mmap, piece.base, piece.bytes, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == -1)
-        return false;
-    ioctl(uffd, UFFDIO_REGISTER, &request);
-    return true;
+    for (uint64_t at = 0; at < bytes; at += PAGES_SLICE)
+        syscall(SYS_madvise, base + at, slice_of(bytes, at, PAGES_SLICE), MADV_DONTNEED);
 }
 
-/* In slices, which are one mapping in the end. Others may have touched one before it was watched.
- */
-static bool take_place(const struct cgm_hole_watch *watch)
+/* With its pages gone a mapping is replaced quickly. */
+static bool take_place(uintptr_t base, uint64_t bytes)
 {
-    struct piece all = {atomic_load(&watch->base), atomic_load(&watch->bytes)};
     bool mapped = true;
-    for (uintptr_t at = 0; mapped && at < all.bytes; at += SLICE)
+    leave_pages(base, bytes);
+    for (uint64_t at = 0; mapped && at < bytes; at += MAPPING_SLICE)
         mapped =
-            map((struct piece){all.base + at, all.bytes - at < SLICE ? all.bytes - at : SLICE});
-    give_back(all);
+            syscall(SYS_mmap, base + at, slice_of(bytes, at, MAPPING_SLICE), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != -1;
+    syscall(SYS_madvise, base, bytes, MADV_NOHUGEPAGE); /* bytes here and there: a page each */
     return mapped;
 }
 
-/* One thread does it; others come again. Without room for it the client's memory stays. */
-static void become_ours(struct cgm_hole_watch *watch)
+/* There is no room for anything in its place: pages are made after all. */
+static bool let_go(uintptr_t base, uint64_t bytes)
 {
+    struct uffdio_range range = {base, bytes};
+    return ioctl(uffd, UFFDIO_UNREGISTER, &range) == 0;
+}
+
+/* One thread does it; others come again until it is done. */
+static bool become_ours(struct cgm_hole_watch *watch)
+{
+    uintptr_t base = atomic_load(&watch->base);
+    uint64_t bytes = atomic_load(&watch->bytes);
     int owner = OF_CLIENT;
-    if (atomic_compare_exchange_strong(&watch->owner, &owner, BETWEEN))
-        atomic_store(&watch->owner, take_place(watch) ? OURS : OF_CLIENT);
-    else if (owner == BETWEEN)
-        syscall(SYS_sched_yield);
-}
-
-/* The oldest goes for it: however much is touched, a thread has only so much. */
-static void remember(struct piece piece)
-{
-    struct piece *place = &work.made[work.n_made % CHUNKS];
-    if (!work.begun)
-        return;
-    if (work.n_made >= CHUNKS)
-        give_back(*place);
-    *place = piece;
-    work.n_made++;
-}
-
-/* Zeroes, for what is there already no others. Of the client's memory it makes pages, where there
- * was no room for anything in its place. */
-static bool put_zeroes(const struct cgm_hole_watch *watch, uintptr_t address)
-{
-    uintptr_t end = atomic_load(&watch->base) + atomic_load(&watch->bytes);
-    struct piece piece = {address & ~(uintptr_t)(PAGE - 1), CHUNK};
-    if (piece.bytes > end - piece.base)
-        piece.bytes = end - piece.base;
-    struct uffdio_zeropage zeroes = {.range = {piece.base, piece.bytes}};
-    remember(piece);
-    return ioctl(uffd, UFFDIO_ZEROPAGE, &zeroes) == 0 || errno == EAGAIN || errno == EEXIST ||
-           errno == ENOENT;
-}
-
-static bool fill(struct cgm_hole_watch *watch, uintptr_t address)
-{
-    if (atomic_load(&watch->owner) != OURS)
-        become_ours(watch);
-    return atomic_load(&watch->owner) == BETWEEN || put_zeroes(watch, address);
+    if (!atomic_compare_exchange_strong(&watch->owner, &owner, BETWEEN)) {
+        if (owner == BETWEEN)
+            syscall(SYS_sched_yield);
+        return true;
+    }
+    bool done = take_place(base, bytes) || let_go(base, bytes);
+    atomic_store(&watch->owner, OURS);
+    return done;
 }
 
 /* What this returns from is tried again. */
@@ -164,7 +130,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     (void)number, (void)context;
     if (watch)
         atomic_store(&watch->found, true);
-    if (!watch || !fill(watch, address))
+    if (!watch || !become_ours(watch))
         sigaction(SIGBUS, &before, NULL);
     errno = error;
 }
@@ -242,8 +208,7 @@ void cgm_holes_unwatch(struct cgm_hole_watch *watch)
 {
     if (!watch)
         return;
-    struct uffdio_range range = {atomic_load(&watch->base), atomic_load(&watch->bytes)};
-    ioctl(uffd, UFFDIO_UNREGISTER, &range);
+    let_go(atomic_load(&watch->base), atomic_load(&watch->bytes));
     pthread_mutex_lock(&lock);
     set(watch, 0, 0);
     pthread_mutex_unlock(&lock);
@@ -264,21 +229,22 @@ bool cgm_holes_missed(void)
 
 bool cgm_holes_begin(struct cgm_hole_watch *const *watches, uint32_t count)
 {
-    work.begun = true;
     work.count = count;
     for (uint32_t i = 0; i < count; i++)
         work.watches[i] = watches[i];
     return !cgm_holes_missed();
 }
 
-/* Others that are at the same memory find zeroes again. */
+/* All of it: others may have been at the same memory. */
 bool cgm_holes_end(void)
 {
-    bool missed = cgm_holes_missed();
-    work.begun = false;
-    for (uint32_t i = 0; i < work.n_made && i < CHUNKS; i++)
-        give_back(work.made[i]);
-    work.n_made = 0;
+    bool missed = false;
+    for (uint32_t i = 0; i < work.count; i++) {
+        if (!cgm_holes_found(work.watches[i]))
+            continue;
+        missed = true;
+        leave_pages(atomic_load(&work.watches[i]->base), atomic_load(&work.watches[i]->bytes));
+    }
     work.count = 0;
     return missed;
 }

@@ -2,8 +2,8 @@
  * makes a page of it, which belongs to the client's memory and counts as this process's for as long
  * as the client has that: limits of memory would stop neither. So no page is made (userfaultfd):
  * the thread that touches a hole gets a signal, and in place of all that the client has in the
- * range is memory of this process from then on, until it is unmapped: of no use to anybody, and
- * however much of it a thread touches, 4 MiB at most are there.
+ * range is memory of this process from then on, until it is unmapped. It is of no use to anybody:
+ * who works on it ends soon, and gives back what was written.
  *
  * Of the whole process; any thread. Where the system does not let it, nothing is watched, and pages
  * are made. Source: userfaultfd(2), UFFD_FEATURE_SIGBUS. */
@@ -32,7 +32,8 @@ bool cgm_holes_found(const struct cgm_hole_watch *watch);
 #define CGM_HOLES_AT_ONCE 16u
 bool cgm_holes_begin(struct cgm_hole_watch *const *watches, uint32_t count);
 bool cgm_holes_end(void);
-/* In between, every few megabytes: whether one of them has by now. */
+/* In between, before more than CGM_HOLES_BYTES of pages are written: whether one of them has. */
+#define CGM_HOLES_BYTES (64ull << 20)
 bool cgm_holes_missed(void);
 
 #endif
