@@ -73,7 +73,8 @@
     X(89, PING, ping, Ping)                                                                        \
     X(90, EXECUTOR_TROUBLE, executor_trouble, ExecutorTrouble)                                     \
     X(91, PLAN_MEASURE, plan_measure, PlanMeasure)                                                 \
-    X(92, PLAN_MEASURED, plan_measured, PlanMeasured)
+    X(92, PLAN_MEASURED, plan_measured, PlanMeasured)                                              \
+    X(93, BUFFER_TAINTED, buffer_tainted, BufferTainted)
 
 enum cgm_message_type {
 #define X(number, SYMBOL, name, Type) CGM_MSG_##SYMBOL = (number),

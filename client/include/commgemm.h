@@ -286,7 +286,7 @@ struct commgemm_buffer {
     uint64_t id;
     uint64_t bytes;      /* as asked for when it was created */
     uint32_t generation; /* changes when the contents were lost or the buffer was damaged */
-    int tainted;         /* 1: an executor died while a job was writing it */
+    int tainted;         /* 1: a job that was writing it may have left anything in it */
     int writable;        /* 1: this session may write it */
     int fd; /* the memory, close-on-exec; the library's, until close or disconnect; -1: IPC buffer
              */
@@ -555,7 +555,8 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * at a time.
  * The stream goes on however the job ends: when it failed, was cancelled, or when executor or
  * daemon died; the completion says which. Outputs of a failed job are NaN, integers the lowest one,
- * unless it failed before the stream had come: they are as the stream left them then. On failure
+ * unless it failed before the stream had come: they are as the stream left them then; or that took
+ * longer than job_timeout: the detail says so, and a buffer among them is tainted. On failure
  * nothing was submitted, or the job was cancelled on all ranks and is over: the stream may have
  * been made to wait for that. NOT_SUPPORTED without a CUDA driver, with no_ring, and while the
  * stream is being captured. The first call for each executor registers the ring with the driver.

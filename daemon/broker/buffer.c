@@ -11,6 +11,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/user_log.h"
 
 #define OPENS_MAX (1u << 20) /* of one buffer by one session */
 
@@ -334,6 +335,19 @@ void cgm_buffer_on_restored(struct cgm_broker *broker, const ProtobufCMessage *m
     struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, restored->id);
     if (buffer)
         buffer->tainted = false;
+}
+
+void cgm_buffer_on_tainted(struct cgm_broker *broker, const ProtobufCMessage *message)
+{
+    const Cgm__BufferTainted *tainted = (const Cgm__BufferTainted *)message;
+    struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, tainted->id);
+    if (!buffer)
+        return;
+    buffer->tainted = true;
+    cgm_user_log(broker, buffer->owner.uid, CGM_LOG_WARNING,
+                 "buffer %ju: tainted: making it NaN after a failed job took longer than "
+                 "job_timeout",
+                 (uintmax_t)buffer->id);
 }
 
 void cgm_buffer_free_all(struct cgm_broker *broker)

@@ -104,8 +104,9 @@ void cgm_buffer_on_adopted(struct cgm_broker *broker, uint64_t id, const struct 
 /* The executor died: taints what it was writing. */
 void cgm_buffer_note_tainted(struct cgm_broker *broker);
 
-/* Event of the executor. */
+/* Events of the executor. */
 void cgm_buffer_on_restored(struct cgm_broker *broker, const ProtobufCMessage *message);
+void cgm_buffer_on_tainted(struct cgm_broker *broker, const ProtobufCMessage *message);
 
 void cgm_buffer_free_all(struct cgm_broker *broker);
 

@@ -29,9 +29,8 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
     X(ready_timeout, NUMBER, "600", 1, 4000000,                                                    \
       "Seconds from then until every rank's stream must have reached the job")                     \
     X(job_timeout, NUMBER, "300", 0, 4000000,                                                      \
-      "Seconds that a launched job may run, from when those before it on its ranks have ended; "   \
-      "0: "                                                                                        \
-      "no limit")                                                                                  \
+      "Seconds that a launched job may run when those before it on its ranks have ended; 0: no "   \
+      "limit")                                                                                     \
     X(executor_timeout, NUMBER, "30", 0, 4000000,                                                  \
       "Seconds without an answer after which the executor is killed and started anew; 0: no "      \
       "limit")                                                                                     \
@@ -52,7 +51,7 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
     X(quota_imports, NUMBER, "8192", 0, 65536, "Imports that one user may hold")                   \
     X(quota_import_bytes, NUMBER, "4398046511104", 0, 1000000000000000000,                         \
       "Bytes of one user's imports together, whether or not there is memory behind them: they "    \
-      "take addresses of the executor; at most four times the node's memory")                      \
+      "take addresses of the executor. With the CPU backend at most four times the node's memory") \
     X(quota_comms, NUMBER, "512", 0, 4096, "Comms that one user may create")                       \
     X(quota_ranks, NUMBER, "1024", 0, 262144,                                                      \
       "Ranks that the comms of one user may have together")                                        \

@@ -48,6 +48,7 @@ static void on_event(struct cgm_broker *broker, struct cgm_packet *packet)
     } rows[] = {
         {CGM_MSG_COMPLETION_FORWARD, cgm_session_on_completion},
         {CGM_MSG_BUFFER_RESTORED, cgm_buffer_on_restored},
+        {CGM_MSG_BUFFER_TAINTED, cgm_buffer_on_tainted},
         {CGM_MSG_SESSION_BAD, cgm_session_on_bad},
         {CGM_MSG_IMPORT_IDLE, cgm_import_on_idle},
         {CGM_MSG_EXECUTOR_TROUBLE, on_trouble},

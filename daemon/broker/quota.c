@@ -130,8 +130,8 @@ static uint64_t mappings_max(void)
     return max ? max : UINT64_MAX;
 }
 
-/* Of what is mapped a byte in 512 is memory of the executor, for page tables, also where the same
- * is mapped again and again. */
+/* Of what the CPU's executor maps a byte in 512 is memory of its own, for page tables, also where
+ * the same is mapped again and again. */
 static uint64_t import_bytes_max(void)
 {
     uint64_t total, available;
@@ -162,7 +162,7 @@ static uint64_t system_allows(const struct cgm_broker *broker, size_t kind)
     case CGM_QUOTA_FDS:
         return fds_of_one_user(broker);
     case CGM_QUOTA_IMPORT_BYTES:
-        return broker->import_bytes_max;
+        return cgm_executor_is_cuda(&broker->executor) ? UINT64_MAX : broker->import_bytes_max;
     default:
         return UINT64_MAX;
     }

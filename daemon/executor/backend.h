@@ -49,7 +49,8 @@ struct cgm_recording;
  */
 struct cgm_run {
     _Atomic int status;       /* CGM_OK, else the first failure; setting it aborts the run */
-    _Atomic int given_up;     /* not CGM_OK: the poisoning of its outputs ends as it is, too */
+    _Atomic int give_up;      /* not CGM_OK: poisoning may end as it is; and */
+    _Atomic bool given_up;    /* some of it did */
     uint64_t begin_ns;        /* CLOCK_MONOTONIC of the launch */
     uint32_t uid;             /* whose it is */
     struct cgm_phase *phases; /* NULL: nobody asked */
@@ -283,7 +284,8 @@ struct cgm_backend_ops {
     int (*reduce)(struct cgm_queue *queue, const struct cgm_reduce *reduce);
     int (*activate)(struct cgm_queue *queue, const struct cgm_activation *activation);
     int (*sum)(struct cgm_queue *queue, const struct cgm_sum *sum);
-    /* Every element NaN; the outputs of a failed job. Runs whatever run->status says. */
+    /* Every element NaN; the outputs of a failed job. Runs whatever run->status says, and may end
+     * at run->give_up: it says so in run->given_up. */
     int (*poison)(struct cgm_queue *queue, const struct cgm_view *view);
     int (*signal)(struct cgm_queue *queue, struct cgm_flag *flag, uint64_t value);
     /* Of 1 to CGM_FLAGS_AT_ONCE flags. Costs less than one signal after the other where a device

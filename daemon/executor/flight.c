@@ -161,7 +161,8 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
         atomic_store(&flight->run.status, CGM_OK);
         atomic_store(&flight->run.n_phases, 0);
     }
-    atomic_store(&flight->run.given_up, CGM_OK);
+    atomic_store(&flight->run.give_up, CGM_OK);
+    atomic_store(&flight->run.given_up, false);
     flight->run.uid = plan->comm->uid;
     flight->launch.ops = executor->ops;
     flight->launch.spec = &plan->spec;
@@ -217,7 +218,6 @@ void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
     struct cgm_plan *plan = flight->plan;
     struct cgm_executor *executor = plan->comm->poller->executor;
     flight->next_look_ns = now_ns + LOOK_NS;
-    flight->off_ns = cgm_poller_time_ns(plan->comm->poller, now_ns);
     if (flight->kind != CGM_FLIGHT_POISON)
         note_launch(flight, now_ns);
     atomic_fetch_add(&plan->comm->poller->enqueuing,
@@ -269,31 +269,23 @@ static uint64_t watchdog_grace_ns(uint64_t limit_ns)
     return limit_ns < WATCHDOG_GRACE_MAX_NS ? limit_ns : WATCHDOG_GRACE_MAX_NS;
 }
 
-static bool is_overdue(const struct cgm_flight *flight, uint64_t now_ns, uint64_t limit_ns)
-{
-    const struct cgm_comm *comm = flight->plan->comm;
-    uint64_t time_ns = cgm_poller_time_ns(comm->poller, now_ns);
-    return flight->off_ns + limit_ns <= time_ns &&
-           cgm_runway_clear_ns(comm, flight->ranks_mask) + limit_ns <= time_ns;
-}
-
-static void flight_abort(struct cgm_flight *flight)
+static void flight_abort(struct cgm_flight *flight, uint64_t time_ns)
 {
     int running = CGM_OK;
-    atomic_compare_exchange_strong(flight->kind == CGM_FLIGHT_POISON ? &flight->run.given_up
+    atomic_compare_exchange_strong(flight->kind == CGM_FLIGHT_POISON ? &flight->run.give_up
                                                                      : &flight->run.status,
                                    &running, CGM_WATCHDOG);
+    flight->aborted_ns = time_ns;
 }
 
 bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns)
 {
     const struct cgm_poller *poller = flight->plan->comm->poller;
     uint64_t limit_ns = poller->executor->limits.job_timeout_ns;
-    if (limit_ns == 0 || flight->held || !is_overdue(flight, now_ns, limit_ns))
+    uint64_t time_ns = cgm_poller_time_ns(poller, now_ns);
+    if (limit_ns == 0 || flight->held || flight->first_ns == 0)
         return false;
-    if (flight->aborted_ns == 0) {
-        flight_abort(flight);
-        flight->aborted_ns = now_ns;
-    }
-    return now_ns - flight->aborted_ns >= watchdog_grace_ns(limit_ns);
+    if (flight->aborted_ns == 0 && time_ns >= flight->first_ns + limit_ns)
+        flight_abort(flight, time_ns);
+    return flight->aborted_ns != 0 && time_ns >= flight->aborted_ns + watchdog_grace_ns(limit_ns);
 }

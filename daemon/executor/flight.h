@@ -25,6 +25,7 @@ struct cgm_flight_rank {
     uint32_t rank;
     struct cgm_queue_set *leaves; /* the queues of the rank's last launch, when they were others */
     uint32_t operations;          /* so many it put on one queue, but for the last signal */
+    struct cgm_flight_rank *before, *behind; /* in the rank's queues; runway.h */
 };
 
 struct cgm_flight {
@@ -41,8 +42,9 @@ struct cgm_flight {
     uint32_t room;                       /* in the queues of its ranks; 0: none (any more) */
     _Atomic uint32_t n_enqueued;         /* ranks whose part is in the queues */
     uint64_t next_look_ns;
-    uint64_t off_ns;     /* its take-off, as the poller's time counts (cgm_poller_time_ns()) */
-    uint64_t aborted_ns; /* when it had taken too long; 0: it has not */
+    uint32_t n_waits;    /* ranks with a flight before it in their queues */
+    uint64_t first_ns;   /* since when there are none, in the poller's time; 0: there are */
+    uint64_t aborted_ns; /* when it had taken too long, in the poller's time; 0: it has not */
     struct cgm_run run;
     struct cgm_launch launch;
     struct cgm_flight_rank ranks[CGM_COMM_SIZE_MAX];
@@ -71,10 +73,10 @@ bool cgm_flight_is_done(struct cgm_flight *flight);
  * run that failed. */
 void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns);
 
-/* Aborts what takes longer than job_timeout, from its take-off on, or from when what was before it
- * in the queues of its ranks had ended; time in which the process was stopped does not count. Of
- * what poisons, the poisoning is given up (run.given_up), where the backend can. True: that was a
- * while ago, and it did not end. The while begins with the abort, however late that came. */
+/* Aborts what takes longer than job_timeout, from when nothing was before it in the queues of its
+ * ranks; time in which the process was stopped does not count. Of what poisons, the poisoning is to
+ * be given up (run.give_up). True: that was a while ago, and it did not end. The while begins with
+ * the abort, however late that came. */
 bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns);
 
 /* Makes room for the phases of a run; false: out of memory, the run goes without. */

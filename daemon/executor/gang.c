@@ -122,9 +122,9 @@ static void end_write(struct cgm_executor *executor, struct cgm_job *job, int op
     cgm_memory_end_write(executor, job->memory[operand]);
 }
 
-static void abandon(struct cgm_executor *executor, struct cgm_job *job, int operand)
+static void taint(struct cgm_executor *executor, struct cgm_job *job, int operand)
 {
-    cgm_memory_abandon(executor, job->memory[operand]);
+    cgm_memory_taint(executor, job->memory[operand]);
 }
 
 /* A complete, dense rewrite gives a tainted object sound contents again. */
@@ -178,6 +178,20 @@ static void gang_start(struct cgm_gang *gang, uint64_t now_ns)
     cgm_journal_count(&gang->comm->poller->executor->journal->jobs_launched, gang->n_expected);
 }
 
+/* It may have become so since the job's entry was taken. */
+static int check_tainted(const struct cgm_gang *gang, char *ret_detail, size_t bytes)
+{
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++)
+        for (int i = 0; gang->jobs[rank] && i < CGM_OPERAND_COUNT; i++) {
+            const struct cgm_memory *memory = gang->jobs[rank]->memory[i];
+            if (memory && memory->tainted && cgm_job_reads(gang->jobs[rank], i))
+                return cgm_detail(ret_detail, bytes, CGM_TAINTED,
+                                  "rank %u: %s: object %llu is tainted", rank, cgm_operand_name(i),
+                                  (ull)memory->id);
+        }
+    return CGM_OK;
+}
+
 static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *recorded, uint64_t now_ns)
 {
     char detail[CGM_CQE_DETAIL];
@@ -187,6 +201,8 @@ static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *record
         return;
     }
     int status = cgm_contents_check(gang, detail, sizeof(detail));
+    if (status == CGM_OK)
+        status = check_tainted(gang, detail, sizeof(detail));
     if (status != CGM_OK) {
         cgm_gang_fail(gang, status, detail);
         return;
@@ -443,7 +459,7 @@ static void say_given_up(struct cgm_gang *gang)
 {
     size_t used = strlen(gang->detail);
     snprintf(gang->detail + used, sizeof(gang->detail) - used, "%s",
-             "; its outputs are not all NaN: that took longer than job_timeout");
+             "; outputs are not all NaN (job_timeout)");
 }
 
 static bool step_failing(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
@@ -454,10 +470,11 @@ static bool step_failing(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
             watch(gang, now_ns);
         return false;
     }
-    bool given_up = atomic_load(&gang->flight->run.given_up) != CGM_OK;
-    if (given_up)
+    if (atomic_load(&gang->flight->run.given_up)) {
         say_given_up(gang);
-    each_written(gang, given_up ? abandon : end_write);
+        each_written(gang, taint);
+    }
+    each_written(gang, end_write);
     gang_end(gang, now_ns);
     return true;
 }

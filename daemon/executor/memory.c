@@ -156,20 +156,12 @@ void cgm_memory_end_write(struct cgm_executor *executor, const struct cgm_memory
         atomic_fetch_sub(writers, 1);
 }
 
-static void memory_sound(struct cgm_executor *executor, struct cgm_memory *memory)
-{
-    memory->tainted = false;
-    for (; memory->abandoned > 0; memory->abandoned--)
-        cgm_memory_end_write(executor, memory);
-}
-
 static void memory_free_if_unused(struct cgm_memory *memory)
 {
     struct cgm_request *removal = memory->removal;
     if (memory->users > 0 || !removal)
         return;
     removal->object = memory;
-    memory_sound(removal->executor, memory); /* the journal's place is another's next */
     if (removal->executor->ops->mem_freed_anywhere)
         cgm_request_to_sweeper(removal, memory_sweep_step);
     else
@@ -189,21 +181,21 @@ void cgm_memory_unref(struct cgm_memory *memory)
 }
 
 /* What a user buffer holds is judged by chunks (contents.h), and an import is its client's. */
-void cgm_memory_abandon(struct cgm_executor *executor, struct cgm_memory *memory)
+void cgm_memory_taint(struct cgm_executor *executor, struct cgm_memory *memory)
 {
-    if (!journal_writers(executor, memory) || memory->contents) {
-        cgm_memory_end_write(executor, memory);
+    Cgm__BufferTainted event = CGM__BUFFER_TAINTED__INIT;
+    if (memory->journal == CGM_JOURNAL_NONE || memory->contents)
         return;
-    }
-    memory->abandoned++;
+    event.id = memory->id;
     memory->tainted = true;
+    cgm_event_send(executor, CGM_MSG_BUFFER_TAINTED, &event.base);
 }
 
 void cgm_memory_restored(struct cgm_executor *executor, struct cgm_memory *memory)
 {
     Cgm__BufferRestored event = CGM__BUFFER_RESTORED__INIT;
     event.id = memory->id;
-    memory_sound(executor, memory);
+    memory->tainted = false;
     cgm_event_send(executor, CGM_MSG_BUFFER_RESTORED, &event.base);
 }
 
@@ -534,7 +526,7 @@ void cgm_memory_on_rewritten(struct cgm_request *request)
     const Cgm__BufferRewritten *m = (const Cgm__BufferRewritten *)request->message;
     struct cgm_memory *memory = cgm_map_get(&request->executor->poller.memories, m->id);
     if (memory)
-        memory_sound(request->executor, memory);
+        memory->tainted = false;
     if (memory && memory->contents)
         cgm_contents_vouch(memory->contents);
     cgm_request_ok(request);

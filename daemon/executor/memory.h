@@ -28,7 +28,6 @@ struct cgm_memory {
     uint64_t bytes;      /* as asked for */
     uint64_t mem_bytes;  /* as the backend rounded up: the bound of every operand */
     bool tainted, read_only;
-    uint32_t abandoned;            /* writes that the journal still has: the broker looks there */
     bool holes;                    /* closed because of them */
     uint64_t unused_since_ns;      /* of an import without users */
     uint32_t users;                /* unfinished jobs that name it, and pins of plans */
@@ -56,8 +55,8 @@ void cgm_memory_forget(struct cgm_poller *poller, struct cgm_memory *memory);
 void cgm_memory_begin_write(struct cgm_executor *executor, const struct cgm_memory *memory);
 void cgm_memory_end_write(struct cgm_executor *executor, const struct cgm_memory *memory);
 
-/* In place of the end: there may be anything in it now. A buffer is tainted. */
-void cgm_memory_abandon(struct cgm_executor *executor, struct cgm_memory *memory);
+/* Before the end, where there may be anything in it now. A buffer is tainted. */
+void cgm_memory_taint(struct cgm_executor *executor, struct cgm_memory *memory);
 
 /* The whole of a tainted object was rewritten by a job. */
 void cgm_memory_restored(struct cgm_executor *executor, struct cgm_memory *memory);

@@ -59,6 +59,45 @@ static bool fits(const struct cgm_runway *runway, uint64_t ranks_mask, uint32_t 
     return true;
 }
 
+/* In the poller's time, which is not 0. */
+static void come_first(struct cgm_flight *flight, uint64_t now_ns)
+{
+    flight->first_ns = cgm_poller_time_ns(flight->plan->comm->poller, now_ns);
+}
+
+/* A rank's queues run one flight after the other. */
+static void line_up(struct cgm_runway *runway, struct cgm_flight *flight, uint64_t now_ns)
+{
+    flight->n_waits = 0;
+    flight->first_ns = 0;
+    for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
+        int rank = __builtin_ctzll(mask);
+        struct cgm_flight_rank *part = &flight->ranks[rank], *last = runway->last[rank];
+        part->before = last;
+        part->behind = NULL;
+        runway->last[rank] = part;
+        if (!last)
+            continue;
+        last->behind = part;
+        flight->n_waits++;
+    }
+    if (flight->n_waits == 0)
+        come_first(flight, now_ns);
+}
+
+static void step_out(struct cgm_runway *runway, struct cgm_flight_rank *part)
+{
+    struct cgm_flight_rank *before = part->before, *behind = part->behind;
+    if (before)
+        before->behind = behind;
+    if (behind)
+        behind->before = before;
+    else
+        runway->last[part->rank] = before;
+    if (behind && !before && --behind->flight->n_waits == 0)
+        come_first(behind->flight, part->flight->plan->comm->poller->round_ns);
+}
+
 static bool take_off(struct cgm_flight *flight, uint64_t now_ns)
 {
     struct cgm_comm *comm = flight->plan->comm;
@@ -72,6 +111,7 @@ static bool take_off(struct cgm_flight *flight, uint64_t now_ns)
     if (flight->gang)
         cgm_gang_list_move(flight->gang, true);
     cgm_flight_take_off(flight, now_ns);
+    line_up(&comm->runway, flight, now_ns);
     return true;
 }
 
@@ -99,23 +139,13 @@ void cgm_runway_leave(struct cgm_flight *flight)
     struct cgm_runway *runway = &flight->plan->comm->runway;
     if (flight->room == 0)
         return;
-    uint64_t time_ns = cgm_poller_time_ns(flight->plan->comm->poller, cgm_now_ns());
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
-        runway->queued[__builtin_ctzll(mask)] -= flight->room;
-        runway->clear_ns[__builtin_ctzll(mask)] = time_ns;
+        int rank = __builtin_ctzll(mask);
+        runway->queued[rank] -= flight->room;
+        step_out(runway, &flight->ranks[rank]);
     }
     flight->room = 0;
     note_room(flight);
-}
-
-uint64_t cgm_runway_clear_ns(const struct cgm_comm *comm, uint64_t ranks_mask)
-{
-    uint64_t last_ns = 0;
-    for (uint64_t mask = ranks_mask; mask; mask &= mask - 1) {
-        uint64_t clear_ns = comm->runway.clear_ns[__builtin_ctzll(mask)];
-        last_ns = clear_ns > last_ns ? clear_ns : last_ns;
-    }
-    return last_ns;
 }
 
 static bool step(struct cgm_runway *runway, uint64_t now_ns)

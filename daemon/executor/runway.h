@@ -12,23 +12,20 @@
 
 struct cgm_comm;
 struct cgm_flight;
+struct cgm_flight_rank;
 struct cgm_poller;
 
 struct cgm_runway {
-    uint32_t queued[CGM_COMM_SIZE_MAX];   /* operations on a queue of each rank, at most */
-    uint64_t clear_ns[CGM_COMM_SIZE_MAX]; /* cgm_poller_time_ns() when a flight of it left last */
-    struct cgm_flight *held, **end;       /* by next; end is of meaning while there are any */
-    struct cgm_comm *next;                /* with held flights, too: from poller->holding */
+    uint32_t queued[CGM_COMM_SIZE_MAX]; /* operations on a queue of each rank, at most */
+    struct cgm_flight_rank *last[CGM_COMM_SIZE_MAX]; /* in them; NULL: none */
+    struct cgm_flight *held, **end; /* by next; end is of meaning while there are any */
+    struct cgm_comm *next;          /* with held flights, too: from poller->holding */
 };
 
 /* Takes off as soon as there is room and launches are not held (quiet.h). */
 void cgm_runway_enter(struct cgm_flight *flight, uint64_t now_ns);
 /* It is through, or it was so before: others may have its room. */
 void cgm_runway_leave(struct cgm_flight *flight);
-
-/* When the last flight of any of these ranks had left: what came after it was first from then on.
- */
-uint64_t cgm_runway_clear_ns(const struct cgm_comm *comm, uint64_t ranks_mask);
 
 /* Lets those take off that can; true when one did. */
 bool cgm_runway_step(struct cgm_poller *poller, uint64_t now_ns);

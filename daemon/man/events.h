@@ -77,12 +77,11 @@ static const struct cgm_event_row cgm_events[] = {
     {"The executor hangs", "One that answers nothing for executor_timeout is killed; then as above",
      "fault.deaths:test_executor_that_hangs fault.deaths:test_daemon_that_stops_for_long "
      "daemon.broker_executor:test_executor_that_does_not_answer"},
-    {"A launched job does not end within job_timeout, what its ranks submitted before it not "
-     "counted",
+    {"A launched job does not end within job_timeout of the end of those before it on its ranks",
      "It is aborted and fails with WATCHDOG; outputs are NaN where their type has one. When its "
      "device does not let go within 10 s more the executor ends, under MPS after MPS has "
      "terminated its work there; then as above",
-     "fuzz.executor daemon.overdue:test_those_before_it_do_not_count "
+     "fuzz.executor daemon.overdue:test_those_before_it_do_not_count unit.runway "
      "daemon.broker_mps:test_a_stuck_executor_is_ended_by_mps"},
     {"Making the outputs of a failed job NaN takes longer than job_timeout",
      "The CPU backend gives it up: the detail of the completion says so, and a buffer among the "

@@ -287,7 +287,7 @@ static void test_import_of_a_sparse_giant(void **state)
     uint32_t kind = 1;
     uint64_t offset = 0, total, available;
     assert_int_equal(cgm_system_memory(&total, &available), CGM_OK);
-    uint64_t length = 2 * total / LARGE_PAGE * LARGE_PAGE;
+    uint64_t length = total / LARGE_PAGE * LARGE_PAGE + LARGE_PAGE;
     Cgm__ImportCreate create = CGM__IMPORT_CREATE__INIT;
     create.n_kind = create.n_offset = create.n_length = 1;
     create.kind = &kind;

@@ -316,11 +316,11 @@ static void on_answer_all(const struct fuzz_record *record, struct client *clien
 static void on_executor_event(const struct fuzz_record *record, struct client *client)
 {
     static const uint16_t types[] = {CGM_MSG_COMPLETION_FORWARD, CGM_MSG_BUFFER_RESTORED,
-                                     CGM_MSG_SESSION_BAD, CGM_MSG_OK};
+                                     CGM_MSG_SESSION_BAD, CGM_MSG_OK, CGM_MSG_BUFFER_TAINTED};
     (void)client;
     if (!executor_talks())
         return;
-    make_packet(types[record->type % 4], 0, record, false, 0);
+    make_packet(types[record->type % 5], 0, record, false, 0);
     executor_says();
 }
 

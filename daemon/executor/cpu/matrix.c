@@ -149,11 +149,12 @@ static bool poison_row(const struct cgm_matrix *matrix, uint64_t row, struct cgm
     return col >= matrix->cols;
 }
 
-void cgm_matrix_poison(const struct cgm_matrix *matrix, struct cgm_seat *seat)
+bool cgm_matrix_poison(const struct cgm_matrix *matrix, struct cgm_seat *seat)
 {
     uint64_t row = 0;
     while (row < matrix->rows && poison_row(matrix, row, seat))
         row++;
+    return row == matrix->rows;
 }
 
 static void reduce_block(const struct cgm_matrix_reduce *reduce, const struct cgm_matrix *sources,

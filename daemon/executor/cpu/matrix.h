@@ -45,8 +45,8 @@ void cgm_matrix_add(const struct cgm_matrix *matrix, uint64_t row, uint64_t col,
 
 void cgm_matrix_copy(const struct cgm_matrix *dst, const struct cgm_matrix *src,
                      struct cgm_seat *seat);
-/* Not a number in every element, of integers the lowest one. */
-void cgm_matrix_poison(const struct cgm_matrix *matrix, struct cgm_seat *seat);
+/* Not a number in every element, of integers the lowest one. False: not in all of them. */
+bool cgm_matrix_poison(const struct cgm_matrix *matrix, struct cgm_seat *seat);
 
 struct cgm_matrix_reduce {
     struct cgm_matrix dst, bias;

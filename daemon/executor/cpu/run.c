@@ -36,9 +36,18 @@ static void run_sum(struct cgm_queue *queue, const struct cgm_record *record)
     cgm_matrix_sum(&record->of.sum, &queue->seat);
 }
 
+/* Of memory with holes there is nothing that could be given up. */
+static void give_up(const struct cgm_record *record)
+{
+    struct cgm_run *run = record->run;
+    if (run && atomic_load(&run->give_up) != CGM_OK && !cgm_holes_missed())
+        atomic_store(&run->given_up, true);
+}
+
 static void run_poison(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    cgm_matrix_poison(&record->of.poison, &queue->seat);
+    if (!cgm_matrix_poison(&record->of.poison, &queue->seat))
+        give_up(record);
 }
 
 /* After the store the run may be gone: nothing looks at it any more. */
@@ -86,7 +95,7 @@ static const _Atomic int *abort_of(const struct cgm_record *record)
 {
     if (!record->run)
         return NULL;
-    return kinds[record->kind].always ? &record->run->given_up : &record->run->status;
+    return kinds[record->kind].always ? &record->run->give_up : &record->run->status;
 }
 
 /* False: aborted before there was one. */
@@ -166,6 +175,8 @@ static void run_kind(struct cgm_queue *queue, const struct cgm_record *record)
         kinds[record->kind].run(queue, record);
     else if (take_seat(queue, record))
         run_watched(queue, record);
+    else if (kinds[record->kind].always)
+        give_up(record);
 }
 
 static void phase_add(const struct cgm_queue *queue, const struct cgm_record *record,
