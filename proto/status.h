@@ -97,7 +97,8 @@ enum cgm_exit {
       "try again in a second; the daemon's log has the reason if it lasts", FAILED)                \
     X(-27, TAINTED, "the buffer's contents are not to be trusted",                                 \
       "an executor died while a job was writing this buffer, or with what a plan's user buffer "   \
-      "held; or the last copy_in into that one failed",                                            \
+      "held; the last copy_in into that one failed; or to make the outputs of a failed job NaN "   \
+      "took longer than job_timeout",                                                              \
       "write the buffer again, or copy in again: that clears the mark", FAILED)
 
 enum cgm_status {

@@ -92,8 +92,10 @@ static const struct cgm_verb verbs[] = {
      .arguments = "",
      .run = cgm_ctl_list,
      .summary = "list the buffers that the daemon owns",
-     .description = "A tainted buffer was being written when an executor died; it must be written "
-                    "again before a job may read it."},
+     .description =
+         "What a tainted buffer holds is not to be trusted: a job was writing it when an "
+         "executor died, or failed and left there what it was. It must be written again "
+         "before a job may read it."},
     {.name = "buffers create",
      .arguments = "NAME",
      .min_words = 1,

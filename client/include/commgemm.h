@@ -285,7 +285,7 @@ int commgemm_comm_leave(commgemm_client *client, uint64_t comm);
 struct commgemm_buffer {
     uint64_t id;
     uint64_t bytes;      /* as asked for when it was created */
-    uint32_t generation; /* changes when the contents were lost or the buffer was damaged */
+    uint32_t generation; /* changes when an executor's death lost or damaged the contents */
     int tainted;         /* 1: a job that was writing it may have left anything in it */
     int writable;        /* 1: this session may write it */
     int fd; /* the memory, close-on-exec; the library's, until close or disconnect; -1: IPC buffer

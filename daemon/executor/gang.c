@@ -393,10 +393,16 @@ static bool step_collected(struct cgm_gang *gang, uint64_t now_ns, bool look_at_
     return look_at_deadlines && step_late_stream(gang, rank, now_ns);
 }
 
+/* Outputs are tainted as soon as their poisoning is to be given up: whoever comes behind it in the
+ * queues would read what is there. */
 static void watch(struct cgm_gang *gang, uint64_t now_ns)
 {
     char why[96];
-    if (!cgm_flight_is_stuck(gang->flight, now_ns))
+    bool aborted = gang->flight->aborted_ns != 0;
+    bool stuck = cgm_flight_is_stuck(gang->flight, now_ns);
+    if (gang->state == CGM_GANG_FAILING && !aborted && gang->flight->aborted_ns != 0)
+        each_written(gang, taint);
+    if (!stuck)
         return;
     snprintf(why, sizeof(why), "job %llu of comm %llu does not end after its %s", (ull)gang->number,
              (ull)gang->comm->id, gang->state == CGM_GANG_FAILING ? "failure" : "abort");
@@ -444,8 +450,11 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
     gang->status = atomic_load(&gang->flight->run.status);
     if (gang->status == CGM_OK && say_holes(gang, gang->detail, sizeof(gang->detail)))
         gang->status = CGM_STALE;
-    if (gang->status != CGM_OK) {
+    if (gang->status == CGM_OK)
+        gang->status = check_tainted(gang, gang->detail, sizeof(gang->detail));
+    else
         say_why(gang, now_ns);
+    if (gang->status != CGM_OK) {
         gang_poison(gang, now_ns);
         return true;
     }
@@ -455,11 +464,12 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
     return true;
 }
 
+/* Behind what is there, or behind as much of it as leaves room. */
 static void say_given_up(struct cgm_gang *gang)
 {
-    size_t used = strlen(gang->detail);
-    snprintf(gang->detail + used, sizeof(gang->detail) - used, "%s",
-             "; outputs are not all NaN (job_timeout)");
+    static const char words[] = "; outputs are not all NaN (job_timeout)";
+    size_t used = strlen(gang->detail), most = sizeof(gang->detail) - sizeof(words);
+    memcpy(gang->detail + (used < most ? used : most), words, sizeof(words));
 }
 
 static bool step_failing(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
@@ -470,10 +480,8 @@ static bool step_failing(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
             watch(gang, now_ns);
         return false;
     }
-    if (atomic_load(&gang->flight->run.given_up)) {
+    if (atomic_load(&gang->flight->run.given_up))
         say_given_up(gang);
-        each_written(gang, taint);
-    }
     each_written(gang, end_write);
     gang_end(gang, now_ns);
     return true;

@@ -184,7 +184,7 @@ void cgm_memory_unref(struct cgm_memory *memory)
 void cgm_memory_taint(struct cgm_executor *executor, struct cgm_memory *memory)
 {
     Cgm__BufferTainted event = CGM__BUFFER_TAINTED__INIT;
-    if (memory->journal == CGM_JOURNAL_NONE || memory->contents)
+    if (memory->journal == CGM_JOURNAL_NONE || memory->contents || memory->tainted)
         return;
     event.id = memory->id;
     memory->tainted = true;

@@ -216,9 +216,16 @@ static void test_refusals(void **state)
 /* What BLAS was asked for instead of doing it. */
 static struct {
     uint64_t calls, steps, most; /* steps: multiplications and additions */
-    uint64_t written;            /* bytes of pages by one call, at most */
+    uint64_t touched;            /* bytes of pages of one matrix by one call, at most */
     _Atomic int abort, abort_at_first;
 } asked;
+
+static void note_touched(int lines, int width, int stride)
+{
+    uint64_t line = 4 * (uint64_t)width + 8192, apart = 4 * (uint64_t)stride;
+    uint64_t touched = (uint64_t)lines * (line < apart ? line : apart);
+    asked.touched = touched > asked.touched ? touched : asked.touched;
+}
 
 static void note_sgemm(enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE transa,
                        enum CBLAS_TRANSPOSE transb, int m, int n, int k, float alpha,
@@ -226,14 +233,13 @@ static void note_sgemm(enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE transa,
                        int ldc)
 {
     uint64_t steps = (uint64_t)m * (uint64_t)n * (uint64_t)k;
-    (void)order, (void)transa, (void)transb, (void)alpha;
-    (void)a, (void)lda, (void)b, (void)ldb, (void)beta, (void)c;
+    (void)order, (void)alpha, (void)a, (void)b, (void)beta, (void)c;
     asked.calls++;
     asked.steps += steps;
     asked.most = steps > asked.most ? steps : asked.most;
-    uint64_t row = 4 * (uint64_t)n + 8192, apart = 4 * (uint64_t)ldc;
-    uint64_t written = (uint64_t)m * (row < apart ? row : apart);
-    asked.written = written > asked.written ? written : asked.written;
+    note_touched(m, n, ldc);
+    note_touched(transa == CblasTrans ? k : m, transa == CblasTrans ? m : k, lda);
+    note_touched(transb == CblasTrans ? n : k, transb == CblasTrans ? k : n, ldb);
     asked.abort = asked.abort_at_first;
 }
 
@@ -288,12 +294,14 @@ static void test_no_call_takes_long(void **state)
     cgm_gemm_panels_free(panels);
 }
 
-/* Rows that lie apart, and rows that are long. */
-static void test_watched_memory_is_written_in_pieces(void **state)
+/* Lines that lie apart and long ones, however the operands are stored. */
+static void test_memory_is_touched_in_pieces(void **state)
 {
-    static const struct {
-        uint64_t rows, cols, stride;
-    } outs[] = {{1 << 24, 1, 1024}, {64, 1 << 26, 1 << 26}, {1 << 20, 1, 1}, {1, 1 << 30, 1 << 30}};
+    static const uint64_t sizes[][4] = {/* m, n, k, and how far lines are apart at least */
+                                        {1 << 24, 1, 1, 1024},      {1 << 24, 1, 1, 2},
+                                        {1, 1 << 24, 1, 2048},      {1, 1, 1 << 24, 4096},
+                                        {64, 1 << 26, 1, 1},        {1, 1, 1 << 29, 1},
+                                        {5000, 9000, 8192, 1 << 14}};
     struct cgm_seats seats;
     struct cgm_seat seat = {.seats = &seats};
     struct cgm_gemm_panels *panels = cgm_gemm_panels_new();
@@ -302,16 +310,22 @@ static void test_watched_memory_is_written_in_pieces(void **state)
     (void)state;
     cgm_seats_init(&seats, 1);
     cgm_openblas.sgemm = note_sgemm;
-    for (size_t i = 0; i < sizeof(outs) / sizeof(outs[0]); i++) {
-        uint64_t m = outs[i].rows, n = outs[i].cols;
+    for (size_t i = 0; i < 4 * sizeof(sizes) / sizeof(sizes[0]); i++) {
+        bool transa = i & 1, transb = i & 2;
+        uint64_t m = sizes[i / 4][0], n = sizes[i / 4][1], k = sizes[i / 4][2];
+        uint64_t apart = sizes[i / 4][3], cols_a = transa ? m : k, cols_b = transb ? k : n;
         const struct cgm_matrix_gemm gemm = {
-            .a = {&some, m, 1, 1, CGM_DTYPE_FP32, NULL},
-            .b = {&some, 1, n, n, CGM_DTYPE_FP32, NULL},
-            .out = {&some, m, n, outs[i].stride, CGM_DTYPE_FP32, (struct cgm_hole_watch *)&some}};
+            .a = {&some, transa ? k : m, cols_a, cols_a > apart ? cols_a : apart, CGM_DTYPE_FP32,
+                  NULL},
+            .b = {&some, transb ? n : k, cols_b, cols_b > apart ? cols_b : apart, CGM_DTYPE_FP32,
+                  NULL},
+            .out = {&some, m, n, n > apart ? n : apart, CGM_DTYPE_FP32, NULL},
+            .transa = transa,
+            .transb = transb};
         memset(&asked, 0, sizeof(asked));
         cgm_gemm_multiply(&gemm, panels, &seat);
-        assert_int_equal(asked.steps, m * n);
-        assert_in_range(asked.written, 1, CGM_HOLES_BYTES);
+        assert_int_equal(asked.steps, m * n * k);
+        assert_in_range(asked.touched, 1, CGM_HOLES_BYTES);
     }
     cgm_seat_give(&seat);
     cgm_seats_fini(&seats);
@@ -329,7 +343,7 @@ int main(void)
         cmocka_unit_test(test_many_queues_at_once),
         cmocka_unit_test(test_no_call_takes_long),
         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_watched_memory_is_written_in_pieces),
+        cmocka_unit_test(test_memory_is_touched_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

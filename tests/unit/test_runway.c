@@ -138,13 +138,22 @@ static void test_standstill(void **state)
     leave(&second, 1030);
 }
 
+static int tear_down(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++)
+        if (comm.runway.last[rank] || comm.runway.queued[rank])
+            return -1;
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_one_after_the_other, set_up),
-        cmocka_unit_test_setup(test_all_of_its_ranks, set_up),
-        cmocka_unit_test_setup(test_ends_are_seen_in_any_order, set_up),
-        cmocka_unit_test_setup(test_standstill, set_up),
+        cmocka_unit_test_setup_teardown(test_one_after_the_other, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_all_of_its_ranks, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_ends_are_seen_in_any_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_standstill, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

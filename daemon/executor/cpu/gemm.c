@@ -11,15 +11,12 @@
 #define BLOCK_ROWS 768u
 #define BLOCK_COLS 768u
 #define BLOCK_DEPTH 768u
-/* Blocks of others: some tenths of a second each, so that an abort is seen and others get a seat.
- */
+/* Blocks of others: some tenths of a second each, so that an abort is seen and others get a seat,
+ * also where each page that is touched has to be made. */
 #define WHOLE_STEPS (1ull << 34)
-#define WHOLE_AREA (1ull << 26) /* elements of a factor or of the product in one block */
-#define WHOLE_ROWS_MIN 1024u
-#define WHOLE_DEPTH 16384u /* of a block of what is too large with all of its depth */
-/* Of memory that may have holes (host/holes.h). */
-#define WATCHED_COLS (1u << 18)
-#define PAGES_OF_ENDS 8192u /* what a row has of its first and last page beside itself, at most */
+#define WHOLE_AREA (1ull << 24) /* elements of a factor or of the product in one block */
+#define WHOLE_DEPTH 16384u      /* of a block of what is too large with all of its depth */
+#define PAGE 4096u
 
 /* Pages are only touched when a queue multiplies what is not fp32. */
 struct cgm_gemm_panels {
@@ -150,17 +147,14 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Rows that lie apart have pages of their own. */
-static struct block limit_written(struct block block, const struct cgm_matrix *out)
+/* Lines that lie apart have pages of their own, two for their ends. With those of what is between
+ * a block touches CGM_HOLES_BYTES of each matrix at most. */
+static uint64_t lines_max(const struct cgm_matrix *matrix)
 {
-    if (!out->watch)
-        return block;
-    block.cols = min_u64(block.cols, WATCHED_COLS);
-    uint64_t row_bytes =
-        min_u64(out->stride * sizeof(float), block.cols * sizeof(float) + PAGES_OF_ENDS);
-    block.rows = min_u64(block.rows, CGM_HOLES_BYTES / row_bytes);
-    return block;
+    return CGM_HOLES_BYTES / 2 / min_u64(matrix->stride * sizeof(float), 2 * PAGE);
 }
+
+_Static_assert(2 * WHOLE_AREA * sizeof(float) <= CGM_HOLES_BYTES, "and as much for the ends");
 
 /* The largest blocks of a product. */
 static struct block block_limits(const struct cgm_matrix_gemm *gemm)
@@ -168,12 +162,21 @@ static struct block block_limits(const struct cgm_matrix_gemm *gemm)
     uint64_t depth = gemm_depth(gemm), cols = gemm->out.cols;
     if (!is_direct(&gemm->a) || !is_direct(&gemm->b) || !is_direct(&gemm->out))
         return (struct block){.rows = BLOCK_ROWS, .cols = BLOCK_COLS, .depth = BLOCK_DEPTH};
-    if (cols > WHOLE_STEPS / WHOLE_ROWS_MIN / depth) {
+    if (gemm->transa)
+        depth = min_u64(depth, lines_max(&gemm->a));
+    if (gemm->transb)
+        cols = min_u64(cols, lines_max(&gemm->b));
+    else
+        depth = min_u64(depth, lines_max(&gemm->b));
+    if (cols > WHOLE_AREA / depth) {
         depth = min_u64(depth, WHOLE_DEPTH);
-        cols = WHOLE_STEPS / WHOLE_ROWS_MIN / depth;
+        cols = WHOLE_AREA / depth;
     }
     uint64_t rows = min_u64(WHOLE_STEPS / (cols * depth), WHOLE_AREA / max_u64(cols, depth));
-    return limit_written((struct block){.rows = rows, .cols = cols, .depth = depth}, &gemm->out);
+    rows = min_u64(rows, lines_max(&gemm->out));
+    if (!gemm->transa)
+        rows = min_u64(rows, lines_max(&gemm->a));
+    return (struct block){.rows = rows, .cols = cols, .depth = depth};
 }
 
 _Static_assert(BLOCK_DEPTH * 128u * 128u < 1u << 24, "sums of int8 products are fp32 numbers");

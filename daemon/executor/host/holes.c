@@ -18,10 +18,8 @@
 #endif
 
 #define WATCHES_PER_BLOCK 256u
-/* All that map memory wait while pages are taken away or a mapping is replaced: of a large range
- * not all at once. */
-#define PAGES_SLICE (64ull << 20)
-#define MAPPING_SLICE (64ull << 30)
+/* All that map memory wait while pages are taken away: of a large range not all at once. */
+#define SLICE (64ull << 20)
 
 /* Whose memory is at a watch's addresses. Once it is not the client's, it stays that. */
 enum owner { OF_CLIENT, BETWEEN, OURS };
@@ -50,6 +48,7 @@ static struct sigaction before;
 static _Thread_local struct {
     struct cgm_hole_watch *watches[CGM_HOLES_AT_ONCE];
     uint32_t count;
+    uintptr_t seen; /* where it was last in what is ours */
 } work;
 
 /* ---- in the handler ---------------------------------------------------------------------------
@@ -73,52 +72,59 @@ static struct cgm_hole_watch *find(uintptr_t address)
     return NULL;
 }
 
-static uint64_t slice_of(uint64_t bytes, uint64_t at, uint64_t limit)
-{
-    return bytes - at < limit ? bytes - at : limit;
-}
-
 /* What has been written there, or only the way to the client's pages. */
 static void leave_pages(uintptr_t base, uint64_t bytes)
 {
-    for (uint64_t at = 0; at < bytes; at += PAGES_SLICE)
-        syscall(SYS_madvise, base + at, slice_of(bytes, at, PAGES_SLICE), MADV_DONTNEED);
+    for (uint64_t at = 0; at < bytes; at += SLICE)
+        syscall(SYS_madvise, base + at, bytes - at < SLICE ? bytes - at : SLICE, MADV_DONTNEED);
 }
 
-/* With its pages gone a mapping is replaced quickly. */
+/* Made elsewhere and moved: where there is no room for it, the client's memory is still there.
+ * Bytes here and there are a page each. With its pages gone a mapping is replaced quickly. */
 static bool take_place(uintptr_t base, uint64_t bytes)
 {
-    bool mapped = true;
+    long place = syscall(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (place == -1)
+        return false;
+    syscall(SYS_madvise, place, bytes, MADV_NOHUGEPAGE);
     leave_pages(base, bytes);
-    for (uint64_t at = 0; mapped && at < bytes; at += MAPPING_SLICE)
-        mapped =
-            syscall(SYS_mmap, base + at, slice_of(bytes, at, MAPPING_SLICE), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != -1;
-    syscall(SYS_madvise, base, bytes, MADV_NOHUGEPAGE); /* bytes here and there: a page each */
-    return mapped;
+    if (syscall(SYS_mremap, place, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, base) != -1)
+        return true;
+    syscall(SYS_munmap, place, bytes);
+    return false;
 }
 
-/* There is no room for anything in its place: pages are made after all. */
+/* Pages are made after all. */
 static bool let_go(uintptr_t base, uint64_t bytes)
 {
     struct uffdio_range range = {base, bytes};
     return ioctl(uffd, UFFDIO_UNREGISTER, &range) == 0;
 }
 
+/* One that came before it was ours comes once. */
+static bool is_news(uintptr_t address)
+{
+    bool news = work.seen != address;
+    work.seen = address;
+    return news;
+}
+
 /* One thread does it; others come again until it is done. */
-static bool become_ours(struct cgm_hole_watch *watch)
+static bool become_ours(struct cgm_hole_watch *watch, uintptr_t address)
 {
     uintptr_t base = atomic_load(&watch->base);
     uint64_t bytes = atomic_load(&watch->bytes);
     int owner = OF_CLIENT;
-    if (!atomic_compare_exchange_strong(&watch->owner, &owner, BETWEEN)) {
-        if (owner == BETWEEN)
-            syscall(SYS_sched_yield);
-        return true;
+    if (atomic_compare_exchange_strong(&watch->owner, &owner, BETWEEN)) {
+        bool done = take_place(base, bytes) || let_go(base, bytes);
+        atomic_store(&watch->owner, OURS);
+        return done;
     }
-    bool done = take_place(base, bytes) || let_go(base, bytes);
-    atomic_store(&watch->owner, OURS);
-    return done;
+    if (owner == OURS)
+        return is_news(address);
+    syscall(SYS_sched_yield);
+    return true;
 }
 
 /* What this returns from is tried again. */
@@ -130,7 +136,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     (void)number, (void)context;
     if (watch)
         atomic_store(&watch->found, true);
-    if (!watch || !become_ours(watch))
+    if (!watch || !become_ours(watch, address))
         sigaction(SIGBUS, &before, NULL);
     errno = error;
 }
@@ -230,6 +236,7 @@ bool cgm_holes_missed(void)
 bool cgm_holes_begin(struct cgm_hole_watch *const *watches, uint32_t count)
 {
     work.count = count;
+    work.seen = 0;
     for (uint32_t i = 0; i < count; i++)
         work.watches[i] = watches[i];
     return !cgm_holes_missed();

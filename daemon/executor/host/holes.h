@@ -33,7 +33,7 @@ bool cgm_holes_found(const struct cgm_hole_watch *watch);
 bool cgm_holes_begin(struct cgm_hole_watch *const *watches, uint32_t count);
 bool cgm_holes_end(void);
 /* In between, before more than CGM_HOLES_BYTES of pages are written: whether one of them has. */
-#define CGM_HOLES_BYTES (64ull << 20)
+#define CGM_HOLES_BYTES (128ull << 20)
 bool cgm_holes_missed(void);
 
 #endif
