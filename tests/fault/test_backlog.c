@@ -244,6 +244,17 @@ static uint64_t ended(uint64_t *ret_failed)
     return daemon_status(&daemon_, "jobs_done") + *ret_failed;
 }
 
+/* Done as soon as it is read, and all that was submitted before it has been read then. */
+static void await_reading(struct user *user)
+{
+    struct commgemm_job noop;
+    uint64_t ticket;
+    commgemm_job_init(&noop);
+    noop.kind = COMMGEMM_JOB_NOOP;
+    assert_int_equal(commgemm_submit(user->client, &noop, &ticket), COMMGEMM_OK);
+    await(user, ticket);
+}
+
 /* How many of his jobs fail, all of which end. */
 static uint64_t leave(void)
 {
@@ -252,9 +263,9 @@ static uint64_t leave(void)
     open_client(&left);
     make_plan(&left, "left", COMMGEMM_OP_GEMM_AR, 1);
     submit(&left, JOBS);
-    await(&left, left.tickets[0]);
+    await_reading(&left);
     commgemm_disconnect(left.client);
-    for (unsigned i = 0; ended(&failed) - before < JOBS; i++) {
+    for (unsigned i = 0; ended(&failed) - before < JOBS + 1; i++) {
         if (i == 100 * WAIT_S)
             fail_msg("%llu have ended, %llu of them failed",
                      (unsigned long long)(ended(&failed) - before), (unsigned long long)failed);
