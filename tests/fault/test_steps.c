@@ -5,8 +5,8 @@
  *
  *   test_steps [-l] [-v] [-t SECONDS] [PART]...    PART: of the names of the cases
  *
- *   -l: lists the cases; -v: names each one; -t: as many of them as there is time for, others each
- *   time, with some of the algorithms
+ *   -l: lists the cases; -v: names each one, and how far it is; -t: as many of them as there is
+ *   time for, others each time, with some of the algorithms
  *
  * $CGM_FAULT_WORKERS says how many daemons work at the same time, tests/backend.h which backend
  * they have. */
@@ -62,6 +62,7 @@ static struct {
     _Atomic unsigned next, run, failed;
 } * shared;          /* by all workers */
 static double end_s; /* no case begins after that; 0: all do */
+static bool verbose;
 
 struct worker {
     struct node node;
@@ -80,6 +81,13 @@ static double now_s(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* How far a case is, for whoever looks at one that does not end. */
+static void note(const struct fault_case *c, const char *reached)
+{
+    if (verbose)
+        printf("  %s: %s\n", c->name, reached);
 }
 
 static bool time_is_up(void)
@@ -363,11 +371,15 @@ static bool run_case(struct worker *w, const struct fault_case *c)
         return false;
     pid_t executor = node_executor(&w->node), victim = pid_of(w, c->victim);
     strike(w, c, victim);
+    note(c, "struck");
     if (!await_ends(w, c, victim) || !check_reports(w, c))
         return false;
     end_lives(w);
-    return raise_daemon(w, c, executor) && check_node(w) && check_next_job(w, c) &&
-           check_load(w, "daemon", w->node.broker, &w->broker_load, 0) &&
+    note(c, "the ranks have ended");
+    if (!raise_daemon(w, c, executor) || !check_node(w) || !check_next_job(w, c))
+        return false;
+    note(c, "the next job is right");
+    return check_load(w, "daemon", w->node.broker, &w->broker_load, 0) &&
            check_load(w, "executor", node_executor(&w->node), &w->executor_load, spare) &&
            forget_deaths(w, first);
 }
@@ -477,7 +489,7 @@ static bool make_cases(uint64_t seed)
 }
 
 /* After a failure everything is made anew. */
-static bool work(uint64_t seed, bool verbose)
+static bool work(uint64_t seed)
 {
     struct worker w;
     unsigned index;
@@ -512,13 +524,13 @@ static bool work(uint64_t seed, bool verbose)
     return ready;
 }
 
-static int run_workers(uint64_t seed, bool verbose)
+static int run_workers(uint64_t seed)
 {
     const char *text = getenv("CGM_FAULT_WORKERS");
     int workers = text ? atoi(text) : WORKERS_DEFAULT, status, failed = 0;
     for (int i = 0; i < workers && i < WORKERS_MAX; i++)
         if (fork() == 0)
-            exit(!work(seed + (uint64_t)i * 1000003, verbose));
+            exit(!work(seed + (uint64_t)i * 1000003));
     while (wait(&status) > 0)
         failed += status != 0;
     return failed;
@@ -526,7 +538,7 @@ static int run_workers(uint64_t seed, bool verbose)
 
 int main(int argc, char **argv)
 {
-    bool only_list = false, verbose = false;
+    bool only_list = false;
     double seconds = 0;
     int option;
     uint64_t seed = cgm_random_seed();
@@ -549,7 +561,7 @@ int main(int argc, char **argv)
     }
     for (unsigned i = 0; only_list && i < list.count; i++)
         printf("%s\n", list.cases[i].name);
-    int failed = only_list ? 0 : run_workers(seed, verbose);
+    int failed = only_list ? 0 : run_workers(seed);
     printf("%u cases of %zu steps and %u pairs of algorithm and operation, %u run, %u failed\n",
            list.count, STEP_ROWS, n_pairs, atomic_load(&shared->run), atomic_load(&shared->failed));
     bool all =

@@ -23,45 +23,43 @@ static int map(const struct cgm_importing *i, struct cgm_mem *mem)
 
 /* Not every system can pin what a process may only read. Where the client could have let it be
  * written, it is pinned like that, and only the views of jobs keep it from being written. */
-static int register_range(struct cgm_mem *mem)
+static cudaError_t register_range(struct cgm_mem *mem)
 {
     unsigned flags = cudaHostRegisterMapped | cudaHostRegisterPortable;
     if (mem->read_only) {
         cudaError_t error =
             cudaHostRegister(mem->range, mem->range_bytes, flags | cudaHostRegisterReadOnly);
-        if (cgm_cuda_try(error, "cudaHostRegister", mem->device) == CGM_OK)
-            return CGM_OK;
-        if (mprotect(mem->range, mem->range_bytes, PROT_READ | PROT_WRITE) != 0)
-            return cgm_cuda_check(error, "cudaHostRegister, for reading only", mem->device);
+        if (error == cudaSuccess ||
+            mprotect(mem->range, mem->range_bytes, PROT_READ | PROT_WRITE) != 0)
+            return error;
+        cudaGetLastError();
     }
-    return cgm_cuda_check(cudaHostRegister(mem->range, mem->range_bytes, flags), "cudaHostRegister",
-                          mem->device);
+    return cudaHostRegister(mem->range, mem->range_bytes, flags);
 }
 
-static int pin(struct cgm_mem *mem)
+static cudaError_t pin(struct cgm_mem *mem)
 {
-    int status = register_range(mem);
-    if (status != CGM_OK)
-        return status;
+    cudaError_t error = register_range(mem);
+    if (error != cudaSuccess)
+        return error;
     mem->n_parts = 1;
-    for (uint32_t d = 0; d < mem->backend->n_devices && status == CGM_OK; d++) {
+    for (uint32_t d = 0; d < mem->backend->n_devices && error == cudaSuccess; d++) {
         void *at = NULL;
         cgm_device_use(d);
-        status = cgm_cuda_check(cudaHostGetDevicePointer(&at, mem->range, 0),
-                                "cudaHostGetDevicePointer", d);
+        error = cudaHostGetDevicePointer(&at, mem->range, 0);
         mem->at[d] = at;
     }
-    return status;
+    return error;
 }
 
 /* The client's pages are pinned, and none is made that it does not have, where that can be watched:
  * not of what may only be read. */
-static int pin_watched(struct cgm_mem *mem)
+static cudaError_t pin_watched(struct cgm_mem *mem)
 {
     struct cgm_hole_watch *watch = cgm_holes_watch(mem->range, mem->range_bytes);
-    int status = pin(mem);
+    cudaError_t error = pin(mem);
     cgm_holes_unwatch(watch);
-    return status;
+    return error;
 }
 
 int cgm_import_host(const struct cgm_importing *i, struct cgm_mem *mem)
@@ -76,14 +74,17 @@ int cgm_import_host(const struct cgm_importing *i, struct cgm_mem *mem)
     if (status != CGM_OK)
         return status;
     status = map(i, mem);
-    if (status == CGM_OK)
-        status = pin_watched(mem);
+    if (status != CGM_OK)
+        return CGM_REFUSE(i, status, "%llu bytes of host memory could not be mapped",
+                          (ull)mem->range_bytes);
+    cudaError_t error = pin_watched(mem);
+    status = cgm_cuda_try(error, "cudaHostRegister", mem->device);
     if (status != CGM_OK)
         return CGM_REFUSE(i, status,
-                          "%llu bytes of host memory could not be mapped and pinned for the "
-                          "devices; %llu of them may be holes (see fallocate); see the limit on "
-                          "locked memory, too",
-                          (ull)mem->range_bytes,
+                          "%llu bytes of host memory could not be pinned for the devices (%s); "
+                          "%llu of them may be holes (see fallocate); see the limit on locked "
+                          "memory, too",
+                          (ull)mem->range_bytes, cudaGetErrorName(error),
                           (ull)cgm_segments_missing(i->segments, i->n_segments));
     mem->bytes = mem->range_bytes;
     return CGM_OK;

@@ -50,8 +50,8 @@ static int durable_alloc(struct cgm_backend *backend, uint32_t device, uint64_t 
 {
     CUmemAllocationProp properties = cgm_range_properties(device);
     CUmemGenericAllocationHandle handle;
-    int status = cgm_driver_check(cgm_driver.MemCreate(&handle, bytes, &properties, 0),
-                                  "cuMemCreate", device);
+    CUresult result = cgm_driver.MemCreate(&handle, bytes, &properties, 0);
+    int status = cgm_cuda_try((cudaError_t)result, "cuMemCreate", device);
     return status == CGM_OK ? durable_new(backend, device, bytes, handle, ret_mem) : status;
 }
 
@@ -60,8 +60,7 @@ static int ipc_alloc(struct cgm_backend *backend, uint32_t device, uint64_t byte
 {
     void *data = NULL;
     struct cgm_mem *mem = calloc(1, sizeof(*mem));
-    int status =
-        mem ? cgm_cuda_check(cudaMalloc(&data, bytes), "cudaMalloc", device) : CGM_NO_MEMORY;
+    int status = mem ? cgm_cuda_try(cudaMalloc(&data, bytes), "cudaMalloc", device) : CGM_NO_MEMORY;
     if (status != CGM_OK) {
         free(mem);
         return status;

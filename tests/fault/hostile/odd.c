@@ -165,10 +165,12 @@ ProtobufCMessage *odd_message(struct hostile *hostile, int type)
 
 /* ---- file descriptors ----------------------------------------------------------------------- */
 
+/* All of holes, or without any: what devices could not pin is refused before it does harm. */
 int sealed_memfd(uint64_t bytes)
 {
     int fd = memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd >= 0 && (ftruncate(fd, (off_t)bytes) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)) {
+    if (fd >= 0 && (ftruncate(fd, (off_t)bytes) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0 ||
+                    (bytes > 0 && chance(2) && fallocate(fd, 0, 0, (off_t)bytes) < 0))) {
         close(fd);
         return -1;
     }
