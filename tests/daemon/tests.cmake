@@ -35,7 +35,7 @@ set_tests_properties(daemon.executor_holding PROPERTIES LABELS daemon TIMEOUT 90
 cgm_seam_test(mapper held_executor)
 
 cgm_seam_test(copiers lingering_executor)
-add_library(broker_fixture STATIC daemon/broker_fixture.c)
+add_library(broker_fixture STATIC daemon/broker_fixture.c daemon/raw_client.c)
 target_link_libraries(broker_fixture PUBLIC cgm_proto PkgConfig::CMOCKA)
 target_compile_definitions(broker_fixture PRIVATE CGM_BIN_DIR="${COMMGEMM_TEST_BIN_DIR}")
 foreach(name broker_protocol broker_comms broker_objects broker_executor broker_load broker_start broker_mps broker_kill broker_systemd broker_surroundings broker_place broker_standstill)
