@@ -42,6 +42,7 @@ foreach(name broker_protocol broker_comms broker_objects broker_executor broker_
   cgm_test(daemon ${name} broker_fixture)
   add_dependencies(test_${name} commgemmd fake_executor)
 endforeach()
+target_sources(test_broker_mps PRIVATE daemon/mps_service.c)
 add_dependencies(test_broker_standstill commgemm-executor-cpu)
 add_dependencies(test_broker_surroundings commgemm-executor-cpu)
 cgm_test(daemon transfer broker_fixture commgemm_client_static)
