@@ -20,6 +20,8 @@
 /* So long unread packets are read at most. A thread that gets no processor for some of that time
  * still comes to the end of what others send. */
 #define NUDGES 10
+/* Whether there is room for a thread, while there was none. */
+#define AGAIN_MS 100
 
 /* Fds, or a mapping. */
 struct cgm_closing {
@@ -31,6 +33,7 @@ struct cgm_closing {
     struct cgm_charge charge;
     bool sent; /* by a client that was not to: counts as what he has, not as what is ending */
     bool memory;
+    bool waits;       /* for a thread; the loop's */
     bool discard;     /* unread packets first */
     unsigned threads; /* under the closer's lock: how many of its own are at it */
     struct cgm_ring ring;
@@ -166,7 +169,7 @@ static void *close_run(void *argument)
 }
 
 /* One more thread, unless the others are through. */
-static bool start(struct cgm_closing *closing)
+static bool start_thread(struct cgm_closing *closing)
 {
     struct cgm_closer *closer = closing->closer;
     pthread_t thread;
@@ -177,6 +180,38 @@ static bool start(struct cgm_closing *closing)
     closing->threads += started;
     pthread_mutex_unlock(&closer->lock);
     return started;
+}
+
+static bool start(struct cgm_closing *closing)
+{
+    bool started = start_thread(closing);
+    closing->waits = closing->waits && !started;
+    return started;
+}
+
+/* In the order in which they came, as far as there is room for threads. */
+static void try_again(uv_timer_t *timer)
+{
+    struct cgm_broker *broker = timer->data;
+    for (struct cgm_closing *closing = broker->closer.oldest; closing; closing = closing->newer)
+        if (closing->waits && !start(closing)) {
+            uv_timer_start(timer, try_again, AGAIN_MS, 0);
+            return;
+        }
+}
+
+/* On the loop it would keep everybody waiting. */
+static void start_or_wait(struct cgm_broker *broker, struct cgm_closing *closing)
+{
+    if (start(closing))
+        return;
+    closing->waits = true;
+    if (uv_is_active((const uv_handle_t *)&broker->closer.again))
+        return;
+    cgm_user_log(broker, closing->uid, CGM_LOG_WARNING,
+                 "no thread to close what uid %u has sent; that waits until there is one",
+                 (unsigned)closing->uid);
+    uv_timer_start(&broker->closer.again, try_again, AGAIN_MS, 0);
 }
 
 bool cgm_closer_hurry(struct cgm_broker *broker)
@@ -221,19 +256,14 @@ static void *memory_run(void *argument)
     return NULL;
 }
 
-/* False: that thread has ended. */
-static bool enqueue(struct cgm_closing *closing)
+static void enqueue(struct cgm_closing *closing)
 {
     struct cgm_closer *closer = closing->closer;
     pthread_mutex_lock(&closer->lock);
-    bool over = closer->over;
-    if (!over) {
-        closing->turn.uid = closing->uid;
-        cgm_rota_add(&closer->memory, &closing->turn);
-        pthread_cond_signal(&closer->more);
-    }
+    closing->turn.uid = closing->uid;
+    cgm_rota_add(&closer->memory, &closing->turn);
+    pthread_cond_signal(&closer->more);
     pthread_mutex_unlock(&closer->lock);
-    return !over;
 }
 
 /* ---- on the loop ------------------------------------------------------------------------------
@@ -244,6 +274,8 @@ static void list_add(struct cgm_closer *closer, struct cgm_closing *closing)
     closing->older = closer->newest;
     if (closer->newest)
         closer->newest->newer = closing;
+    else
+        closer->oldest = closing;
     closer->newest = closing;
 }
 
@@ -255,6 +287,8 @@ static void list_remove(struct cgm_closer *closer, struct cgm_closing *closing)
         closer->newest = closing->older;
     if (closing->older)
         closing->older->newer = closing->newer;
+    else
+        closer->oldest = closing->newer;
 }
 
 static void discharge(struct cgm_broker *broker, struct cgm_closing *closing)
@@ -277,18 +311,26 @@ static bool charge(struct cgm_broker *broker, const struct cgm_closing *what)
     return true;
 }
 
-/* Where there is no room for it in the background, it is closed here. */
+/* Without memory for anything else. */
+static void close_here(const struct cgm_closing *what, const int *fds)
+{
+    struct cgm_ring ring = what->ring;
+    struct cgm_nudge nudge;
+    cgm_nudge_begin(&nudge);
+    for (unsigned i = 0; i < what->n_fds; i++)
+        close_one(fds[i], what->discard);
+    cgm_nudge_end(&nudge);
+    cgm_ring_unmap(&ring);
+}
+
 static void close_behind(struct cgm_broker *broker, const struct cgm_closing *what, const int *fds)
 {
     struct cgm_closing *closing = NULL;
     if (broker->closer.runs)
         closing = malloc(sizeof(*closing) + what->n_fds * sizeof(*fds));
     if (!closing || !charge(broker, what)) {
-        struct cgm_ring ring = what->ring;
         free(closing);
-        for (unsigned i = 0; i < what->n_fds; i++)
-            close_one(fds[i], what->discard);
-        cgm_ring_unmap(&ring);
+        close_here(what, fds);
         return;
     }
     *closing = *what;
@@ -296,13 +338,10 @@ static void close_behind(struct cgm_broker *broker, const struct cgm_closing *wh
     for (unsigned i = 0; i < what->n_fds; i++)
         closing->fds[i] = fds[i];
     list_add(&broker->closer, closing);
-    if (closing->memory ? enqueue(closing) : start(closing))
-        return;
     if (!closing->memory)
-        cgm_user_log(broker, what->uid, CGM_LOG_WARNING, "no thread to close what uid %u has sent",
-                     (unsigned)what->uid);
-    close_all(closing);
-    discharge(broker, closing);
+        start_or_wait(broker, closing);
+    else
+        enqueue(closing);
 }
 
 /* However little it is: a client can have given it attributes, or kept policies of its pages there,
@@ -442,7 +481,8 @@ int cgm_closer_init(struct cgm_broker *broker)
     struct cgm_closer *closer = &broker->closer;
     if (uv_async_init(&broker->loop, &closer->ended, on_ended) != 0)
         return CGM_NO_MEMORY;
-    closer->ended.data = broker;
+    uv_timer_init(&broker->loop, &closer->again);
+    closer->ended.data = closer->again.data = broker;
     cgm_nudge_init();
     pthread_mutex_init(&closer->lock, NULL);
     pthread_cond_init(&closer->more, NULL);
@@ -465,7 +505,12 @@ void cgm_closer_fini(struct cgm_broker *broker)
     if (closer->runs)
         pthread_join(closer->thread, NULL);
     closer->runs = false;
-    closer->newest = NULL;
+    for (closing = closer->newest; closing; closing = next) {
+        next = closing->older;
+        if (closing->waits)
+            free(closing);
+    }
+    closer->newest = closer->oldest = NULL;
     while ((closing = (struct cgm_closing *)closer->memory.first)) {
         cgm_rota_move_on(&closer->memory, true);
         free(closing);

@@ -2,7 +2,7 @@
  * nobody waiting for that. close() may take as long as whoever made the file likes: a socket
  * lingers until its peer has read all, a FUSE file until its server has answered, and inotify and
  * epoll let go of all that they watch. So what is not known to close at once is closed by a thread
- * of its own. Memory closes at once, but whoever closes it last frees it, which takes a second for
+ * of its own; while the system lets no more of them begin, it waits. Memory closes at once, but whoever closes it last frees it, which takes a second for
  * every few gigabytes, or for everything else that a client has had the system keep with it: one
  * thread does that for all, and users take turns. Until it is done, it is at the uid's cost. */
 #ifndef CGM_CLOSER_H
@@ -20,8 +20,9 @@ struct cgm_ring;
 
 struct cgm_closer {
     uv_async_t ended;
+    uv_timer_t again; /* while some wait for a thread */
     pthread_mutex_t lock;
-    struct cgm_closing *newest; /* of all that are not given back; the loop's */
+    struct cgm_closing *newest, *oldest; /* of all that are not given back; the loop's */
     struct cgm_closing *done;   /* under lock: closed, and not yet given back */
     bool over;                  /* under lock: nobody waits for them any more */
     pthread_t thread;           /* frees memory; there when runs */

@@ -142,8 +142,10 @@ static int check_setup(struct cgm_request *request, uint32_t entries)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT,
                           "entries is %u; it must be a power of two from %u to %u", entries,
                           CGM_RING_ENTRIES_MIN, CGM_RING_ENTRIES_MAX);
-    if (session->ring.map.header)
-        return cgm_refuse(request, CGM_EXISTS, "session %ju has a ring of %u entries already",
+    if (session->ring.entries != 0)
+        return cgm_refuse(request, CGM_EXISTS,
+                          "session %ju has a ring of %u entries already, or gets it from the next "
+                          "executor",
                           (uintmax_t)session->id, session->ring.entries);
     if (session->added && session->ring.entries == 0)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT,

@@ -342,6 +342,8 @@ static void test_without_an_executor(void **state)
                  "/nonexistent/executor");
     setup.entries = 4;
     client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_NO_EXECUTOR, "");
+    setup.entries = 4096; /* it is promised one of 4, and has no more in its quota */
+    client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_EXISTS, "4 entries");
     client_close(&client);
     daemon_stop(&daemon);
 }
