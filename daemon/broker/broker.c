@@ -22,6 +22,9 @@
 #define END_PATIENCE_MS 10000u /* for launched jobs, then the executor is killed */
 /* Clients come and go thousands of times a second, and each word about it is work of process 1. */
 #define STATUS_AFTER_MS 1000u
+#define FILES_ENOUGH 1048576u
+#define STACK_BYTES_ENOUGH (8u << 20)
+#define STACK_BYTES_MIN (256u << 10)
 
 static uint64_t ns_of(clockid_t clock)
 {
@@ -147,13 +150,26 @@ static void on_watchdog(uv_timer_t *timer)
 /* ---- init and fini ----------------------------------------------------------------------------
  */
 
-static void raise_fd_limit(void)
+/* As far as whoever started the daemon lets it. */
+static void raise_limit(int resource, rlim_t enough)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max < 1048576 ? limit.rlim_max : 1048576;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur >= enough)
+        return;
+    limit.rlim_cur = limit.rlim_max < enough ? limit.rlim_max : enough;
+    setrlimit(resource, &limit);
+}
+
+/* Packets are on it, at the executor as well, and its libraries' threads have so much. */
+static int check_stack(char *ret_detail, size_t size)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= STACK_BYTES_MIN)
+        return CGM_OK;
+    return cgm_detail(ret_detail, size, CGM_NOT_SUPPORTED,
+                      "the limit of the stack is %ju bytes; it must be at least %u (ulimit -s, "
+                      "LimitSTACK=)",
+                      (uintmax_t)limit.rlim_cur, STACK_BYTES_MIN);
 }
 
 static void start_timers_and_signals(struct cgm_broker *broker)
@@ -214,7 +230,10 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
     cgm_listener_init(&broker->listener);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* memory that a client asks for is a file, too */
-    raise_fd_limit();
+    raise_limit(RLIMIT_NOFILE, FILES_ENOUGH);
+    raise_limit(RLIMIT_STACK, STACK_BYTES_ENOUGH);
+    if (check_stack(ret_detail, size) != CGM_OK)
+        return CGM_NOT_SUPPORTED;
     cgm_quota_init(broker);
     cgm_admission_init(broker);
     if (config->test_steps[0] && cgm_step_open(config->test_steps) != CGM_OK)

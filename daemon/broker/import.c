@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/log.h"
@@ -203,17 +202,20 @@ static struct cgm_import *object_new(struct cgm_request *request, const Cgm__Imp
 
 /* Frees all but the estate, which is what it returns. Memory stays here until the executor has let
  * go of it: whoever has it last frees it, and at the executor others may wait for that. Device
- * memory is the executor's business. */
+ * memory is the executor's business, and what was taken for it may be slow to close. */
 static struct cgm_estate *take_apart(struct cgm_session *session, struct cgm_import *import)
 {
     struct cgm_estate *estate = import->estate;
+    int others[CGM_IMPORT_SEGMENTS_MAX];
+    unsigned n_others = 0;
     cgm_registry_remove(&session->imports, import->id);
     cgm_registry_remove(&session->broker->imports, import->id);
     for (unsigned i = 0; i < import->n_fds; i++)
         if (cgm_closer_is_memory(import->fds[i]))
             import->fds[estate->n_fds++] = import->fds[i];
         else
-            close(import->fds[i]);
+            others[n_others++] = import->fds[i];
+    cgm_closer_drop(session->broker, estate->uid, others, n_others);
     estate->fds = import->fds;
     import->fds = NULL;
     object_free(import);

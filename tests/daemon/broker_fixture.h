@@ -6,6 +6,9 @@
 #include "tests/daemon/raw_client.h"
 #include "tests/daemon/waiting.h"
 
+/* Among the settings: the CPU's executor instead of the fake one. */
+#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+
 struct daemon {
     char folder[64];
     char socket[96];

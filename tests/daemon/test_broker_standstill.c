@@ -14,7 +14,6 @@
 #include "tests/send_signal.h"
 
 #define FAKE_EXECUTOR "executor=" CGM_BIN_DIR "/fake_executor"
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 
 static void stop(const struct daemon *daemon)
 {

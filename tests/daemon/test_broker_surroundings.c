@@ -7,12 +7,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/send_signal.h"
 
 #define LEFT_OPEN 57
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
 
 /* A line of /proc/PID/status, a number in base 16. */
 static uint64_t status_mask(pid_t pid, const char *key)
@@ -162,6 +169,39 @@ static void test_umask(void **state)
     daemon_stop(&daemon);
 }
 
+static rlim_t stack_max;
+
+static void bequeath_small_stack(void)
+{
+    struct rlimit limit = {64 << 10, stack_max};
+    setrlimit(RLIMIT_STACK, &limit);
+}
+
+/* Its limit is raised as far as may be; where that is not enough, no executor could start. */
+static void test_small_stack(void **state)
+{
+    static const char *const no_settings[] = {NULL};
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    if (SANITIZED) {
+        print_message("sanitizers need more of a stack than that\n");
+        skip();
+    }
+    daemon_init(&daemon);
+    daemon.bequeath = bequeath_small_stack;
+    stack_max = 64 << 10;
+    daemon_launch(&daemon, no_settings);
+    assert_int_equal(daemon_wait(&daemon), cgm_status_exit(CGM_NOT_SUPPORTED));
+    stack_max = 1 << 20;
+    daemon_start(&daemon, REAL_EXECUTOR, NULL);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    buffer_create(&client, NULL, 1, 0, NULL);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 /* Standard error is a pipe that nobody reads, and full. */
 static int full_pipe;
 
@@ -207,7 +247,7 @@ static void test_signals_of_a_terminal(void **state)
     (void)state;
     daemon_init(&daemon);
     daemon.own_session = true;
-    daemon_start(&daemon, "executor=" CGM_BIN_DIR "/commgemm-executor-cpu", NULL);
+    daemon_start(&daemon, REAL_EXECUTOR, NULL);
     client_open(&client, &daemon);
     wait_for_executor(&client);
     assert_true(daemon.pid > 1);
@@ -239,7 +279,7 @@ static void test_the_executor_goes_first(void **state)
     struct client client;
     (void)state;
     daemon_init(&daemon);
-    daemon_start(&daemon, "executor=" CGM_BIN_DIR "/commgemm-executor-cpu", NULL);
+    daemon_start(&daemon, REAL_EXECUTOR, NULL);
     client_open(&client, &daemon);
     wait_for_executor(&client);
     int broker = oom_score_adj((uint64_t)daemon.pid);
@@ -256,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_open_fds_are_nobodys),
         cmocka_unit_test(test_standard_fds_are_there),
         cmocka_unit_test(test_umask),
+        cmocka_unit_test(test_small_stack),
         cmocka_unit_test(test_a_log_that_nobody_reads),
         cmocka_unit_test(test_signals_of_a_terminal),
         cmocka_unit_test(test_the_executor_goes_first),

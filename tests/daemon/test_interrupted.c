@@ -16,7 +16,6 @@
 #include "commgemm.h"
 #include "tests/daemon/enter.h"
 
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define EVERY_US 1000
 #define ENOUGH 3u /* signals: the call that waits has got one at least */
 #define LIVES 20

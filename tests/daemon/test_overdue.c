@@ -8,7 +8,7 @@
 #include "tests/daemon/enter.h"
 #include "tests/userfaultfd.h"
 
-#define EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+#define EXECUTOR REAL_EXECUTOR
 #define WORLD_MAX 64
 #define WAIT_MS (WAIT_S * 1000)
 

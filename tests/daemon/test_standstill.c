@@ -8,7 +8,6 @@
 #include "tests/daemon/enter.h"
 #include "tests/send_signal.h"
 
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define LIMIT "job_timeout=2"
 #define LIMIT_MS 2000
 #define STOPPED_MS 2200

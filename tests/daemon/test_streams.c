@@ -59,7 +59,7 @@ static void ranks_open(struct ranks *r)
     struct commgemm_connect_options options;
     setenv("COMMGEMM_LIBCUDA", FAKE_CUDA, 1);
     daemon_init(&r->daemon);
-    daemon_start(&r->daemon, "backend=cpu", "executor=" CGM_BIN_DIR "/commgemm-executor-cpu", NULL);
+    daemon_start(&r->daemon, "backend=cpu", REAL_EXECUTOR, NULL);
     commgemm_connect_options_init(&options);
     options.socket = r->daemon.socket;
     options.ring_entries = 8;

@@ -11,7 +11,6 @@
 #include "tests/daemon/enter.h"
 
 #define BYTES (40u << 20) /* several times the staging memory */
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 
 struct scene {
     struct daemon daemon;

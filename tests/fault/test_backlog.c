@@ -6,7 +6,7 @@
 #include "commgemm.h"
 #include "tests/daemon/enter.h"
 
-#define EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+#define EXECUTOR REAL_EXECUTOR
 #define SIDE 8
 #define ENTRIES 1024u
 #define JOBS 600u

@@ -11,7 +11,6 @@
 #include "commgemm.h"
 #include "proto/ring.h"
 
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define WAIT_MS (WAIT_S * 1000)
 #define SESSIONS 15
 #define ENTRIES 4096u

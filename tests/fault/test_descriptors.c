@@ -25,7 +25,6 @@
 #include "tests/send_signal.h"
 
 #define PAGE 4096u
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define LINGER_S 600 /* longer than any wait of a test */
 
 /* Everybody may connect. */

@@ -22,7 +22,6 @@
 
 #define PAGE 4096u
 #define FRIEND 12346u
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define LARGE_BYTES (4ull << 20)
 
 struct scene {

@@ -17,7 +17,7 @@
 #include "tests/process_memory.h"
 #include "tests/userfaultfd.h"
 
-#define EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
+#define EXECUTOR REAL_EXECUTOR
 #define SIDE 64u
 #define BYTES (SIDE * SIDE * 4u) /* of a matrix; whole pages */
 #define WAIT_MS (WAIT_S * 1000)

@@ -25,7 +25,6 @@
 #define PAGE 4096u
 #define SPARE_THREADS 8u
 #define SKIPPED 77
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 
 /* A daemon with the real executor, a witness that asks how they are, and the attacker. */
 struct scene {

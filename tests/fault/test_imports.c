@@ -16,7 +16,6 @@
 #include "tests/daemon/enter.h"
 #include "tests/send_signal.h"
 
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define SIDE 32u
 #define BYTES (SIDE * SIDE * 4u)
 #define WAIT_MS (WAIT_S * 1000)

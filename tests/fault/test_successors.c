@@ -17,7 +17,6 @@
 #include "tests/fault/slow_file.h"
 #include "tests/send_signal.h"
 
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define CROWD 600 /* more than wait to be let in */
 
 /* ThreadSanitizer keeps a signal back from a thread that waits in recvmsg: an executor is not told

@@ -18,7 +18,6 @@
 #include "tests/send_signal.h"
 
 #define PAGE 4096u
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define LARGE_BYTES (4ull << 20)
 
 #define MAPPINGS 60000u

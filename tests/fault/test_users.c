@@ -22,7 +22,6 @@
 #include "tests/fault/product.h"
 #include "tests/send_signal.h"
 
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define ANN 21001u
 #define BOB 21002u
 #define BYTES 4096u

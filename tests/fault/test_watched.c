@@ -10,7 +10,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define REAL_EXECUTOR "executor=" CGM_BIN_DIR "/commgemm-executor-cpu"
 #define WATCHES 20000
 #define DESCRIPTORS_LEFT 64
 #define ENTRIES 16u
