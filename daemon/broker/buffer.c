@@ -45,33 +45,45 @@ struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_ow
     return buffer;
 }
 
-/* Everything but its estate. */
-static void free_object(struct cgm_broker *broker, struct cgm_buffer *buffer)
+/* Everything but its estate; payer: whose that was. */
+static void free_object(struct cgm_broker *broker, struct cgm_buffer *buffer, uid_t payer)
 {
     cgm_registry_remove(&broker->buffers, buffer->id);
-    cgm_closer_drop(broker, buffer->owner.uid, &buffer->fd, 1);
+    cgm_closer_drop(broker, payer, &buffer->fd, 1);
     free(buffer);
 }
 
 static void buffer_free(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
     Cgm__BufferRemove remove = CGM__BUFFER_REMOVE__INIT;
+    uid_t payer = buffer->estate->uid;
     cgm_log_debug("buffer %ju: freed", (uintmax_t)buffer->id);
     remove.id = buffer->id;
     cgm_estate_settle(broker, buffer->estate, CGM_MSG_BUFFER_REMOVE, &remove.base, NULL);
-    free_object(broker, buffer);
-}
-
-void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer)
-{
-    if (buffer->holders == 0 && buffer->plan == 0 && !buffer->name[0])
-        buffer_free(broker, buffer);
+    free_object(broker, buffer, payer);
 }
 
 /* ---- holds ------------------------------------------------------------------------------------
  */
 
 static const struct cgm_charge of_hold = {.amount = {[CGM_QUOTA_OPENS] = 1}};
+
+static void list_add(struct cgm_buffer *buffer, struct cgm_buffer_hold *hold)
+{
+    bool owns = hold->session->uid == buffer->owner.uid;
+    hold->next = owns ? buffer->first : NULL;
+    hold->previous = owns ? NULL : buffer->last;
+    *(hold->next ? &hold->next->previous : &buffer->last) = hold;
+    *(hold->previous ? &hold->previous->next : &buffer->first) = hold;
+    buffer->holders++;
+}
+
+static void list_remove(struct cgm_buffer *buffer, struct cgm_buffer_hold *hold)
+{
+    *(hold->next ? &hold->next->previous : &buffer->last) = hold->previous;
+    *(hold->previous ? &hold->previous->next : &buffer->first) = hold->next;
+    buffer->holders--;
+}
 
 static int hold_of(struct cgm_session *session, struct cgm_buffer *buffer, char *ret_detail,
                    size_t size, struct cgm_buffer_hold **ret_hold)
@@ -90,33 +102,70 @@ static int hold_of(struct cgm_session *session, struct cgm_buffer *buffer, char 
         return cgm_detail(ret_detail, size, CGM_NO_MEMORY, "out of memory");
     }
     hold->buffer = buffer;
-    buffer->holders++;
+    hold->session = session;
+    list_add(buffer, hold);
     *ret_hold = hold;
     return CGM_OK;
 }
 
-/* Ends the hold whatever counts it. May free the buffer. */
+/* Whatever counts it. */
+static void hold_free(struct cgm_buffer_hold *hold)
+{
+    struct cgm_session *session = hold->session;
+    cgm_registry_remove(&session->buffers, hold->buffer->id);
+    list_remove(hold->buffer, hold);
+    cgm_quota_give(session->broker, session->uid, &of_hold);
+    free(hold);
+}
+
+/* May free the buffer. */
 static void drop_hold(struct cgm_session *session, struct cgm_buffer_hold *hold)
 {
     struct cgm_buffer *buffer = hold->buffer;
-    cgm_registry_remove(&session->buffers, buffer->id);
-    buffer->holders--;
-    cgm_quota_give(session->broker, session->uid, &of_hold);
-    free(hold);
+    hold_free(hold);
     cgm_buffer_free_unused(session->broker, buffer);
+}
+
+static void tell_revoke(const struct cgm_buffer_hold *hold)
+{
+    const struct cgm_session *session = hold->session;
+    Cgm__Revoke message = CGM__REVOKE__INIT;
+    message.session = session->id;
+    message.id = hold->buffer->id;
+    if (cgm_registry_find(&session->broker->sessions, session->id)) /* not in its death */
+        cgm_tell_executor(session->broker, CGM_MSG_REVOKE, &message.base);
+}
+
+/* What nobody can pay for would stay at the cost of an owner who can do nothing about it. */
+static void lose(struct cgm_buffer_hold *hold)
+{
+    cgm_user_log(hold->session->broker, hold->session->uid, CGM_LOG_WARNING,
+                 "buffer %ju: session %ju loses it: its owner has let go of it, and uid %u has no "
+                 "room for it in its quotas",
+                 (uintmax_t)hold->buffer->id, (uintmax_t)hold->session->id,
+                 (unsigned)hold->session->uid);
+    tell_revoke(hold);
+    hold_free(hold);
+}
+
+void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer)
+{
+    if (buffer->plan != 0 || buffer->name[0])
+        return;
+    while (buffer->first &&
+           cgm_estate_pass(broker, buffer->estate, buffer->first->session->uid) != CGM_OK)
+        lose(buffer->first);
+    if (!buffer->first)
+        buffer_free(broker, buffer);
 }
 
 void cgm_buffer_close_once(struct cgm_session *session, struct cgm_buffer_hold *hold)
 {
-    Cgm__Revoke revoke = CGM__REVOKE__INIT;
     if (hold->opens > 0)
         hold->opens--;
     if (hold->opens > 0 || hold->by_plan)
         return;
-    revoke.session = session->id;
-    revoke.id = hold->buffer->id;
-    if (cgm_registry_find(&session->broker->sessions, session->id)) /* not in its death */
-        cgm_tell_executor(session->broker, CGM_MSG_REVOKE, &revoke.base);
+    tell_revoke(hold);
     drop_hold(session, hold);
 }
 
@@ -266,11 +315,9 @@ void cgm_buffer_drop_of_plan(struct cgm_session *session, struct cgm_buffer *buf
 
 void cgm_buffer_free_of_plan(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
-    uint64_t at = 0;
-    struct cgm_session *session;
-    while (buffer->holders > 0 && (session = cgm_registry_next(&broker->sessions, &at)))
-        cgm_buffer_drop_of_plan(session, buffer);
-    free_object(broker, buffer);
+    while (buffer->first)
+        cgm_buffer_drop_of_plan(buffer->first->session, buffer);
+    free_object(broker, buffer, buffer->owner.uid);
 }
 
 /* ---- a new executor ---------------------------------------------------------------------------

@@ -30,15 +30,18 @@ struct cgm_buffer {
     int fd;        /* -1: IPC memory, or not ready */
     uint8_t ipc_handle[CGM_IPC_HANDLE_BYTES];
     size_t ipc_handle_bytes;
-    uint64_t plan;    /* whose user buffer it is; 0: nobody's */
-    uint32_t holders; /* sessions */
-    uint32_t guest;   /* the other user who might write it, and may have its fd for ever */
+    uint64_t plan;                        /* whose user buffer it is; 0: nobody's */
+    struct cgm_buffer_hold *first, *last; /* of all sessions, its owner's before others' */
+    uint32_t holders;                     /* how many those are */
+    uint32_t guest; /* the other user who might write it, and may have its fd for ever */
 };
 
 /* A session's hold on a buffer: a grant at the executor. */
 struct cgm_buffer_hold {
     struct cgm_buffer *buffer;
-    uint32_t opens; /* creates and opens that are not closed */
+    struct cgm_session *session;
+    struct cgm_buffer_hold *next, *previous; /* of the buffer */
+    uint32_t opens;                          /* creates and opens that are not closed */
     bool writable;
     bool by_plan; /* PlanChunk granted it: it stays as long as the session has the plan */
 };
@@ -57,7 +60,8 @@ int cgm_buffer_on_rewritten(struct cgm_request *request);
 struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_owner *owner);
 struct cgm_buffer *cgm_buffer_find_name(struct cgm_broker *broker, const char *name);
 
-/* Frees it when neither a session nor a name nor a plan holds it. */
+/* Of one without a name: at the cost of its owner while he has it open, then of the first other who
+ * has. Who has no room for it in his quota loses it, and with the last one it is freed. */
 void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer);
 
 /* Undoes one open; the last one ends the hold, and may end the buffer. */

@@ -112,7 +112,7 @@ static void on_granted(struct cgm_broker *broker, const struct cgm_call *call,
     struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, call->object);
     const char *detail = result->detail;
     int status = result->status;
-    if (status == CGM_OK && session && buffer) {
+    if (status == CGM_OK && session && buffer && cgm_registry_find(&session->buffers, buffer->id)) {
         status = send_reply(broker, call, session, buffer, call->index != OPENED_READ_ONLY);
         if (status == CGM_OK)
             return;
@@ -137,7 +137,7 @@ static int charge_rounding(struct cgm_broker *broker, struct cgm_buffer *buffer,
     uint64_t charged = charge->amount[CGM_QUOTA_BYTES];
     if (bytes <= charged)
         return CGM_OK;
-    return cgm_quota_add(broker, buffer->owner.uid, charge, CGM_QUOTA_BYTES, bytes - charged,
+    return cgm_quota_add(broker, buffer->estate->uid, charge, CGM_QUOTA_BYTES, bytes - charged,
                          ret_detail, size);
 }
 

@@ -36,6 +36,15 @@ bool cgm_comm_has_session(const struct cgm_comm *comm, uint64_t session)
     return false;
 }
 
+struct cgm_session *cgm_comm_next(const struct cgm_broker *broker, const struct cgm_comm *comm,
+                                  uint32_t *rank)
+{
+    struct cgm_session *session = NULL;
+    while (!session && *rank < comm->size)
+        session = cgm_registry_find(&broker->sessions, comm->sessions[(*rank)++]);
+    return session;
+}
+
 /* A broken comm's name is free again. */
 static struct cgm_comm *find_by_name(struct cgm_broker *broker, const char *name)
 {
@@ -199,7 +208,7 @@ static void drop_ranks(struct cgm_broker *broker, struct cgm_comm *comm, uint64_
 }
 
 /* May free the comm. */
-static void drop_holder(struct cgm_session *session, struct cgm_comm *comm)
+static void let_go(struct cgm_session *session, struct cgm_comm *comm)
 {
     struct cgm_broker *broker = session->broker;
     cgm_registry_remove(&session->comms, comm->id);
@@ -209,6 +218,51 @@ static void drop_holder(struct cgm_session *session, struct cgm_comm *comm)
     end_joins(broker, comm, session->id, CGM_CANCELLED, "the session has left the comm");
     if (--comm->holders == 0)
         comm_free(broker, comm);
+}
+
+static void leave(struct cgm_session *session, struct cgm_comm *comm)
+{
+    Cgm__CommRankLeft left = CGM__COMM_RANK_LEFT__INIT;
+    left.comm = comm->id;
+    left.session = session->id;
+    if (comm->state != CGM_COMM_FORMING && cgm_comm_has_session(comm, session->id))
+        cgm_tell_executor(session->broker, CGM_MSG_COMM_RANK_LEFT, &left.base);
+    cgm_plan_drop_all(session, comm->id);
+    let_go(session, comm);
+}
+
+/* Some session that is in it: of who pays, if he has one, else of anybody. */
+static struct cgm_session *find_payer(const struct cgm_broker *broker, const struct cgm_comm *comm)
+{
+    struct cgm_session *payer = cgm_registry_find(&broker->sessions, comm->creator), *session;
+    for (uint32_t rank = 0; (session = cgm_comm_next(broker, comm, &rank));)
+        if (!payer || session->uid == comm->estate->uid)
+            payer = session;
+    return payer;
+}
+
+/* Somebody has left it. */
+static void settle_cost(struct cgm_broker *broker, uint64_t id)
+{
+    struct cgm_comm *comm;
+    struct cgm_session *payer;
+    while ((comm = cgm_registry_find(&broker->comms, id)) && (payer = find_payer(broker, comm)) &&
+           cgm_estate_pass(broker, comm->estate, payer->uid) != CGM_OK) {
+        cgm_user_log(broker, payer->uid, CGM_LOG_WARNING,
+                     "comm %ju: session %ju has to leave it: its owner has left, and uid %u has no "
+                     "room for it in its quotas",
+                     (uintmax_t)id, (uintmax_t)payer->id, (unsigned)payer->uid);
+        end_joins(broker, comm, payer->id, CGM_QUOTA,
+                  "the comm's owner has left it, and the quotas have no room for it");
+        leave(payer, comm);
+    }
+}
+
+static void drop_holder(struct cgm_session *session, struct cgm_comm *comm)
+{
+    uint64_t id = comm->id;
+    let_go(session, comm);
+    settle_cost(session->broker, id);
 }
 
 void cgm_comm_drop_all(struct cgm_session *session)
@@ -290,13 +344,9 @@ int cgm_comm_find_held(struct cgm_request *request)
 int cgm_comm_on_leave(struct cgm_request *request)
 {
     struct cgm_comm *comm = request->object;
-    Cgm__CommRankLeft left = CGM__COMM_RANK_LEFT__INIT;
-    left.comm = comm->id;
-    left.session = request->session->id;
-    if (comm->state != CGM_COMM_FORMING && cgm_comm_has_session(comm, request->session->id))
-        cgm_tell_executor(request->broker, CGM_MSG_COMM_RANK_LEFT, &left.base);
-    cgm_plan_drop_all(request->session, comm->id);
-    drop_holder(request->session, comm);
+    uint64_t id = comm->id;
+    leave(request->session, comm);
+    settle_cost(request->broker, id);
     cgm_reply_ok(request);
     return CGM_OK;
 }

@@ -1,5 +1,7 @@
-/* Comms: who holds which rank. A comm lives as long as a session that created or joined it. It is
- * told to the executor when every rank has joined; from then on it cannot get a lost rank back. */
+/* Comms: who holds which rank. A comm lives as long as a session that created or joined it, at the
+ * cost of its owner while he is in it, then of another who is; who has no room for it in his quotas
+ * has to leave. It is told to the executor when every rank has joined; from then on it cannot get a
+ * lost rank back. */
 #ifndef CGM_BROKER_COMM_H
 #define CGM_BROKER_COMM_H
 
@@ -50,6 +52,11 @@ struct cgm_comm {
 unsigned cgm_comm_missing(const struct cgm_comm *comm, char *ret_text, size_t size);
 
 bool cgm_comm_has_session(const struct cgm_comm *comm, uint64_t session);
+
+/* Of those who hold ranks, the next one, NULL behind the last; *rank begins at 0. A session comes
+ * as often as it has ranks. */
+struct cgm_session *cgm_comm_next(const struct cgm_broker *broker, const struct cgm_comm *comm,
+                                  uint32_t *rank);
 
 /* What the dispatch table calls. */
 int cgm_comm_find_to_join(struct cgm_request *request);

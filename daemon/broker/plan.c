@@ -126,20 +126,58 @@ static int reference(struct cgm_session *session, struct cgm_plan *plan)
     return CGM_OK;
 }
 
+static void let_go(struct cgm_session *session, struct cgm_plan_hold *hold)
+{
+    struct cgm_plan *plan = hold->plan;
+    for (uint32_t rank = 0; rank < plan->world; rank++)
+        cgm_buffer_drop_of_plan(session, plan->buffers[rank]);
+    cgm_registry_remove(&session->plans, plan->id);
+    plan->references -= hold->references;
+    free(hold);
+}
+
+/* Some session that has it: of who pays, if he has one, else of anybody. */
+static struct cgm_session *find_payer(const struct cgm_broker *broker, const struct cgm_plan *plan)
+{
+    const struct cgm_comm *comm = cgm_registry_find(&broker->comms, plan->comm);
+    struct cgm_session *payer = NULL, *session;
+    for (uint32_t rank = 0; comm && (session = cgm_comm_next(broker, comm, &rank));)
+        if (cgm_registry_find(&session->plans, plan->id) &&
+            (!payer || session->uid == plan->estate->uid))
+            payer = session;
+    return payer;
+}
+
+/* Without any reference it is freed. Else its owner pays while he has it, then another who has; who
+ * has no room for it in his quotas loses it. */
+static void settle_cost(struct cgm_broker *broker, struct cgm_plan *plan)
+{
+    struct cgm_session *payer;
+    if (plan->waiters)
+        return;
+    while ((payer = find_payer(broker, plan)) &&
+           cgm_estate_pass(broker, plan->estate, payer->uid) != CGM_OK) {
+        cgm_user_log(broker, payer->uid, CGM_LOG_WARNING,
+                     "plan %016jx: session %ju loses it: its owner has left, and uid %u has no "
+                     "room for it in its quotas",
+                     (uintmax_t)plan->id, (uintmax_t)payer->id, (unsigned)payer->uid);
+        let_go(payer, cgm_registry_find(&payer->plans, plan->id));
+    }
+    if (plan->references == 0)
+        plan_free(broker, plan);
+}
+
 /* May free the plan. */
 static void drop_references(struct cgm_session *session, struct cgm_plan_hold *hold, uint32_t count)
 {
     struct cgm_plan *plan = hold->plan;
+    if (hold->references == count) {
+        let_go(session, hold);
+        settle_cost(session->broker, plan);
+        return;
+    }
     hold->references -= count;
     plan->references -= count;
-    if (hold->references > 0)
-        return;
-    for (uint32_t rank = 0; rank < plan->world; rank++)
-        cgm_buffer_drop_of_plan(session, plan->buffers[rank]);
-    cgm_registry_remove(&session->plans, plan->id);
-    free(hold);
-    if (plan->references == 0 && !plan->waiters)
-        plan_free(session->broker, plan);
 }
 
 uint32_t cgm_plan_drop_all(struct cgm_session *session, uint64_t comm_or_0)
@@ -248,11 +286,11 @@ static int charge_bytes(struct cgm_broker *broker, struct cgm_plan *plan, uint64
     struct cgm_charge *charge = &plan->estate->charge;
     uint64_t charged = charge->amount[CGM_QUOTA_BYTES];
     if (bytes > charged)
-        return cgm_quota_add(broker, plan->owner.uid, charge, CGM_QUOTA_BYTES, bytes - charged,
+        return cgm_quota_add(broker, plan->estate->uid, charge, CGM_QUOTA_BYTES, bytes - charged,
                              ret_detail, size);
     struct cgm_charge less = {{[CGM_QUOTA_BYTES] = charged - bytes}};
     charge->amount[CGM_QUOTA_BYTES] = bytes;
-    cgm_quota_give(broker, plan->owner.uid, &less);
+    cgm_quota_give(broker, plan->estate->uid, &less);
     return CGM_OK;
 }
 
@@ -326,8 +364,7 @@ static void settle(struct cgm_broker *broker, struct cgm_plan *plan, int status,
 {
     plan->ready = status == CGM_OK;
     answer_waiters(broker, plan, status, detail);
-    if (plan->references == 0)
-        plan_free(broker, plan);
+    settle_cost(broker, plan);
 }
 
 static void on_made(struct cgm_broker *broker, const struct cgm_call *call,

@@ -297,6 +297,25 @@ void query_value(struct client *client, uint32_t what, const char *match_key, co
     message_free(reply);
 }
 
+uint64_t quota_used(struct client *client, uid_t uid, const char *quota)
+{
+    Cgm__Query query = CGM__QUERY__INIT;
+    char of_uid[16], name[64];
+    uint64_t used = 0;
+    query.what = CGM_QUERY_QUOTAS;
+    snprintf(of_uid, sizeof(of_uid), "%u", (unsigned)uid);
+    snprintf(name, sizeof(name), "\"%s\"", quota);
+    struct message *reply =
+        client_call(client, CGM_MSG_QUERY, &query.base, NULL, 0, CGM_MSG_QUERY_REPLY);
+    const Cgm__QueryReply *page = (const Cgm__QueryReply *)reply->body;
+    for (size_t i = 0; i < page->n_row; i++)
+        if (strcmp(row_value(page->row[i], "uid"), of_uid) == 0 &&
+            strcmp(row_value(page->row[i], "quota"), name) == 0)
+            used = strtoull(row_value(page->row[i], "used"), NULL, 10);
+    message_free(reply);
+    return used;
+}
+
 uint64_t status_number(struct client *client, const char *key)
 {
     char value[64];

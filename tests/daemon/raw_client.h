@@ -80,6 +80,8 @@ uint64_t plan_create(struct client *client, uint64_t comm, uint64_t m);
  * last row. "" when there is none. */
 void query_value(struct client *client, uint32_t what, const char *match_key, const char *match,
                  const char *key, char *ret_value, size_t size);
+/* What a user has used of a quota; 0 also where the daemon knows no such user. */
+uint64_t quota_used(struct client *client, uid_t uid, const char *quota);
 uint64_t status_number(struct client *client, const char *key);
 /* A number of the daemon's status, asked for by a client of its own. */
 uint64_t daemon_status(const struct daemon *daemon, const char *key);

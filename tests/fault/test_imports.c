@@ -134,7 +134,7 @@ static bool has_memory(pid_t pid, const char *where)
     return system(command) == 0;
 }
 
-static uint64_t quota_used(struct client *client, const char *quota)
+static uint64_t used_of(struct client *client, const char *quota)
 {
     char value[32];
     query_value(client, CGM_QUERY_QUOTAS, "quota", quota, "used", value, sizeof(value));
@@ -148,10 +148,10 @@ static void test_closed_when_idle(void **state)
     struct commgemm_operand lhs = import(scene->client, scene->memfd), again;
     assert_int_equal(run(scene, &lhs), COMMGEMM_OK);
     assert_true(has_memory(executor, "maps") && has_memory(scene->daemon.pid, "fd"));
-    assert_int_equal(quota_used(&scene->watcher, "\"quota_import_bytes\""), BYTES);
+    assert_int_equal(used_of(&scene->watcher, "\"quota_import_bytes\""), BYTES);
     wait_until_closed(&scene->watcher, lhs.id);
     assert_false(has_memory(scene->daemon.pid, "fd"));
-    assert_int_equal(quota_used(&scene->watcher, "\"quota_import_bytes\""), 0);
+    assert_int_equal(used_of(&scene->watcher, "\"quota_import_bytes\""), 0);
     for (int naps = 0; has_memory(executor, "maps"); naps++) {
         assert_true(naps < WAIT_S * 50);
         usleep(20000);
@@ -181,7 +181,7 @@ static void test_buffers_are_read_and_written_all_the_same(void **state)
         assert_int_equal(commgemm_buffer_read(scene->client, &unseen, 5, got, sizeof(got)),
                          COMMGEMM_OK);
         assert_string_equal(got, sent);
-        assert_int_equal(quota_used(&scene->watcher, "\"quota_imports\""), 1);
+        assert_int_equal(used_of(&scene->watcher, "\"quota_imports\""), 1);
         sent[0]++;
     }
 }

@@ -32,7 +32,7 @@ static uint64_t quota_number(struct client *client, const char *quota, const cha
     return strtoull(value, NULL, 10);
 }
 
-static uint64_t quota_used(struct client *client, const char *quota)
+static uint64_t used_of(struct client *client, const char *quota)
 {
     return quota_number(client, quota, "used");
 }
@@ -44,7 +44,7 @@ static uint64_t quota_ending(struct client *client, const char *quota)
 
 static void wait_for_quota(struct client *client, const char *quota, uint64_t used)
 {
-    for (int naps = 0; quota_used(client, quota) != used; naps++) {
+    for (int naps = 0; used_of(client, quota) != used; naps++) {
         assert_true(naps < WAIT_S * 100);
         usleep(10000);
     }
@@ -170,7 +170,7 @@ static void test_comms_and_ranks(void **state)
     expect_comm(&client, 1, "asked for 1, used 3, allowed 3");
     client_close(&client);
     wait_for_quota(&other, "quota_comms", 1);
-    assert_int_equal(quota_used(&other, "quota_ranks"), 30);
+    assert_int_equal(used_of(&other, "quota_ranks"), 30);
     expect_comm(&other, 64, NULL);
     client_close(&other);
     daemon_stop(&daemon);
@@ -250,7 +250,7 @@ static void test_bytes_of_imports_are_counted(void **state)
     expect_error(client_reply(&other, send_import_of(&other, memfd, 3, MIB)), CGM_QUOTA,
                  "asked for 3145728, used 8388608, allowed 10485760");
     message_free(client_reply(&other, send_import_of(&other, memfd, 2, MIB)));
-    assert_int_equal(quota_used(&other, "quota_import_bytes"), 10 * MIB);
+    assert_int_equal(used_of(&other, "quota_import_bytes"), 10 * MIB);
     client_ok(&client, CGM_MSG_IMPORT_RELEASE, &release.base);
     wait_for_quota(&other, "quota_import_bytes", 2 * MIB);
     client_close(&client);
@@ -303,10 +303,10 @@ static void test_fds_are_counted(void **state)
     expect_error(client_reply(&client, send_import(&client, memfd, 9)), CGM_QUOTA,
                  "quota_fds of uid");
     buffer_create(&client, NULL, 1, 0, NULL);
-    assert_int_equal(quota_used(&other, "quota_fds"), 63);
+    assert_int_equal(used_of(&other, "quota_fds"), 63);
     client_close(&client);
     wait_for_quota(&other, "quota_fds", 1);
-    assert_int_equal(quota_used(&other, "quota_imports"), 0);
+    assert_int_equal(used_of(&other, "quota_imports"), 0);
     client_close(&other);
     daemon_stop(&daemon);
     close(memfd);
@@ -397,7 +397,7 @@ static void test_plans_that_are_made_at_once(void **state)
     create.m = 32;
     client_error(&client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, CGM_QUOTA,
                  "quota_bytes of uid");
-    assert_int_equal(quota_used(&other, "quota_bytes"), (16 + 24) * 8 * 4 * 64 + 2 * 4096);
+    assert_int_equal(used_of(&other, "quota_bytes"), (16 + 24) * 8 * 4 * 64 + 2 * 4096);
     client_close(&client);
     assert_int_equal(send_signal((pid_t)status_number(&other, "executor_pid"), SIGKILL), 0);
     wait_for_quota(&other, "quota_bytes", 0);
@@ -421,9 +421,9 @@ static void test_nothing_stays_counted(void **state)
         client_open(&client, &daemon);
         buffer_create(&client, NULL, 10000, 0, NULL);
         plan_create(&client, comm_join_all(&client, "four", 4), 16);
-        assert_true(quota_used(&other, "quota_bytes") > 12000);
-        assert_int_equal(quota_used(&other, "quota_plans"), 1);
-        assert_int_equal(quota_used(&other, "quota_ranks"), 4);
+        assert_true(used_of(&other, "quota_bytes") > 12000);
+        assert_int_equal(used_of(&other, "quota_plans"), 1);
+        assert_int_equal(used_of(&other, "quota_ranks"), 4);
         client_close(&client);
         for (size_t i = 0; i < sizeof(quotas) / sizeof(quotas[0]); i++)
             wait_for_quota(&other, quotas[i], 0);
@@ -467,7 +467,7 @@ static void test_counted_until_the_executor_is_through(void **state)
     wait_for_executor(&other);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(quota_ending(&other, rows[i].quota), 0);
-        assert_int_equal(quota_used(&other, rows[i].quota), 0);
+        assert_int_equal(used_of(&other, rows[i].quota), 0);
     }
     wait_for_quota(&other, "quota_bytes", 0);
     wait_for_quota(&other, "quota_fds", 1);
@@ -539,7 +539,7 @@ static void test_opens_are_counted(void **state)
     close_it.id = ids[0];
     client_ok(&other, CGM_MSG_BUFFER_CLOSE, &close_it.base);
     send_open(&other, ids[1], NULL);
-    assert_int_equal(quota_used(&client, "quota_opens"), 3);
+    assert_int_equal(used_of(&client, "quota_opens"), 3);
     client_close(&other);
     wait_for_quota(&client, "quota_opens", 2);
     client_close(&client);

@@ -1,0 +1,223 @@
+/* What its owner has let go of is at the cost of those who keep it, and not for longer than their
+ * quotas have room for it: nobody fills another's. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <unistd.h>
+
+#define ANN (STRANGER + 1u)
+#define BOB STRANGER
+
+struct scene {
+    struct daemon daemon;
+    struct client ann, bob, operator;
+};
+
+static void scene_open(struct scene *scene, const char *quota)
+{
+    daemon_init(&scene->daemon);
+    daemon_start(&scene->daemon, "socket_mode=0666", quota, NULL);
+    client_open(&scene->operator, & scene->daemon);
+    wait_for_executor(&scene->operator);
+    client_open_as(ANN, &scene->ann, &scene->daemon);
+    client_open_as(BOB, &scene->bob, &scene->daemon);
+}
+
+static void scene_close(struct scene *scene)
+{
+    client_close(&scene->bob);
+    client_close(&scene->ann);
+    client_close(&scene->operator);
+    daemon_stop(&scene->daemon);
+}
+
+static void wait_for_quota(struct scene *scene, uid_t uid, const char *quota, uint64_t used)
+{
+    for (unsigned naps = 0; quota_used(&scene->operator, uid, quota) != used; naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+    }
+}
+
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
+
+static void open_to_read(struct client *client, uint64_t id)
+{
+    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+    open_it.has_id = open_it.has_read_only = open_it.read_only = 1;
+    open_it.id = id;
+    message_free(
+        client_call(client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0, CGM_MSG_BUFFER_REPLY));
+}
+
+static void close_buffer(struct client *client, uint64_t id)
+{
+    Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+    close_it.id = id;
+    client_ok(client, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+}
+
+/* Readable for everybody; Bob has it open when Ann has destroyed it. */
+static uint64_t publish_and_destroy(struct scene *scene)
+{
+    Cgm__BufferDestroy destroy = CGM__BUFFER_DESTROY__INIT;
+    uint64_t id = buffer_create(&scene->ann, "weights", 1, 0644, NULL);
+    open_to_read(&scene->bob, id);
+    destroy.name = (char *)(uintptr_t) "weights";
+    client_ok(&scene->ann, CGM_MSG_BUFFER_DESTROY, &destroy.base);
+    return id;
+}
+
+static void test_buffers(void **state)
+{
+    Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+    struct scene scene;
+    (void)state;
+    skip_unless_root();
+    scene_open(&scene, "quota_buffers=2");
+    uint64_t kept = publish_and_destroy(&scene);
+    assert_int_equal(quota_used(&scene.operator, ANN, "quota_buffers"), 1); /* she has it open */
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_buffers"), 0);
+    close_buffer(&scene.ann, kept);
+    wait_for_quota(&scene, ANN, "quota_buffers", 0);
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_buffers"), 1);
+    assert_true(quota_used(&scene.operator, BOB, "quota_bytes") > 0);
+    buffer_create(&scene.bob, NULL, 1, 0, NULL);
+    /* For another one he has no room. */
+    close_it.id = publish_and_destroy(&scene);
+    close_buffer(&scene.ann, close_it.id);
+    wait_for_quota(&scene, ANN, "quota_buffers", 0);
+    wait_for_status(&scene.operator, "buffers", 2);
+    client_error(&scene.bob, CGM_MSG_BUFFER_CLOSE, &close_it.base, NULL, 0, CGM_NOT_FOUND, "open");
+    assert_true(daemon_log_has(&scene.daemon, "warning", "has no room for it in its quotas"));
+    close_buffer(&scene.bob, kept);
+    wait_for_quota(&scene, BOB, "quota_buffers", 1);
+    scene_close(&scene);
+}
+
+/* ---- comms and plans --------------------------------------------------------------------------
+ */
+
+static uint64_t create_comm(struct client *client, uint32_t size)
+{
+    Cgm__CommCreate create = CGM__COMM_CREATE__INIT;
+    create.size = size;
+    create.has_mode = 1;
+    create.mode = 0666;
+    struct message *reply =
+        client_call(client, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY);
+    uint64_t id = ((Cgm__CommReply *)reply->body)->id;
+    message_free(reply);
+    return id;
+}
+
+static uint32_t join(struct client *client, uint64_t id, uint32_t rank)
+{
+    Cgm__CommJoin message = CGM__COMM_JOIN__INIT;
+    message.has_id = 1;
+    message.id = id;
+    message.n_ranks = 1;
+    message.ranks = &rank;
+    return client_send(client, CGM_MSG_COMM_JOIN, &message.base, NULL, 0);
+}
+
+static void expect_joined(struct client *client, uint32_t serial)
+{
+    struct message *reply = client_reply(client, serial);
+    assert_int_equal(reply->type, CGM_MSG_COMM_REPLY);
+    message_free(reply);
+}
+
+static uint64_t both_join(struct scene *scene)
+{
+    uint64_t id = create_comm(&scene->ann, 2);
+    uint32_t ann = join(&scene->ann, id, 0), bob = join(&scene->bob, id, 1);
+    expect_joined(&scene->ann, ann);
+    expect_joined(&scene->bob, bob);
+    return id;
+}
+
+static void leave(struct client *client, uint64_t id)
+{
+    Cgm__CommLeave message = CGM__COMM_LEAVE__INIT;
+    message.id = id;
+    client_ok(client, CGM_MSG_COMM_LEAVE, &message.base);
+}
+
+static void test_comms_and_plans(void **state)
+{
+    struct scene scene;
+    (void)state;
+    skip_unless_root();
+    scene_open(&scene, "quota_ranks=4");
+    uint64_t comm = both_join(&scene), plan = plan_create(&scene.ann, comm, 8);
+    assert_true(plan_create(&scene.bob, comm, 8) == plan);
+    uint64_t bytes = quota_used(&scene.operator, ANN, "quota_bytes");
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_plans"), 0);
+    leave(&scene.ann, comm);
+    wait_for_quota(&scene, ANN, "quota_ranks", 0);
+    assert_int_equal(quota_used(&scene.operator, ANN, "quota_plans"), 0);
+    assert_int_equal(quota_used(&scene.operator, ANN, "quota_bytes"), 0);
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_ranks"), 2);
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_plans"), 1);
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_bytes"), bytes);
+    leave(&scene.bob, comm);
+    wait_for_quota(&scene, BOB, "quota_ranks", 0);
+    wait_for_status(&scene.operator, "plans", 0);
+    scene_close(&scene);
+}
+
+/* Who has no room for a plan that he did not make loses it, and the comm stays his. */
+static void test_plans_without_room(void **state)
+{
+    struct scene scene;
+    (void)state;
+    skip_unless_root();
+    scene_open(&scene, "quota_plans=1");
+    uint64_t comm = both_join(&scene), own = create_comm(&scene.bob, 1);
+    expect_joined(&scene.bob, join(&scene.bob, own, 0));
+    plan_create(&scene.bob, own, 8);
+    uint64_t plan = plan_create(&scene.ann, comm, 8);
+    assert_true(plan_create(&scene.bob, comm, 8) == plan);
+    leave(&scene.ann, comm);
+    wait_for_status(&scene.operator, "plans", 1);
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_plans"), 1);
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_comms"), 2);
+    leave(&scene.bob, comm);
+    wait_for_quota(&scene, BOB, "quota_comms", 1);
+    scene_close(&scene);
+}
+
+static void test_comms_without_room(void **state)
+{
+    Cgm__CommLeave again = CGM__COMM_LEAVE__INIT;
+    struct scene scene;
+    (void)state;
+    skip_unless_root();
+    scene_open(&scene, "quota_comms=1");
+    create_comm(&scene.bob, 1);
+    again.id = both_join(&scene);
+    leave(&scene.ann, again.id);
+    wait_for_status(&scene.operator, "comms", 1);
+    wait_for_quota(&scene, ANN, "quota_comms", 0);
+    client_error(&scene.bob, CGM_MSG_COMM_LEAVE, &again.base, NULL, 0, CGM_NOT_FOUND, "not in");
+    /* One who waits for others is told why. */
+    uint64_t forming = create_comm(&scene.ann, 2);
+    uint32_t waits = join(&scene.bob, forming, 1);
+    wait_for_status(&scene.operator, "comms", 2);
+    leave(&scene.ann, forming);
+    expect_error(client_reply(&scene.bob, waits), CGM_QUOTA, "owner has left it");
+    wait_for_status(&scene.operator, "comms", 1);
+    scene_close(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_comms_and_plans),
+        cmocka_unit_test(test_plans_without_room),
+        cmocka_unit_test(test_comms_without_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
