@@ -338,6 +338,12 @@ static int store_answer(struct cgm_broker *broker, struct cgm_plan *plan,
     return CGM_OK;
 }
 
+/* A session that waited for a plan that is there now. */
+static const char *why_without(int status)
+{
+    return status == CGM_NOT_FOUND ? "the session has left the comm" : cgm_status_text(status);
+}
+
 /* Gives every waiting session that is still in the comm its reference and its answer. */
 static void answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, int status,
                            const char *detail)
@@ -354,7 +360,7 @@ static void answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, int
             send_reply(broker, plan, w->session, w->serial, w->existed);
         else
             cgm_answer_error(broker, w->session, w->serial, result, "%s",
-                             status == CGM_OK ? "the session has left the comm" : detail);
+                             status == CGM_OK ? why_without(result) : detail);
     }
     free_waiters(broker, plan);
 }

@@ -5,6 +5,7 @@
 
 #include "daemon/executor/cancels.h"
 #include "daemon/executor/endpoint.h"
+#include "daemon/executor/heap.h"
 #include "daemon/executor/memory.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/query.h"
@@ -99,6 +100,8 @@ static void take(struct cgm_executor *executor, struct cgm_packet *packet)
         usleep(READ_NAP_US);
     if (status == CGM_OK) {
         dispatch(request);
+        if (packet->header.type == CGM_MSG_PING)
+            cgm_heap_look();
         return;
     }
     cgm_executor_log(3, "broker: a message of type %d cannot be read: %s", packet->header.type,

@@ -327,7 +327,11 @@ static void alloc_failed_step(struct cgm_request *request)
     const Cgm__BufferAlloc *m = (const Cgm__BufferAlloc *)request->message;
     struct cgm_memory *memory = request->object;
     char detail[160] = "its session has ended";
-    if (request->status != CGM_CANCELLED)
+    if (request->status == CGM_NOT_SUPPORTED && m->flags)
+        cgm_detail(detail, sizeof(detail), 0,
+                   "flags: the %s backend has no memory with a cudaIpc handle",
+                   request->executor->ops->name);
+    else if (request->status != CGM_CANCELLED)
         describe_shortage(request->executor, m->bytes, m->device, detail, sizeof(detail));
     memory_made(request, memory, request->status, detail);
 }

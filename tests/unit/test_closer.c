@@ -2,6 +2,7 @@
  * others; for who has gone hardly anything is read. The peer still reads what was sent to it. And
  * who closes what clients have had. pthread_create, recv and close are this file's (--wrap), and
  * count. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -26,6 +27,7 @@
 
 static struct cgm_broker broker;
 static unsigned threads;
+static bool no_threads;
 static _Atomic unsigned received, closed_here;
 static pthread_t loop_thread;
 
@@ -37,6 +39,8 @@ int __wrap_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attribute
 int __wrap_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
                           void *(*run)(void *), void *argument)
 {
+    if (no_threads)
+        return EAGAIN;
     threads++;
     return __real_pthread_create(ret_thread, attributes, run, argument);
 }
@@ -76,6 +80,8 @@ static int tear_down(void **state)
     (void)state;
     cgm_closer_fini(&broker);
     uv_close((uv_handle_t *)&broker.closer.ended, NULL);
+    uv_close((uv_handle_t *)&broker.closer.again, NULL);
+    no_threads = false;
     uv_run(&broker.loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&broker.loop), 0);
     cgm_quota_fini(&broker);
@@ -301,6 +307,34 @@ static void test_what_clients_may_watch_costs_a_thread(void **state)
     await_the_rest();
 }
 
+/* Where the system has no more of them it waits, in its turn. */
+static void test_what_gets_no_thread_waits(void **state)
+{
+    (void)state;
+    no_threads = true;
+    closed_here = 0;
+    for (int i = 0; i < 3; i++) {
+        int fd = eventfd(0, EFD_CLOEXEC);
+        cgm_closer_drop(&broker, UID, &fd, 1);
+    }
+    assert_false(cgm_closer_hurry(&broker));
+    uv_run(&broker.loop, UV_RUN_ONCE);
+    assert_int_equal(closed_here, 0);
+    no_threads = false;
+    await_the_rest();
+    assert_int_equal(threads, 3);
+    assert_int_equal(closed_here, 0);
+}
+
+/* With those that wait still. */
+static void test_the_end_comes_before_a_thread(void **state)
+{
+    int fd = eventfd(0, EFD_CLOEXEC);
+    (void)state;
+    no_threads = true;
+    cgm_closer_drop(&broker, UID, &fd, 1);
+}
+
 /* What was given before is gone by then, also what the loop has not heard of. */
 static void test_after_the_end_everything_is_closed_here(void **state)
 {
@@ -329,6 +363,8 @@ int main(void)
         CASE(test_sockets_that_linger),
         CASE(test_no_memory_is_closed_here),
         CASE(test_what_clients_may_watch_costs_a_thread),
+        CASE(test_what_gets_no_thread_waits),
+        CASE(test_the_end_comes_before_a_thread),
         CASE(test_after_the_end_everything_is_closed_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

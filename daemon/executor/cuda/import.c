@@ -118,8 +118,7 @@ static int vmm_part(const struct cgm_importing *i, uint32_t n, struct cgm_mem *m
                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) !=
         CUDA_SUCCESS)
         return CGM_REFUSE(i, CGM_INVALID_ARGUMENT,
-                          "segment %u: fd %d is neither a memfd nor exported CUDA memory", n,
-                          s->fd);
+                          "segment %u: its fd is neither a memfd nor exported CUDA memory", n);
     int status = cgm_range_round(mem->device, s->offset + s->length, &bytes);
     if (cgm_driver.MemGetAllocationPropertiesFromHandle(&properties, handle) == CUDA_SUCCESS &&
         (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||

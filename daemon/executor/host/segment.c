@@ -24,6 +24,8 @@ struct finding {
 
 #define REFUSE(f, status, format, ...)                                                             \
     cgm_detail((f)->detail, (f)->bytes, status, "segment %u: " format, (f)->index, __VA_ARGS__)
+/* Without its number, which whoever reads this does not know. */
+#define REFUSE_FD(f, status, why) REFUSE(f, status, "its fd %s", why)
 
 static int check_kind(const struct cgm_memory_segment *segment, const struct finding *f)
 {
@@ -41,12 +43,11 @@ static int check_access(int fd, bool read_only, int seals, const struct finding 
     int flags = fcntl(fd, F_GETFL);
     int mode = flags & O_ACCMODE;
     if (flags < 0 || (mode != O_RDWR && mode != O_RDONLY))
-        return REFUSE(f, CGM_PERMISSION, "fd %d is not open for reading", fd);
+        return REFUSE_FD(f, CGM_PERMISSION, "is not open for reading");
     if (!read_only && mode != O_RDWR)
-        return REFUSE(f, CGM_PERMISSION, "fd %d is open for reading only; import it read-only", fd);
+        return REFUSE_FD(f, CGM_PERMISSION, "is open for reading only; import it read-only");
     if (!read_only && seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))
-        return REFUSE(f, CGM_PERMISSION, "fd %d is sealed against writing; import it read-only",
-                      fd);
+        return REFUSE_FD(f, CGM_PERMISSION, "is sealed against writing; import it read-only");
     return CGM_OK;
 }
 
@@ -57,13 +58,13 @@ static int check_fd(int fd, bool read_only, const struct finding *f)
     struct statfs file_system;
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0)
-        return REFUSE(f, CGM_INVALID_ARGUMENT, "fd %d is not a memfd", fd);
+        return REFUSE_FD(f, CGM_INVALID_ARGUMENT, "is not a memfd");
     if (!(seals & F_SEAL_SHRINK))
-        return REFUSE(f, CGM_INVALID_ARGUMENT,
-                      "fd %d is not sealed; it must be a memfd with F_SEAL_SHRINK", fd);
+        return REFUSE_FD(f, CGM_INVALID_ARGUMENT,
+                         "is not sealed; it must be a memfd with F_SEAL_SHRINK");
     if (fstatfs(fd, &file_system) != 0 || file_system.f_type == HUGETLBFS_MAGIC)
-        return REFUSE(f, CGM_INVALID_ARGUMENT,
-                      "fd %d has huge pages; a memfd without MFD_HUGETLB is needed", fd);
+        return REFUSE_FD(f, CGM_INVALID_ARGUMENT,
+                         "has huge pages; a memfd without MFD_HUGETLB is needed");
     return check_access(fd, read_only, seals, f);
 }
 
@@ -80,7 +81,7 @@ static int check_range(const struct cgm_memory_segment *segment, const struct fi
                       "length is %llu; it must be a multiple of %llu, at least %llu", length, page,
                       page);
     if (fstat(segment->fd, &info) != 0)
-        return REFUSE(f, CGM_INVALID_ARGUMENT, "fd %d has no size", segment->fd);
+        return REFUSE_FD(f, CGM_INVALID_ARGUMENT, "has no size");
     unsigned long long size = (unsigned long long)info.st_size;
     if (length > size || offset > size - length)
         return REFUSE(f, CGM_INVALID_ARGUMENT,
