@@ -325,7 +325,7 @@ int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer 
 int commgemm_buffer_close(commgemm_client *client, uint64_t id);
 
 /* Removes the name and the daemon's reference. Owner (or root) only. Others who have it open keep it
- * at their own cost when the owner has not: whose quotas have no room for it loses it, as if by
+ * at their own cost while the owner has not: whose quotas have no room for it loses it, as if by
  * close. */
 int commgemm_buffer_destroy(commgemm_client *client, const char *name);
 
@@ -447,7 +447,9 @@ struct commgemm_plan {
 int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_options *options,
                          struct commgemm_plan *ret_plan);
 
-/* Drops this session's reference. Jobs in flight finish. NOT_FOUND when it holds none. */
+/* Drops this session's reference. Jobs in flight finish. Other users who hold the plan keep it at
+ * their own cost when who created it has dropped his: whose quotas have no room for it loses it.
+ * NOT_FOUND when this session holds none. */
 int commgemm_plan_destroy(commgemm_client *client, uint64_t plan);
 
 /* Drops every plan reference of this session. */

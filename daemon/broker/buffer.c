@@ -70,11 +70,9 @@ static const struct cgm_charge of_hold = {.amount = {[CGM_QUOTA_OPENS] = 1}};
 
 static void list_add(struct cgm_buffer *buffer, struct cgm_buffer_hold *hold)
 {
-    bool owns = hold->session->uid == buffer->owner.uid;
-    hold->next = owns ? buffer->first : NULL;
-    hold->previous = owns ? NULL : buffer->last;
-    *(hold->next ? &hold->next->previous : &buffer->last) = hold;
-    *(hold->previous ? &hold->previous->next : &buffer->first) = hold;
+    hold->previous = buffer->last;
+    *(buffer->last ? &buffer->last->next : &buffer->first) = hold;
+    buffer->last = hold;
     buffer->holders++;
 }
 
@@ -95,6 +93,13 @@ static int hold_of(struct cgm_session *session, struct cgm_buffer *buffer, char 
     int status = cgm_quota_take(session->broker, session->uid, &of_hold, ret_detail, size);
     if (status != CGM_OK)
         return status;
+    /* Who comes back to what is his has it at his own cost again. */
+    if (buffer->estate && session->uid == buffer->owner.uid)
+        status = cgm_estate_pass(session->broker, buffer->estate, session->uid, ret_detail, size);
+    if (status != CGM_OK) {
+        cgm_quota_give(session->broker, session->uid, &of_hold);
+        return status;
+    }
     hold = calloc(1, sizeof(*hold));
     if (!hold || cgm_registry_add(&session->buffers, buffer->id, hold) != CGM_OK) {
         cgm_quota_give(session->broker, session->uid, &of_hold);
@@ -148,13 +153,25 @@ static void lose(struct cgm_buffer_hold *hold)
     hold_free(hold);
 }
 
+/* Of who pays, if he has one, else the first; NULL: nobody has it open. */
+static struct cgm_buffer_hold *find_payer(const struct cgm_buffer *buffer)
+{
+    struct cgm_buffer_hold *hold = buffer->first;
+    while (hold && hold->session->uid != buffer->estate->uid)
+        hold = hold->next;
+    return hold ? hold : buffer->first;
+}
+
 void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
+    char unused[384];
+    struct cgm_buffer_hold *payer;
     if (buffer->plan != 0 || buffer->name[0])
         return;
-    while (buffer->first &&
-           cgm_estate_pass(broker, buffer->estate, buffer->first->session->uid) != CGM_OK)
-        lose(buffer->first);
+    while ((payer = find_payer(buffer)) &&
+           cgm_estate_pass(broker, buffer->estate, payer->session->uid, unused, sizeof(unused)) !=
+               CGM_OK)
+        lose(payer);
     if (!buffer->first)
         buffer_free(broker, buffer);
 }

@@ -31,7 +31,7 @@ struct cgm_buffer {
     uint8_t ipc_handle[CGM_IPC_HANDLE_BYTES];
     size_t ipc_handle_bytes;
     uint64_t plan;                        /* whose user buffer it is; 0: nobody's */
-    struct cgm_buffer_hold *first, *last; /* of all sessions, its owner's before others' */
+    struct cgm_buffer_hold *first, *last; /* of all sessions, in the order in which they came */
     uint32_t holders;                     /* how many those are */
     uint32_t guest; /* the other user who might write it, and may have its fd for ever */
 };
@@ -60,8 +60,8 @@ int cgm_buffer_on_rewritten(struct cgm_request *request);
 struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_owner *owner);
 struct cgm_buffer *cgm_buffer_find_name(struct cgm_broker *broker, const char *name);
 
-/* Of one without a name: at the cost of its owner while he has it open, then of the first other who
- * has. Who has no room for it in his quota loses it, and with the last one it is freed. */
+/* Of one without a name: at the cost of its owner while he has it open, then of another while that
+ * one has. Who has no room for it in his quota loses it, and with the last one it is freed. */
 void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer);
 
 /* Undoes one open; the last one ends the hold, and may end the buffer. */

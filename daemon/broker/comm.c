@@ -244,10 +244,11 @@ static struct cgm_session *find_payer(const struct cgm_broker *broker, const str
 /* Somebody has left it. */
 static void settle_cost(struct cgm_broker *broker, uint64_t id)
 {
+    char unused[384];
     struct cgm_comm *comm;
     struct cgm_session *payer;
     while ((comm = cgm_registry_find(&broker->comms, id)) && (payer = find_payer(broker, comm)) &&
-           cgm_estate_pass(broker, comm->estate, payer->uid) != CGM_OK) {
+           cgm_estate_pass(broker, comm->estate, payer->uid, unused, sizeof(unused)) != CGM_OK) {
         cgm_user_log(broker, payer->uid, CGM_LOG_WARNING,
                      "comm %ju: session %ju has to leave it: its owner has left, and uid %u has no "
                      "room for it in its quotas",
@@ -457,6 +458,9 @@ int cgm_comm_on_join(struct cgm_request *request)
     char missing[256];
     uint64_t ranks = 0;
     int status = check_join(request, comm, join, &ranks);
+    if (status == CGM_OK && request->session->uid == comm->owner.uid) /* perhaps he comes back */
+        status = cgm_estate_pass(request->broker, comm->estate, comm->owner.uid, request->detail,
+                                 sizeof(request->detail));
     if (status == CGM_OK)
         status = take_ranks(request, comm, join, ranks);
     if (status != CGM_OK) {

@@ -40,12 +40,12 @@ void cgm_estate_give_part(struct cgm_broker *broker, struct cgm_estate *estate,
     cgm_quota_give(broker, estate->uid, &part);
 }
 
-int cgm_estate_pass(struct cgm_broker *broker, struct cgm_estate *estate, uid_t uid)
+int cgm_estate_pass(struct cgm_broker *broker, struct cgm_estate *estate, uid_t uid,
+                    char *ret_detail, size_t size)
 {
-    char unused[384];
     if (uid == estate->uid)
         return CGM_OK;
-    int status = cgm_quota_take(broker, uid, &estate->charge, unused, sizeof(unused));
+    int status = cgm_quota_take(broker, uid, &estate->charge, ret_detail, size);
     if (status != CGM_OK)
         return status;
     cgm_quota_give(broker, estate->uid, &estate->charge);

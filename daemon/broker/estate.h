@@ -36,9 +36,10 @@ void cgm_estate_add_index(struct cgm_estate *estate, uint32_t index);
 void cgm_estate_give_part(struct cgm_broker *broker, struct cgm_estate *estate,
                           enum cgm_quota_kind kind);
 
-/* The object lives on at another uid's cost. QUOTA: that has no room for it, and it stays as it is;
- * NO_MEMORY. */
-int cgm_estate_pass(struct cgm_broker *broker, struct cgm_estate *estate, uid_t uid);
+/* The object lives on at another uid's cost. QUOTA with a detail: that has no room for it, and it
+ * stays as it is; NO_MEMORY. */
+int cgm_estate_pass(struct cgm_broker *broker, struct cgm_estate *estate, uid_t uid,
+                    char *ret_detail, size_t size);
 
 /* The object has ended; the executor may not be through with it. */
 void cgm_estate_end(struct cgm_broker *broker, struct cgm_estate *estate);

@@ -110,7 +110,15 @@ static int plan_new(struct cgm_request *request, uint64_t id, uint8_t *packed, s
 
 static int reference(struct cgm_session *session, struct cgm_plan *plan)
 {
+    char unused[384];
     struct cgm_plan_hold *hold = cgm_registry_find(&session->plans, plan->id);
+    /* Who comes back to what is his has it at his own cost again. */
+    if (session->uid == plan->owner.uid) {
+        int status =
+            cgm_estate_pass(session->broker, plan->estate, session->uid, unused, sizeof(unused));
+        if (status != CGM_OK)
+            return status;
+    }
     if (!hold) {
         hold = calloc(1, sizeof(*hold));
         if (!hold || cgm_registry_add(&session->plans, plan->id, hold) != CGM_OK) {
@@ -148,21 +156,27 @@ static struct cgm_session *find_payer(const struct cgm_broker *broker, const str
     return payer;
 }
 
-/* Without any reference it is freed. Else its owner pays while he has it, then another who has; who
- * has no room for it in his quotas loses it. */
+/* Its owner pays while he has it, then another while that one has; who has no room for it in his
+ * quotas loses it. */
 static void settle_cost(struct cgm_broker *broker, struct cgm_plan *plan)
 {
+    char unused[384];
     struct cgm_session *payer;
-    if (plan->waiters)
-        return;
     while ((payer = find_payer(broker, plan)) &&
-           cgm_estate_pass(broker, plan->estate, payer->uid) != CGM_OK) {
+           cgm_estate_pass(broker, plan->estate, payer->uid, unused, sizeof(unused)) != CGM_OK) {
         cgm_user_log(broker, payer->uid, CGM_LOG_WARNING,
-                     "plan %016jx: session %ju loses it: its owner has left, and uid %u has no "
-                     "room for it in its quotas",
+                     "plan %016jx: session %ju loses it: who paid for it has let go of it, and uid "
+                     "%u has no room for it in its quotas",
                      (uintmax_t)plan->id, (uintmax_t)payer->id, (unsigned)payer->uid);
         let_go(payer, cgm_registry_find(&payer->plans, plan->id));
     }
+}
+
+static void free_unused(struct cgm_broker *broker, struct cgm_plan *plan)
+{
+    if (plan->waiters)
+        return;
+    settle_cost(broker, plan);
     if (plan->references == 0)
         plan_free(broker, plan);
 }
@@ -173,7 +187,7 @@ static void drop_references(struct cgm_session *session, struct cgm_plan_hold *h
     struct cgm_plan *plan = hold->plan;
     if (hold->references == count) {
         let_go(session, hold);
-        settle_cost(session->broker, plan);
+        free_unused(session->broker, plan);
         return;
     }
     hold->references -= count;
@@ -257,8 +271,8 @@ static int wait_for(struct cgm_request *request, struct cgm_plan *plan, bool exi
     struct cgm_plan_waiter *waiter = malloc(sizeof(*waiter));
     if (!waiter)
         return CGM_NO_MEMORY;
-    *waiter =
-        (struct cgm_plan_waiter){plan->waiters, request->session->id, request->serial, existed};
+    *waiter = (struct cgm_plan_waiter){plan->waiters, request->session->id, request->serial,
+                                       existed, CGM_OK};
     plan->waiters = waiter;
     cgm_session_count_call(request->broker, request->session->id, 1);
     return CGM_OK;
@@ -338,24 +352,36 @@ static int store_answer(struct cgm_broker *broker, struct cgm_plan *plan,
     return CGM_OK;
 }
 
-/* A session that waited for a plan that is there now. */
+/* Gives every waiting session that is still in the comm its reference. */
+static int reference_waiter(struct cgm_broker *broker, struct cgm_plan *plan, uint64_t id)
+{
+    const struct cgm_comm *comm = cgm_registry_find(&broker->comms, plan->comm);
+    struct cgm_session *session = cgm_registry_find(&broker->sessions, id);
+    if (!comm || !session || !cgm_comm_has_session(comm, id))
+        return CGM_NOT_FOUND;
+    return reference(session, plan);
+}
+
+/* Who has it at nobody's cost but his own, and has no room for it, has lost it already. */
+static int check_waiter(const struct cgm_broker *broker, const struct cgm_plan *plan, uint64_t id)
+{
+    const struct cgm_session *session = cgm_registry_find(&broker->sessions, id);
+    return session && cgm_registry_find(&session->plans, plan->id) ? CGM_OK : CGM_QUOTA;
+}
+
 static const char *why_without(int status)
 {
     return status == CGM_NOT_FOUND ? "the session has left the comm" : cgm_status_text(status);
 }
 
-/* Gives every waiting session that is still in the comm its reference and its answer. */
 static void answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, int status,
                            const char *detail)
 {
-    const struct cgm_comm *comm = cgm_registry_find(&broker->comms, plan->comm);
+    for (struct cgm_plan_waiter *w = plan->waiters; w; w = w->next)
+        w->status = status == CGM_OK ? reference_waiter(broker, plan, w->session) : status;
+    settle_cost(broker, plan);
     for (const struct cgm_plan_waiter *w = plan->waiters; w; w = w->next) {
-        struct cgm_session *session = cgm_registry_find(&broker->sessions, w->session);
-        int result = status;
-        if (result == CGM_OK && (!comm || !session || !cgm_comm_has_session(comm, w->session)))
-            result = CGM_NOT_FOUND;
-        if (result == CGM_OK)
-            result = reference(session, plan);
+        int result = w->status == CGM_OK ? check_waiter(broker, plan, w->session) : w->status;
         if (result == CGM_OK)
             send_reply(broker, plan, w->session, w->serial, w->existed);
         else
@@ -370,7 +396,7 @@ static void settle(struct cgm_broker *broker, struct cgm_plan *plan, int status,
 {
     plan->ready = status == CGM_OK;
     answer_waiters(broker, plan, status, detail);
-    settle_cost(broker, plan);
+    free_unused(broker, plan);
 }
 
 static void on_made(struct cgm_broker *broker, const struct cgm_call *call,

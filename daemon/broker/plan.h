@@ -22,6 +22,7 @@ struct cgm_plan_waiter {
     uint64_t session;
     uint32_t serial;
     bool existed;
+    int status; /* of its reference */
 };
 
 struct cgm_plan {

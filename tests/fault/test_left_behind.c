@@ -95,6 +95,57 @@ static void test_buffers(void **state)
     scene_close(&scene);
 }
 
+/* Who comes back to what is his pays again, or does not get it. */
+static void test_the_owner_comes_back(void **state)
+{
+    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+    struct scene scene;
+    (void)state;
+    skip_unless_root();
+    scene_open(&scene, "quota_buffers=1");
+    uint64_t id = publish_and_destroy(&scene);
+    close_buffer(&scene.ann, id);
+    wait_for_quota(&scene, BOB, "quota_buffers", 1);
+    open_to_read(&scene.ann, id);
+    assert_int_equal(quota_used(&scene.operator, ANN, "quota_buffers"), 1);
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_buffers"), 0);
+    close_buffer(&scene.ann, id);
+    wait_for_quota(&scene, BOB, "quota_buffers", 1);
+    buffer_create(&scene.ann, NULL, 1, 0, NULL);
+    open_it.has_id = 1;
+    open_it.id = id;
+    client_error(&scene.ann, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0, CGM_QUOTA,
+                 "quota_buffers of uid 12346");
+    assert_int_equal(quota_used(&scene.operator, ANN, "quota_opens"), 1);
+    scene_close(&scene);
+}
+
+/* Nobody else is asked while he who pays has it, and nobody loses it. */
+static void test_who_pays_goes_on_paying(void **state)
+{
+    struct scene scene;
+    struct client again, full;
+    (void)state;
+    skip_unless_root();
+    scene_open(&scene, "quota_buffers=1");
+    client_open_as(BOB + 2, &full, &scene.daemon);
+    client_open_as(BOB, &again, &scene.daemon);
+    buffer_create(&full, NULL, 1, 0, NULL);
+    uint64_t id = publish_and_destroy(&scene);
+    open_to_read(&full, id);
+    open_to_read(&again, id);
+    close_buffer(&scene.ann, id);
+    close_buffer(&scene.bob, id);
+    wait_for_quota(&scene, ANN, "quota_buffers", 0);
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_buffers"), 1);
+    close_buffer(&full, id);
+    close_buffer(&again, id);
+    wait_for_quota(&scene, BOB, "quota_buffers", 0);
+    client_close(&again);
+    client_close(&full);
+    scene_close(&scene);
+}
+
 /* ---- comms and plans --------------------------------------------------------------------------
  */
 
@@ -215,6 +266,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_the_owner_comes_back),
+        cmocka_unit_test(test_who_pays_goes_on_paying),
         cmocka_unit_test(test_comms_and_plans),
         cmocka_unit_test(test_plans_without_room),
         cmocka_unit_test(test_comms_without_room),
