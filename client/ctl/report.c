@@ -1,15 +1,19 @@
 #include <stdio.h>
 
 #include "client/ctl/ctl.h"
+#include "proto/printable.h"
 #include "proto/status.h"
 
 int cgm_ctl_fail(const struct cgm_ctl *ctl, int status, const char *detail, const char *fix)
 {
-    bool detailed = detail != NULL && detail[0] != '\0';
+    char text[1024] = "";
 
+    if (detail != NULL && detail[0] != '\0')
+        snprintf(text, sizeof(text), ": %s", detail);
+    cgm_printable(text); /* words of the command line are in it */
     fflush(stdout);
-    fprintf(stderr, "%s: %s: %s%s%s\n", cgm_ctl_program.name, ctl->verb, cgm_status_text(status),
-            detailed ? ": " : "", detailed ? detail : "");
+    fprintf(stderr, "%s: %s: %s%s\n", cgm_ctl_program.name, ctl->verb, cgm_status_text(status),
+            text);
     if (fix == NULL)
         fix = cgm_status_fix(status);
     if (fix[0] != '\0')

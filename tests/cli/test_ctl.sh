@@ -101,6 +101,7 @@ expect 2 '--shape is "0x1"' buffers export weights "$work/b.npy" --shape 0x1
 expect 1 '/dev/full' buffers export weights /dev/full
 expect 1 "$work/no/b.npy" buffers export weights "$work/no/b.npy"
 expect 1 'no such object' buffers checksum none
+expect 2 ': ?[31mx: name is' buffers checksum "$(printf '\033[31mx')"
 expect 2 'a b' buffers create 'a b' --bytes 8
 expect 2 '' buffers create .hidden --bytes 8
 
