@@ -1,5 +1,6 @@
 #include "daemon/broker/buffer.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -78,8 +79,14 @@ static void list_add(struct cgm_buffer *buffer, struct cgm_buffer_hold *hold)
 
 static void list_remove(struct cgm_buffer *buffer, struct cgm_buffer_hold *hold)
 {
-    *(hold->next ? &hold->next->previous : &buffer->last) = hold->previous;
-    *(hold->previous ? &hold->previous->next : &buffer->first) = hold->next;
+    if (hold->next)
+        hold->next->previous = hold->previous;
+    else
+        buffer->last = hold->previous;
+    if (hold->previous)
+        hold->previous->next = hold->next;
+    else
+        buffer->first = hold->next;
     buffer->holders--;
 }
 
@@ -114,12 +121,13 @@ static int hold_of(struct cgm_session *session, struct cgm_buffer *buffer, char 
 }
 
 /* Whatever counts it. */
-static void hold_free(struct cgm_buffer_hold *hold)
+static void hold_free(struct cgm_buffer *buffer, struct cgm_buffer_hold *hold)
 {
     struct cgm_session *session = hold->session;
-    cgm_registry_remove(&session->buffers, hold->buffer->id);
-    list_remove(hold->buffer, hold);
+    cgm_registry_remove(&session->buffers, buffer->id);
     cgm_quota_give(session->broker, session->uid, &of_hold);
+    list_remove(buffer, hold);
+    assert(buffer->first != hold);
     free(hold);
 }
 
@@ -127,7 +135,7 @@ static void hold_free(struct cgm_buffer_hold *hold)
 static void drop_hold(struct cgm_session *session, struct cgm_buffer_hold *hold)
 {
     struct cgm_buffer *buffer = hold->buffer;
-    hold_free(hold);
+    hold_free(buffer, hold);
     cgm_buffer_free_unused(session->broker, buffer);
 }
 
@@ -142,15 +150,14 @@ static void tell_revoke(const struct cgm_buffer_hold *hold)
 }
 
 /* What nobody can pay for would stay at the cost of an owner who can do nothing about it. */
-static void lose(struct cgm_buffer_hold *hold)
+static void lose(struct cgm_buffer *buffer, struct cgm_buffer_hold *hold)
 {
     cgm_user_log(hold->session->broker, hold->session->uid, CGM_LOG_WARNING,
                  "buffer %ju: session %ju loses it: its owner has let go of it, and uid %u has no "
                  "room for it in its quotas",
-                 (uintmax_t)hold->buffer->id, (uintmax_t)hold->session->id,
-                 (unsigned)hold->session->uid);
+                 (uintmax_t)buffer->id, (uintmax_t)hold->session->id, (unsigned)hold->session->uid);
     tell_revoke(hold);
-    hold_free(hold);
+    hold_free(buffer, hold);
 }
 
 /* Of who pays, if he has one, else the first; NULL: nobody has it open. */
@@ -171,7 +178,7 @@ void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer
     while ((payer = find_payer(buffer)) &&
            cgm_estate_pass(broker, buffer->estate, payer->session->uid, unused, sizeof(unused)) !=
                CGM_OK)
-        lose(payer);
+        lose(buffer, payer);
     if (!buffer->first)
         buffer_free(broker, buffer);
 }
@@ -332,8 +339,11 @@ void cgm_buffer_drop_of_plan(struct cgm_session *session, struct cgm_buffer *buf
 
 void cgm_buffer_free_of_plan(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
-    while (buffer->first)
-        cgm_buffer_drop_of_plan(buffer->first->session, buffer);
+    struct cgm_buffer_hold *hold;
+    while ((hold = buffer->first)) {
+        tell_revoke(hold);
+        hold_free(buffer, hold);
+    }
     free_object(broker, buffer, buffer->owner.uid);
 }
 
