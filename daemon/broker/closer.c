@@ -493,11 +493,26 @@ int cgm_closer_init(struct cgm_broker *broker)
     return CGM_OK;
 }
 
+/* They are closed with the process. While the others are in the list still: whoever is through with
+ * one after the end frees it. */
+static void forget_waiting(struct cgm_closer *closer)
+{
+    struct cgm_closing *closing, *older;
+    for (closing = closer->newest; closing; closing = older) {
+        older = closing->older;
+        if (!closing->waits)
+            continue;
+        list_remove(closer, closing);
+        free(closing);
+    }
+}
+
 /* What is left in the rota is closed with the process. What is still given is closed at once. */
 void cgm_closer_fini(struct cgm_broker *broker)
 {
     struct cgm_closer *closer = &broker->closer;
     struct cgm_closing *closing, *next;
+    forget_waiting(closer);
     pthread_mutex_lock(&closer->lock);
     closer->over = true;
     pthread_cond_signal(&closer->more);
@@ -505,11 +520,6 @@ void cgm_closer_fini(struct cgm_broker *broker)
     if (closer->runs)
         pthread_join(closer->thread, NULL);
     closer->runs = false;
-    for (closing = closer->newest; closing; closing = next) {
-        next = closing->older;
-        if (closing->waits)
-            free(closing);
-    }
     closer->newest = closer->oldest = NULL;
     while ((closing = (struct cgm_closing *)closer->memory.first)) {
         cgm_rota_move_on(&closer->memory, true);
