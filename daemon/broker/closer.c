@@ -77,7 +77,6 @@ static bool is_of_nvidia(int fd)
     return look(fd, &info) && S_ISCHR(info.stx_mode) && info.stx_rdev_major == NVIDIA_MAJOR;
 }
 
-/* The rest is closed. */
 struct sorted {
     int memory[CGM_PACKET_FDS_ROOM], slow[CGM_PACKET_FDS_ROOM];
     unsigned n_memory, n_slow;
@@ -89,10 +88,8 @@ static void sort(const int *fds, unsigned n_fds, struct sorted *ret_sorted)
     for (unsigned i = 0; i < n_fds; i++)
         if (fds[i] < 0)
             continue;
-        else if (cgm_closer_is_memory(fds[i]))
+        else if (cgm_closer_is_memory(fds[i]) || is_of_nvidia(fds[i]))
             ret_sorted->memory[ret_sorted->n_memory++] = fds[i];
-        else if (is_of_nvidia(fds[i]))
-            close(fds[i]);
         else
             ret_sorted->slow[ret_sorted->n_slow++] = fds[i];
 }

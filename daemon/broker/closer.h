@@ -1,10 +1,12 @@
 /* Closes file descriptors that came from a client, or whose memory clients have had, and keeps
  * nobody waiting for that. close() may take as long as whoever made the file likes: a socket
  * lingers until its peer has read all, a FUSE file until its server has answered, and inotify and
- * epoll let go of all that they watch. So what is not known to close at once is closed by a thread
- * of its own; while the system lets no more of them begin, it waits. Memory closes at once, but whoever closes it last frees it, which takes a second for
- * every few gigabytes, or for everything else that a client has had the system keep with it: one
- * thread does that for all, and users take turns. Until it is done, it is at the uid's cost. */
+ * epoll let go of all that they watch. So what is not known to close soon is closed by a thread of
+ * its own; while the system lets no more of them begin, it waits. Memory closes soon, but whoever
+ * closes it last frees it, which takes a second for every few gigabytes, or for everything else
+ * that a client has had the system keep with it; with a GPU's memory it waits for locks of the
+ * driver that others hold while they make or end contexts. One thread does that for all, and users
+ * take turns. Until it is done, it is at the uid's cost. */
 #ifndef CGM_CLOSER_H
 #define CGM_CLOSER_H
 

@@ -34,6 +34,8 @@
 #define PAIRS_MAX 64
 #define REACH_S test_backend_wait(60) /* until a step is reached */
 #define END_S test_backend_wait(60)   /* until everybody knows how it ended */
+#define SETTLED_NAPS test_backend_wait(3)
+#define SOON_S 8                       /* what is told when it takes longer */
 #define SHORT_MS 2500
 #define LONG_MS 30000
 #define SPARE_MAPS 16 /* arenas and stacks that the C library keeps */
@@ -311,6 +313,14 @@ static bool check_load(struct worker *w, const char *who, pid_t pid, const struc
                        long spare)
 {
     struct node_load now;
+    if (NODE_AWAIT(SOON_S, (now = process_load(pid), is_as_before(&now, before, spare))))
+        return true;
+    if (verbose) {
+        printf("  %s, process %d: %ld fds (before: %ld), %ld threads (%ld), %ld maps (%ld)\n", who,
+               (int)pid, now.fds, before->fds, now.threads, before->threads, now.maps,
+               before->maps);
+        process_show_fds(pid);
+    }
     if (NODE_AWAIT(REACH_S, (now = process_load(pid), is_as_before(&now, before, spare))))
         return true;
     process_show_fds(pid);
@@ -384,16 +394,16 @@ static bool run_case(struct worker *w, const struct fault_case *c)
            forget_deaths(w, first);
 }
 
-/* What the last client left goes without anybody waiting for it. */
+/* What the last client left goes without anybody waiting for it, and a driver may take its time. */
 static struct node_load settled_load(pid_t pid)
 {
-    struct node_load load, later = process_load(pid);
-    do {
-        load = later;
+    struct node_load load = process_load(pid), later;
+    for (int same = 0; same < SETTLED_NAPS; load = later) {
         usleep(100000);
         later = process_load(pid);
-    } while (later.fds != load.fds || later.threads != load.threads);
-    return later;
+        same = later.fds == load.fds && later.threads == load.threads ? same + 1 : 0;
+    }
+    return load;
 }
 
 /* A first life, so that what is made once is there. */
