@@ -82,10 +82,25 @@ int cgm_packet_send(int socket, uint16_t type, uint32_t serial, const ProtobufCM
     return cgm_packet_send_bytes(socket, bytes, size, fds, n_fds);
 }
 
+#ifndef SCM_PIDFD
+#define SCM_PIDFD 4
+#endif
+
+/* The system's own, of who sent the packet, where whoever made the socket wished for it. */
+static void close_pidfd(struct cmsghdr *c)
+{
+    int fd;
+    memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+    if (fd >= 0)
+        close(fd);
+}
+
 static void collect_fds(struct msghdr *msg, struct cgm_packet *packet)
 {
     packet->n_fds = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_PIDFD)
+            close_pidfd(c);
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
         size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);

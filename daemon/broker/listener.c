@@ -18,6 +18,9 @@
 #include "proto/packet.h"
 #include "proto/status.h"
 
+#ifndef SO_PASSPIDFD
+#define SO_PASSPIDFD 76 /* since Linux 6.5 */
+#endif
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83 /* since Linux 6.16 */
 #endif
@@ -33,8 +36,19 @@ static void pass_fds(int fd, int pass)
     setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &pass, sizeof(pass));
 }
 
+/* What whoever made the socket may have wished for, and has from the listening socket, too: it
+ * would come with every packet, and one of them is an fd. */
+static void pass_nothing_else(int fd)
+{
+    static const int options[] = {SO_PASSCRED, SO_PASSSEC, SO_PASSPIDFD};
+    const int off = 0;
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        setsockopt(fd, SOL_SOCKET, options[i], &off, sizeof(off));
+}
+
 void cgm_listener_admit(int fd)
 {
+    pass_nothing_else(fd);
     pass_fds(fd, 1);
 }
 
@@ -239,6 +253,7 @@ int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
     listener->on_client = on_client;
     listener->on_refused = on_refused;
     listener->owner = owner;
+    pass_nothing_else(listener->fd);
     pass_fds(listener->fd, 0);
     if (!cgm_listener_is_there(listener))
         return CGM_EXISTS;

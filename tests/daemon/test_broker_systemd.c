@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/proc_entries.h"
 #include "tests/send_signal.h"
 
 struct unit {
@@ -248,6 +249,40 @@ static void test_a_socket_of_another_type(void **state)
     unit_stop(&unit);
 }
 
+#ifndef SO_PASSPIDFD
+#define SO_PASSPIDFD 76
+#endif
+
+/* With each packet the system gives one more fd where the unit says PassPIDFD=yes; also to those
+ * that connected before the daemon was there. */
+static void test_a_socket_that_passes_more(void **state)
+{
+    struct unit unit;
+    struct client early, late;
+    const int on = 1;
+    (void)state;
+    unit_prepare(&unit, SOCK_SEQPACKET);
+    (void)setsockopt(unit.listen_fd, SOL_SOCKET, SO_PASSPIDFD, &on, sizeof(on));
+    (void)setsockopt(unit.listen_fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+    client_connect(&early, &unit.daemon);
+    unit_launch(&unit);
+    await_word(&unit, "READY=1");
+    client_open(&late, &unit.daemon);
+    status_number(&late, "sessions");
+    unsigned before = proc_entries(unit.daemon.pid, "fd");
+    Cgm__Hello hello = CGM__HELLO__INIT;
+    hello.min_version = hello.max_version = CGM_PROTOCOL_MAX;
+    message_free(client_call(&early, CGM_MSG_HELLO, &hello.base, NULL, 0, CGM_MSG_HELLO_REPLY));
+    for (int i = 0; i < 20; i++) {
+        status_number(&early, "sessions");
+        status_number(&late, "sessions");
+    }
+    assert_int_equal(proc_entries(unit.daemon.pid, "fd"), before);
+    client_close(&early);
+    client_close(&late);
+    unit_stop(&unit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_nobody_waits_for_systemd),
         cmocka_unit_test(test_sockets_that_are_not_there),
         cmocka_unit_test(test_a_socket_of_another_type),
+        cmocka_unit_test(test_a_socket_that_passes_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
