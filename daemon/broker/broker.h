@@ -33,6 +33,7 @@ struct cgm_broker {
 
     struct cgm_registry sessions, comms, buffers, imports, plans;
     struct cgm_registry users; /* quota.h; by uid + 1 */
+    uint64_t fds_of_all;       /* quota.h */
     uint64_t mappings_max;     /* of a process; quota.h */
     uint64_t import_bytes_max; /* of a user */
     uid_t anybody; /* the uid that all have whom this process cannot tell apart, as they are

@@ -126,6 +126,17 @@ int cgm_calls_on_reply(struct cgm_broker *broker, struct cgm_packet *packet)
     return status;
 }
 
+int cgm_calls_on_cut(struct cgm_broker *broker, uint32_t serial)
+{
+    const struct cgm_result result = {
+        .status = CGM_NO_MEMORY,
+        .detail = "the daemon has no file descriptors left for what the executor has made"};
+    if (!cgm_registry_find(&broker->executor.calls.pending, serial))
+        return CGM_BAD_MESSAGE;
+    finish(broker, serial, &result);
+    return CGM_OK;
+}
+
 void cgm_calls_fail_all(struct cgm_broker *broker, const char *why)
 {
     struct cgm_result result = {.status = CGM_EXECUTOR_LOST, .detail = why};

@@ -50,6 +50,10 @@ void cgm_tell_executor(struct cgm_broker *broker, uint16_t type, const ProtobufC
 /* A reply has come. BAD_MESSAGE when it belongs to no call or has the wrong type. */
 int cgm_calls_on_reply(struct cgm_broker *broker, struct cgm_packet *packet);
 
+/* A reply has come without all of its fds: its call ends with NO_MEMORY. BAD_MESSAGE: there is
+ * none. */
+int cgm_calls_on_cut(struct cgm_broker *broker, uint32_t serial);
+
 /* The executor is gone: every callback runs with EXECUTOR_LOST. */
 void cgm_calls_fail_all(struct cgm_broker *broker, const char *why);
 

@@ -33,6 +33,7 @@ struct cgm_closing {
     struct cgm_charge charge;
     bool sent; /* by a client that was not to: counts as what he has, not as what is ending */
     bool memory;
+    bool counted;     /* among his slow ones */
     bool waits;       /* for a thread; the loop's */
     bool discard;     /* unread packets first */
     unsigned threads; /* under the closer's lock: how many of its own are at it */
@@ -291,6 +292,8 @@ static void list_remove(struct cgm_closer *closer, struct cgm_closing *closing)
 static void discharge(struct cgm_broker *broker, struct cgm_closing *closing)
 {
     list_remove(&broker->closer, closing);
+    if (closing->counted)
+        cgm_quota_count_slow(broker, closing->uid, -(int)closing->n_fds);
     if (closing->sent)
         cgm_quota_give(broker, closing->uid, &closing->charge);
     else
@@ -305,6 +308,8 @@ static bool charge(struct cgm_broker *broker, const struct cgm_closing *what)
         return false;
     if (!what->sent)
         cgm_quota_end(broker, what->uid, &what->charge);
+    if (what->counted)
+        cgm_quota_count_slow(broker, what->uid, (int)what->n_fds);
     return true;
 }
 
@@ -378,7 +383,8 @@ bool cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsi
         all_memory = all_memory && (fds[i] < 0 || cgm_closer_may_be_memory(broker, fds[i]));
     sort(fds, n_fds, &sorted);
     close_memory(broker, uid, &sorted);
-    close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true}, sorted.slow, sorted.n_slow);
+    close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true, .counted = true}, sorted.slow,
+               sorted.n_slow);
     return all_memory;
 }
 

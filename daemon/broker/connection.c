@@ -235,6 +235,8 @@ static bool receive_one(struct cgm_connection *connection)
     connection->served = true;
     if (status == CGM_OK)
         connection->events->on_packet(connection->owner, packet);
+    else if (status == CGM_NO_MEMORY && connection->events->on_cut)
+        connection->events->on_cut(connection->owner, packet);
     else if (status == CGM_BAD_MESSAGE || status == CGM_NO_MEMORY)
         connection->events->on_garbage(connection->owner, packet->header.magic == CGM_PACKET_MAGIC
                                                               ? packet->header.serial

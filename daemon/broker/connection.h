@@ -42,6 +42,8 @@ struct cgm_connection_events {
     void (*on_spent)(void *owner, uint64_t ns);
     /* A packet with a right header. Fds that are not taken are closed afterwards. */
     void (*on_packet)(void *owner, struct cgm_packet *packet);
+    /* A packet that is right, but for fds for which this process had no room. NULL: as garbage. */
+    void (*on_cut)(void *owner, struct cgm_packet *packet);
     /* Bytes that are no packet. serial 0: the header was not readable either. */
     void (*on_garbage)(void *owner, uint32_t serial);
     /* Closes the socket, from cgm_connection_close. */

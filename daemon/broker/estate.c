@@ -45,12 +45,10 @@ int cgm_estate_pass(struct cgm_broker *broker, struct cgm_estate *estate, uid_t 
 {
     if (uid == estate->uid)
         return CGM_OK;
-    int status = cgm_quota_take(broker, uid, &estate->charge, ret_detail, size);
-    if (status != CGM_OK)
-        return status;
-    cgm_quota_give(broker, estate->uid, &estate->charge);
-    estate->uid = uid;
-    return CGM_OK;
+    int status = cgm_quota_pass(broker, estate->uid, uid, &estate->charge, ret_detail, size);
+    if (status == CGM_OK)
+        estate->uid = uid;
+    return status;
 }
 
 void cgm_estate_end(struct cgm_broker *broker, struct cgm_estate *estate)

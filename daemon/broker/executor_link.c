@@ -69,6 +69,13 @@ static void on_packet(void *owner, struct cgm_packet *packet)
         cgm_executor_give_up(broker, "it answered something that nobody asked");
 }
 
+/* What it has made cannot be had: who asked for it is told, and has it removed. */
+static void on_cut(void *owner, struct cgm_packet *packet)
+{
+    if (cgm_calls_on_cut(owner, packet->header.serial) != CGM_OK)
+        cgm_executor_give_up(owner, "it sent file descriptors that nobody asked for");
+}
+
 static void on_garbage(void *owner, uint32_t serial)
 {
     (void)serial;
@@ -107,6 +114,7 @@ static const struct cgm_connection_events link_events = {
     .fd_weight_bytes = FD_WEIGHT_BYTES,
     .packets_per_turn = 1024,
     .on_packet = on_packet,
+    .on_cut = on_cut,
     .on_garbage = on_garbage,
     .hang_up = hang_up,
     .close_fds = close_fds,

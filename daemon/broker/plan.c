@@ -618,6 +618,19 @@ int cgm_plan_on_chunk(struct cgm_request *request)
 /* ---- a new executor ---------------------------------------------------------------------------
  */
 
+/* The memory of its buffers was that of an executor that is gone: whoever wrote there would not be
+ * read. The next executor is asked again. */
+static void unmake(struct cgm_broker *broker, struct cgm_plan *plan)
+{
+    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
+    remove.id = plan->id;
+    cgm_tell_executor(broker, CGM_MSG_PLAN_REMOVE, &remove.base);
+    for (uint32_t rank = 0; rank < plan->world; rank++) {
+        cgm_buffer_set_fd(broker, plan->buffers[rank], -1);
+        plan->buffers[rank]->ready = false;
+    }
+}
+
 void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
 {
     char detail[256];
@@ -632,8 +645,10 @@ void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, const struct cg
     snprintf(detail, sizeof(detail), "%s", result->detail);
     if (status == CGM_OK)
         status = store_answer(broker, plan, result, detail, sizeof(detail));
-    if (status != CGM_OK)
-        cgm_log_error("plan %016jx: the new executor does not make it: %s", (uintmax_t)id, detail);
+    if (status == CGM_OK)
+        return;
+    cgm_log_error("plan %016jx: the new executor does not make it: %s", (uintmax_t)id, detail);
+    unmake(broker, plan);
 }
 
 void cgm_plan_free_all(struct cgm_broker *broker)

@@ -18,6 +18,10 @@
 
 /* For one packet, whatever is in it, an answer of the executor and the start of another one. */
 #define FDS_RESERVED (CGM_PACKET_FDS_ROOM + CGM_PACKET_FDS_MAX + 67u)
+/* Of all: while an executor's memory is replaced by that of the next one, both are there. */
+#define FDS_TWICE(limit) ((limit) / 8)
+/* Of one user, as each costs a thread: two mistakes. */
+#define SLOW_FDS (2 * CGM_PACKET_FDS_ROOM)
 /* A user's imports together, in the node's memory. */
 #define IMPORTS_PER_MEMORY 4u
 #define NS_PER_S 1000000000ull
@@ -29,6 +33,7 @@
 /* A user is forgotten when it holds nothing and its allowances are whole again. */
 struct user {
     struct cgm_charge used, ending;
+    uint64_t slow_fds;         /* among those that he uses */
     uint64_t turn, spent_ns;   /* of the loop, and in that turn */
     struct cgm_allowance time; /* of the loop, as a share of a processor */
     uint64_t whole_ns;         /* when connections are made up for; each one moves it on */
@@ -62,7 +67,7 @@ static uint64_t user_key(uid_t uid)
 static bool is_idle(const struct user *user, uint64_t now_ns)
 {
     static const struct cgm_charge nothing;
-    return user->whole_ns <= now_ns && user->lines_whole_ns <= now_ns &&
+    return user->slow_fds == 0 && user->whole_ns <= now_ns && user->lines_whole_ns <= now_ns &&
            cgm_allowance_is_whole(&user->time, now_ns) &&
            memcmp(&user->used, &nothing, sizeof(nothing)) == 0 &&
            memcmp(&user->ending, &nothing, sizeof(nothing)) == 0;
@@ -183,7 +188,37 @@ bool cgm_quota_is_overdrawn(const struct cgm_broker *broker, uid_t uid)
     if (!user)
         return false;
     uint64_t used = user->used.amount[CGM_QUOTA_FDS], ending = user->ending.amount[CGM_QUOTA_FDS];
-    return used > limit || used + ending > 2 * limit + CGM_PACKET_FDS_ROOM;
+    return user->slow_fds > SLOW_FDS || used > limit ||
+           used + ending > 2 * limit + CGM_PACKET_FDS_ROOM;
+}
+
+void cgm_quota_count_slow(struct cgm_broker *broker, uid_t uid, int n_fds)
+{
+    struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    assert(user);
+    user->slow_fds += (uint64_t)n_fds;
+}
+
+static rlim_t reserved_of(rlim_t limit)
+{
+    return limit / 2 < FDS_RESERVED ? limit / 2 : FDS_RESERVED;
+}
+
+/* Of what is counted some has no fd at the moment, and gets it again without being asked. */
+static int check_all(const struct cgm_broker *broker, uid_t uid, uint64_t amount, char *ret_detail,
+                     size_t size)
+{
+    struct rlimit limit;
+    if (amount == 0 || is_operator(uid) || getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return CGM_OK;
+    uint64_t most = limit.rlim_cur - reserved_of(limit.rlim_cur) - FDS_TWICE(limit.rlim_cur);
+    if (broker->fds_of_all + amount <= most)
+        return CGM_OK;
+    return cgm_detail(ret_detail, size, CGM_NO_MEMORY,
+                      "the daemon has no file descriptors left: asked for %ju, used by all users "
+                      "%ju, allowed %ju of its limit of %ju",
+                      (uintmax_t)amount, (uintmax_t)broker->fds_of_all, (uintmax_t)most,
+                      (uintmax_t)limit.rlim_cur);
 }
 
 static int check(const struct cgm_broker *broker, uid_t uid, const struct user *user, size_t kind,
@@ -206,8 +241,26 @@ static int check(const struct cgm_broker *broker, uid_t uid, const struct user *
                       (uintmax_t)ending, (uintmax_t)limit);
 }
 
-int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge,
-                   char *ret_detail, size_t size)
+static void add(struct cgm_broker *broker, const struct cgm_charge *charge, struct cgm_charge *to)
+{
+    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++)
+        to->amount[i] += charge->amount[i];
+    broker->fds_of_all += charge->amount[CGM_QUOTA_FDS];
+}
+
+static void subtract(struct cgm_broker *broker, const struct cgm_charge *charge,
+                     struct cgm_charge *from)
+{
+    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++) {
+        assert(from->amount[i] >= charge->amount[i]);
+        from->amount[i] -= charge->amount[i];
+    }
+    broker->fds_of_all -= charge->amount[CGM_QUOTA_FDS];
+}
+
+/* What he is allowed, whatever all users have. */
+static int take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge,
+                char *ret_detail, size_t size)
 {
     struct user *user = user_of(broker, uid);
     int status = CGM_OK;
@@ -215,52 +268,58 @@ int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge
         return cgm_detail(ret_detail, size, CGM_NO_MEMORY, "the daemon has no memory left");
     for (size_t i = 0; i < CGM_QUOTA_COUNT && status == CGM_OK; i++)
         status = check(broker, uid, user, i, charge->amount[i], ret_detail, size);
-    for (size_t i = 0; i < CGM_QUOTA_COUNT && status == CGM_OK; i++)
-        user->used.amount[i] += charge->amount[i];
-    if (status != CGM_OK)
+    if (status == CGM_OK)
+        add(broker, charge, &user->used);
+    else
         forget_if_idle(broker, user_key(uid), user);
     return status;
+}
+
+int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge,
+                   char *ret_detail, size_t size)
+{
+    int status = check_all(broker, uid, charge->amount[CGM_QUOTA_FDS], ret_detail, size);
+    return status == CGM_OK ? take(broker, uid, charge, ret_detail, size) : status;
 }
 
 bool cgm_quota_owe(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge)
 {
     struct user *user = user_of(broker, uid);
-    for (size_t i = 0; user && i < CGM_QUOTA_COUNT; i++)
-        user->used.amount[i] += charge->amount[i];
+    if (user)
+        add(broker, charge, &user->used);
     return user != NULL;
-}
-
-/* `to` NULL: nowhere. */
-static void move(const struct cgm_charge *charge, struct cgm_charge *from, struct cgm_charge *to)
-{
-    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++) {
-        assert(from->amount[i] >= charge->amount[i]);
-        from->amount[i] -= charge->amount[i];
-        if (to)
-            to->amount[i] += charge->amount[i];
-    }
 }
 
 void cgm_quota_give(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge)
 {
     struct user *user = cgm_registry_find(&broker->users, user_key(uid));
     assert(user);
-    move(charge, &user->used, NULL);
+    subtract(broker, charge, &user->used);
     forget_if_idle(broker, user_key(uid), user);
+}
+
+int cgm_quota_pass(struct cgm_broker *broker, uid_t from, uid_t to, const struct cgm_charge *charge,
+                   char *ret_detail, size_t size)
+{
+    int status = take(broker, to, charge, ret_detail, size);
+    if (status == CGM_OK)
+        cgm_quota_give(broker, from, charge);
+    return status;
 }
 
 void cgm_quota_end(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge)
 {
     struct user *user = cgm_registry_find(&broker->users, user_key(uid));
     assert(user);
-    move(charge, &user->used, &user->ending);
+    subtract(broker, charge, &user->used);
+    add(broker, charge, &user->ending);
 }
 
 void cgm_quota_ended(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge)
 {
     struct user *user = cgm_registry_find(&broker->users, user_key(uid));
     assert(user);
-    move(charge, &user->ending, NULL);
+    subtract(broker, charge, &user->ending);
     forget_if_idle(broker, user_key(uid), user);
 }
 
@@ -369,8 +428,7 @@ bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)
     struct rlimit limit;
     if (fd < 0 || getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return true;
-    rlim_t reserved = limit.rlim_cur / 2 < FDS_RESERVED ? limit.rlim_cur / 2 : FDS_RESERVED;
-    if ((rlim_t)fd + reserved < limit.rlim_cur)
+    if ((rlim_t)fd + reserved_of(limit.rlim_cur) < limit.rlim_cur)
         return true;
     cgm_detail(ret_detail, size, 0, "the daemon has no file descriptors left; its limit is %ju",
                (uintmax_t)limit.rlim_cur);

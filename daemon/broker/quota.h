@@ -37,18 +37,26 @@ struct cgm_charge {
 };
 
 /* Counts all of the charge for the uid, or nothing. QUOTA with a detail that says asked, used and
- * allowed; NO_MEMORY. */
+ * allowed; NO_MEMORY, also when all users together have all fds that there are for them. */
 int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge,
                    char *ret_detail, size_t size);
 void cgm_quota_give(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
+
+/* What one uid has becomes another's. Statuses of cgm_quota_take; then it stays where it is. */
+int cgm_quota_pass(struct cgm_broker *broker, uid_t from, uid_t to, const struct cgm_charge *charge,
+                   char *ret_detail, size_t size);
 
 void cgm_quota_init(struct cgm_broker *broker);
 
 /* Counts what is there already, allowed or not; false without memory. */
 bool cgm_quota_owe(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
 
+/* Fds of the uid that came and are slow to close (closer.h), or were. */
+void cgm_quota_count_slow(struct cgm_broker *broker, uid_t uid, int n_fds);
+
 /* More fds than allowed, or with those that are ending more than twice as many and than one packet
- * brings: which only those can have that came and are slow to close (closer.h). */
+ * brings: which only those can have that came and are slow to close. Or more of those than
+ * two packets bring: each costs a thread. */
 bool cgm_quota_is_overdrawn(const struct cgm_broker *broker, uid_t uid);
 
 /* An object ends, but the executor is not through with it. Its owner may take as much again at
