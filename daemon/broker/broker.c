@@ -133,7 +133,9 @@ static void reload_log_level(struct cgm_broker *broker)
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct cgm_broker *broker = handle->data;
-    if (number == SIGHUP)
+    if (number == SIGCHLD)
+        cgm_executor_on_child(broker);
+    else if (number == SIGHUP)
         reload_log_level(broker);
     else if (!broker->ending)
         cgm_broker_end(broker);
@@ -174,7 +176,7 @@ static int check_stack(char *ret_detail, size_t size)
 
 static void start_timers_and_signals(struct cgm_broker *broker)
 {
-    static const int numbers[CGM_SIGNAL_COUNT] = {SIGTERM, SIGINT, SIGHUP};
+    static const int numbers[CGM_SIGNAL_COUNT] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
     uv_timer_t *timers[] = {&broker->join_timer,  &broker->watchdog_timer, &broker->end_timer,
                             &broker->hello_timer, &broker->save_timer,     &broker->status_timer};
     uint64_t watchdog_ms = cgm_notify_watchdog_ms();

@@ -20,7 +20,7 @@
 #include "daemon/broker/timings.h"
 #include "daemon/broker/tool.h"
 
-enum cgm_broker_signal { CGM_ON_TERM, CGM_ON_INT, CGM_ON_HUP, CGM_SIGNAL_COUNT };
+enum cgm_broker_signal { CGM_ON_TERM, CGM_ON_INT, CGM_ON_HUP, CGM_ON_CHILD, CGM_SIGNAL_COUNT };
 
 struct cgm_broker {
     uv_loop_t loop;

@@ -22,6 +22,8 @@
 #define NUDGES 10
 /* Whether there is room for a thread, while there was none. */
 #define AGAIN_MS 100
+/* Threads of one user: the service may have so many, and its executor needs some. */
+#define THREADS_OF_USER 16u
 
 /* Fds, or a mapping. */
 struct cgm_closing {
@@ -34,7 +36,8 @@ struct cgm_closing {
     bool sent; /* by a client that was not to: counts as what he has, not as what is ending */
     bool memory;
     bool counted;     /* among his slow ones */
-    bool waits;       /* for a thread; the loop's */
+    bool waits;       /* for a thread: his are all busy, or there is none; the loop's */
+    bool started;     /* his threads count one for it; the loop's */
     bool discard;     /* unread packets first */
     unsigned threads; /* under the closer's lock: how many of its own are at it */
     struct cgm_ring ring;
@@ -180,11 +183,20 @@ static bool start_thread(struct cgm_closing *closing)
     return started;
 }
 
-static bool start(struct cgm_closing *closing)
+static bool start(struct cgm_broker *broker, struct cgm_closing *closing)
 {
-    bool started = start_thread(closing);
-    closing->waits = closing->waits && !started;
-    return started;
+    if (!start_thread(closing))
+        return false;
+    if (!closing->started)
+        cgm_quota_count_closers(broker, closing->uid, 1);
+    closing->started = true;
+    closing->waits = false;
+    return true;
+}
+
+static bool has_all_threads(struct cgm_broker *broker, uid_t uid)
+{
+    return cgm_quota_count_closers(broker, uid, 0) >= THREADS_OF_USER;
 }
 
 /* In the order in which they came, as far as there is room for threads. */
@@ -192,7 +204,7 @@ static void try_again(uv_timer_t *timer)
 {
     struct cgm_broker *broker = timer->data;
     for (struct cgm_closing *closing = broker->closer.oldest; closing; closing = closing->newer)
-        if (closing->waits && !start(closing)) {
+        if (closing->waits && !has_all_threads(broker, closing->uid) && !start(broker, closing)) {
             uv_timer_start(timer, try_again, AGAIN_MS, 0);
             return;
         }
@@ -201,9 +213,9 @@ static void try_again(uv_timer_t *timer)
 /* On the loop it would keep everybody waiting. */
 static void start_or_wait(struct cgm_broker *broker, struct cgm_closing *closing)
 {
-    if (start(closing))
-        return;
     closing->waits = true;
+    if (has_all_threads(broker, closing->uid) || start(broker, closing))
+        return; /* when one of his ends it is this one's turn */
     if (uv_is_active((const uv_handle_t *)&broker->closer.again))
         return;
     cgm_user_log(broker, closing->uid, CGM_LOG_WARNING,
@@ -219,7 +231,7 @@ bool cgm_closer_hurry(struct cgm_broker *broker)
         unsigned begun = atomic_load(&closing->begun);
         for (; !closing->memory && begun < closing->n_fds; begun++) {
             all_begun = false;
-            if (!start(closing))
+            if (!start(broker, closing))
                 break;
         }
     }
@@ -292,6 +304,8 @@ static void list_remove(struct cgm_closer *closer, struct cgm_closing *closing)
 static void discharge(struct cgm_broker *broker, struct cgm_closing *closing)
 {
     list_remove(&broker->closer, closing);
+    if (closing->started)
+        cgm_quota_count_closers(broker, closing->uid, -1);
     if (closing->counted)
         cgm_quota_count_slow(broker, closing->uid, -(int)closing->n_fds);
     if (closing->sent)
@@ -477,6 +491,7 @@ static void on_ended(uv_async_t *async)
         next = closing->next;
         discharge(broker, closing);
     }
+    try_again(&broker->closer.again);
 }
 
 int cgm_closer_init(struct cgm_broker *broker)

@@ -2,11 +2,11 @@
  * nobody waiting for that. close() may take as long as whoever made the file likes: a socket
  * lingers until its peer has read all, a FUSE file until its server has answered, and inotify and
  * epoll let go of all that they watch. So what is not known to close soon is closed by a thread of
- * its own; while the system lets no more of them begin, it waits. Memory closes soon, but whoever
- * closes it last frees it, which takes a second for every few gigabytes, or for everything else
- * that a client has had the system keep with it; with a GPU's memory it waits for locks of the
- * driver that others hold while they make or end contexts. One thread does that for all, and users
- * take turns. Until it is done, it is at the uid's cost. */
+ * its own; while its user has many of those, or the system lets no more of them begin, it waits.
+ * Memory closes soon, but whoever closes it last frees it, which takes a second for every few
+ * gigabytes, or for everything else that a client has had the system keep with it; with a GPU's
+ * memory it waits for locks of the driver that others hold while they make or end contexts. One
+ * thread does that for all, and users take turns. Until it is done, it is at the uid's cost. */
 #ifndef CGM_CLOSER_H
 #define CGM_CLOSER_H
 
@@ -25,9 +25,9 @@ struct cgm_closer {
     uv_timer_t again; /* while some wait for a thread */
     pthread_mutex_t lock;
     struct cgm_closing *newest, *oldest; /* of all that are not given back; the loop's */
-    struct cgm_closing *done;   /* under lock: closed, and not yet given back */
-    bool over;                  /* under lock: nobody waits for them any more */
-    pthread_t thread;           /* frees memory; there when runs */
+    struct cgm_closing *done;            /* under lock: closed, and not yet given back */
+    bool over;                           /* under lock: nobody waits for them any more */
+    pthread_t thread;                    /* frees memory; there when runs */
     bool runs;
     pthread_cond_t more;    /* with lock */
     struct cgm_rota memory; /* under lock */

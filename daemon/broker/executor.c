@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/broker/attached.h"
@@ -49,7 +50,7 @@ bool cgm_executor_is_cuda(const struct cgm_executor *executor)
 
 bool cgm_executor_has_ended(const struct cgm_executor *executor)
 {
-    return !executor->process_open && !executor->link_open;
+    return executor->pid == 0 && !executor->link_open;
 }
 
 /* ---- the journal ------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ static void on_terminated(void *context, enum cgm_mps_part part, const char *not
     if (part == CGM_MPS_FAILED)
         cgm_log_warning("executor: MPS: %s; it is killed without", note);
     if (broker->executor.terminating && broker->executor.pid != 0)
-        uv_process_kill(&broker->executor.process, SIGKILL);
+        kill(broker->executor.pid, SIGKILL);
 }
 
 /* Killed with a running kernel, a client of MPS takes everybody's work along, unless MPS ended it
@@ -172,7 +173,7 @@ static void kill_process(struct cgm_broker *broker)
         executor->terminating = true;
         cgm_mps_terminate(broker, executor->pid, on_terminated, broker);
     } else {
-        uv_process_kill(&executor->process, SIGKILL);
+        kill(executor->pid, SIGKILL);
     }
 }
 
@@ -250,33 +251,33 @@ void cgm_executor_on_link_closed(void *owner)
     on_half_closed(broker);
 }
 
-static void on_process_closed(uv_handle_t *handle)
+static void note_exit(struct cgm_executor *executor, int status)
 {
-    struct cgm_broker *broker = handle->data;
-    broker->executor.process_open = false;
-    on_half_closed(broker);
-}
-
-static void on_process_exit(uv_process_t *process, int64_t exit_status, int term_signal)
-{
-    struct cgm_broker *broker = process->data;
-    struct cgm_executor *executor = &broker->executor;
     char *why = executor->exit_why;
     const char *name = cgm_candidates_name(&executor->candidates);
     size_t size = sizeof(executor->exit_why);
-    if (term_signal)
-        snprintf(why, size, "%.64s, process %d, was ended by signal %d (%s)", name, process->pid,
-                 term_signal, strsignal(term_signal));
+    if (WIFSIGNALED(status))
+        snprintf(why, size, "%.64s, process %d, was ended by signal %d (%s)", name, executor->pid,
+                 WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
-        snprintf(why, size, "%.64s, process %d, ended with status %d", name, process->pid,
-                 (int)exit_status);
+        snprintf(why, size, "%.64s, process %d, ended with status %d", name, executor->pid,
+                 WEXITSTATUS(status));
+}
+
+void cgm_executor_on_child(struct cgm_broker *broker)
+{
+    struct cgm_executor *executor = &broker->executor;
+    int status;
+    if (executor->pid == 0 || waitpid(executor->pid, &status, WNOHANG) != executor->pid)
+        return;
+    note_exit(executor, status);
     executor->pid = 0;
     /* Unless it is lost already, the socket has its last words, then its end. */
     if (!cgm_executor_is_lost(executor))
         uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);
     else if (!broker->ending && !executor->explained)
-        set_why(executor, why);
-    uv_close((uv_handle_t *)process, on_process_closed);
+        set_why(executor, executor->exit_why);
+    on_half_closed(broker);
 }
 
 /* ---- start ------------------------------------------------------------------------------------
@@ -295,27 +296,13 @@ void cgm_executor_on_replayed(struct cgm_broker *broker)
 }
 
 /* Its end of the socket is fd 3 there. */
-static int spawn(struct cgm_broker *broker, int far_end)
+static int spawn(struct cgm_executor *executor, int far_end)
 {
-    struct cgm_executor *executor = &broker->executor;
-    char *arguments[] = {(char *)(uintptr_t)cgm_candidates_path(&executor->candidates), NULL};
-    uv_stdio_container_t stdio[4] = {
-        {.flags = UV_IGNORE},
-        {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
-        {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
-        {.flags = UV_INHERIT_FD, .data.fd = far_end},
-    };
-    uv_process_options_t options = {
-        .exit_cb = on_process_exit,
-        .file = arguments[0],
-        .args = arguments,
-        .stdio_count = 4,
-        .stdio = stdio,
-    };
-    int error = uv_spawn(&broker->loop, &executor->process, &options);
-    executor->process.data = broker;
-    executor->process_open = true;
-    executor->pid = error ? 0 : executor->process.pid;
+    const int fds[] = {STDERR_FILENO, STDERR_FILENO, far_end};
+    pid_t pid;
+    int error = cgm_starter_run(&executor->starter, cgm_candidates_path(&executor->candidates), fds,
+                                3, &pid);
+    executor->pid = error ? 0 : pid;
     return error;
 }
 
@@ -352,7 +339,7 @@ static void start_candidate(struct cgm_broker *broker)
     struct cgm_executor *executor = &broker->executor;
     char why[384];
     int far_end = -1;
-    if (!cgm_closer_hurry(broker)) {
+    if (!executor->starter.alone && !cgm_closer_hurry(broker)) {
         set_why(executor, "file descriptors of clients are being closed before it starts");
         uv_timer_start(&executor->timer, on_timer, CLOSER_MS, 0);
         return;
@@ -376,13 +363,12 @@ static void start_candidate(struct cgm_broker *broker)
     executor->kills = 0;
     cgm_patience_begin(broker, &executor->patience);
     executor->state = CGM_EXECUTOR_STARTING;
-    int error = spawn(broker, far_end);
+    int error = spawn(executor, far_end);
     close(far_end);
     if (error) {
         snprintf(why, sizeof(why), "cannot start %s: %s",
-                 cgm_candidates_path(&executor->candidates), uv_strerror(error));
+                 cgm_candidates_path(&executor->candidates), strerror(error));
         cgm_executor_give_up(broker, why);
-        uv_close((uv_handle_t *)&executor->process, on_process_closed);
         return;
     }
     cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_EXECUTOR_START);
@@ -439,7 +425,7 @@ static void bury(struct cgm_broker *broker)
                     executor->pid);
     cgm_left_behind_add(&executor->left, executor->pid);
     executor->pid = 0;
-    uv_close((uv_handle_t *)&executor->process, on_process_closed);
+    on_half_closed(broker);
 }
 
 static void on_no_answer(struct cgm_broker *broker)
@@ -478,6 +464,10 @@ int cgm_executor_init(struct cgm_broker *broker, char *ret_detail, size_t size)
     uv_timer_init(&broker->loop, &executor->timer);
     executor->timer.data = broker;
     cgm_heartbeat_init(broker);
+    int error = cgm_starter_init(&executor->starter);
+    if (error)
+        return cgm_detail(ret_detail, size, CGM_NO_MEMORY,
+                          "cannot make the thread that starts executors: %s", strerror(error));
     return journal_init(executor, ret_detail, size);
 }
 
@@ -493,6 +483,7 @@ void cgm_executor_kill(struct cgm_broker *broker)
 void cgm_executor_fini(struct cgm_broker *broker)
 {
     struct cgm_executor *executor = &broker->executor;
+    cgm_starter_fini(&executor->starter);
     if (executor->journal)
         munmap(executor->journal, sizeof(*executor->journal));
     if (executor->journal_fd >= 0)

@@ -14,6 +14,7 @@
 #include "daemon/broker/left_behind.h"
 #include "daemon/broker/replay.h"
 #include "daemon/broker/standstill.h"
+#include "daemon/broker/starter.h"
 #include "proto/journal.h"
 
 struct cgm_broker;
@@ -29,11 +30,11 @@ enum cgm_executor_state {
 struct cgm_executor {
     enum cgm_executor_state state;
     uint64_t life; /* counts the processes from 1 */
-    uv_process_t process;
+    struct cgm_starter starter;
     struct cgm_connection link;
-    bool process_open, link_open; /* known to the loop */
-    int pid;                      /* 0: none */
-    uv_timer_t timer;             /* DOWN: restart; STARTING, REPLAYING: patience */
+    bool link_open;   /* known to the loop */
+    int pid;          /* 0: none, or it is reaped, or left behind */
+    uv_timer_t timer; /* DOWN: restart; STARTING, REPLAYING: patience */
     uint64_t started_ns, backoff_ms;
     struct cgm_patience patience; /* with its start, then with its end */
     struct cgm_heartbeat heartbeat;
@@ -59,7 +60,7 @@ struct cgm_executor {
     uint32_t deaths;
 };
 
-/* Creates the journal and looks for executables. NO_MEMORY with a detail. */
+/* Creates the journal and what starts the process. NO_MEMORY with a detail. */
 int cgm_executor_init(struct cgm_broker *broker, char *ret_detail, size_t size);
 void cgm_executor_start(struct cgm_broker *broker);
 
@@ -74,6 +75,9 @@ bool cgm_executor_is_cuda(const struct cgm_executor *executor);
 
 /* Called by replay: everything is handed over. */
 void cgm_executor_on_replayed(struct cgm_broker *broker);
+
+/* A process of this one has ended: called by the loop, for every SIGCHLD. */
+void cgm_executor_on_child(struct cgm_broker *broker);
 
 /* The socket is closed: called by the loop, with the broker. */
 void cgm_executor_on_link_closed(void *owner);

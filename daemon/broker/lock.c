@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/broker/log.h"
+#include "daemon/broker/own_table.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 #include "proto/thread.h"
@@ -143,11 +143,7 @@ static void *keeper_main(void *argument)
     struct cgm_lock *lock = argument;
     int fd = lock->kept_fd;
     pthread_setname_np(pthread_self(), "cgm-lock");
-    lock->alone = unshare(CLONE_FILES) == 0;
-    if (lock->alone && fd > 0)
-        close_range(0, (unsigned)fd - 1, 0);
-    if (lock->alone)
-        close_range((unsigned)fd + 1, ~0u, 0);
+    lock->alone = cgm_own_table(fd);
     sem_post(&lock->settled);
     await(&lock->over);
     close(fd);

@@ -33,7 +33,8 @@
 /* A user is forgotten when it holds nothing and its allowances are whole again. */
 struct user {
     struct cgm_charge used, ending;
-    uint64_t slow_fds;         /* among those that he uses */
+    uint64_t slow_fds; /* among those that he uses */
+    unsigned closers;
     uint64_t turn, spent_ns;   /* of the loop, and in that turn */
     struct cgm_allowance time; /* of the loop, as a share of a processor */
     uint64_t whole_ns;         /* when connections are made up for; each one moves it on */
@@ -197,6 +198,13 @@ void cgm_quota_count_slow(struct cgm_broker *broker, uid_t uid, int n_fds)
     struct user *user = cgm_registry_find(&broker->users, user_key(uid));
     assert(user);
     user->slow_fds += (uint64_t)n_fds;
+}
+
+unsigned cgm_quota_count_closers(struct cgm_broker *broker, uid_t uid, int more)
+{
+    struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    assert(user);
+    return user->closers += (unsigned)more;
 }
 
 static rlim_t reserved_of(rlim_t limit)

@@ -54,6 +54,9 @@ bool cgm_quota_owe(struct cgm_broker *broker, uid_t uid, const struct cgm_charge
 /* Fds of the uid that came and are slow to close (closer.h), or were. */
 void cgm_quota_count_slow(struct cgm_broker *broker, uid_t uid, int n_fds);
 
+/* Threads that close for the uid: `more` of them, or fewer. How many there are then. */
+unsigned cgm_quota_count_closers(struct cgm_broker *broker, uid_t uid, int more);
+
 /* More fds than allowed, or with those that are ending more than twice as many and than one packet
  * brings: which only those can have that came and are slow to close. Or more of those than
  * two packets bring: each costs a thread. */

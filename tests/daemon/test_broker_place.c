@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/proc_child.h"
 #include "tests/send_signal.h"
 
 static void lock_of(const struct daemon *daemon, char *ret_path, size_t size)
@@ -96,19 +97,6 @@ static void test_the_log_says_so(void **state)
     daemon_stop(&daemon);
 }
 
-/* The one that it has. */
-static pid_t child_of(pid_t pid)
-{
-    char path[64];
-    int child = 0;
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    assert_int_equal(fscanf(file, "%d", &child), 1);
-    fclose(file);
-    return child;
-}
-
 /* Before the first one can serve: nobody listens on its socket, and it would be taken for one that
  * was left over. Later it finds that it has lost its place, and ends. */
 static void test_replaced_before_it_listens(void **state)
@@ -126,7 +114,7 @@ static void test_replaced_before_it_listens(void **state)
     assert_int_equal(unlink(lock), 0);
     next = first;
     daemon_start(&next, NULL);
-    assert_int_equal(send_signal(child_of(first.pid), SIGKILL), 0);
+    assert_int_equal(send_signal(proc_child(first.pid), SIGKILL), 0);
     assert_int_equal(daemon_wait(&first), CGM_EXIT_FAILED);
     assert_true(daemon_log_has(&first, "error", "cannot listen"));
     client_open(&client, &next);

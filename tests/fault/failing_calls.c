@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -235,6 +236,11 @@ FAILING_CALL(int, epoll_pwait,
 FAILING_CALL(int, pipe2, (int pair[2], int flags), (pair, flags), -1, EMFILE)
 FAILING_CALL(int, dup, (int fd), (fd), -1, EMFILE)
 FAILING_CALL(pid_t, fork, (void), (), -1, EAGAIN)
+FAILING_CALL(int, posix_spawn,
+             (pid_t * ret_pid, const char *path, const posix_spawn_file_actions_t *actions,
+              const posix_spawnattr_t *attributes, char *const argv[], char *const env[]),
+             (ret_pid, path, actions, attributes, argv, env), EAGAIN, EAGAIN)
+FAILING_CALL(int, unshare, (int what), (what), -1, EPERM)
 FAILING_CALL(int, flock, (int fd, int what), (fd, what), -1, ENOLCK)
 FAILING_CALL(int, chmod, (const char *path, mode_t mode), (path, mode), -1, EROFS)
 FAILING_CALL(int, fchmod, (int fd, mode_t mode), (fd, mode), -1, EROFS)

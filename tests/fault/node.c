@@ -15,6 +15,7 @@
 
 #include "tests/backend.h"
 #include "tests/fault/life.h"
+#include "tests/proc_child.h"
 #include "tests/proc_entries.h"
 #include "tests/send_signal.h"
 
@@ -100,10 +101,7 @@ void process_show_fds(pid_t pid)
 
 pid_t node_executor(const struct node *node)
 {
-    char name[64], text[256];
-    snprintf(name, sizeof(name), "task/%d/children", (int)node->broker);
-    read_proc(node->broker, name, text, sizeof(text));
-    pid_t pid = (pid_t)strtol(text, NULL, 10);
+    pid_t pid = proc_child(node->broker);
     return pid > 0 && !process_is_gone(pid) ? pid : 0;
 }
 

@@ -1,0 +1,15 @@
+/* A thread with a table of file descriptors of its own, in which nothing lies that a client has
+ * sent. */
+#ifndef CGM_OWN_TABLE_H
+#define CGM_OWN_TABLE_H
+
+#include <stdbool.h>
+
+/* From now on the calling thread has this fd alone. False: the system does not let it have a table,
+ * and everything is as it was. */
+bool cgm_own_table(int fd);
+
+/* In a thread that has one: closes whatever has come beside this fd. */
+void cgm_own_table_clear(int fd);
+
+#endif
