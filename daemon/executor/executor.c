@@ -124,6 +124,8 @@ static int start_threads(struct cgm_executor *executor)
     cgm_turns_init(&executor->steps, &executor->mapper);
     cgm_turns_init(&executor->slices, &executor->mapper);
     cgm_sweeps_init(&executor->sweeps);
+    if (status == CGM_OK)
+        status = cgm_sweeps_start(&executor->sweeps);
     cgm_wishes_init(&executor->wishes);
     cgm_reclaims_init(&executor->reclaims, executor);
     executor->devices = calloc(executor->n_devices, sizeof(*executor->devices));

@@ -4,7 +4,8 @@
  *   poller           owns sessions, comms, plans, memory objects and jobs (poller.h)
  *   mapper           opens, maps and frees memory, builds comms and plans: whatever may block. Its
  *                    users take turns (turns.h)
- *   sweeper          has what clients have, too, freed in a thread of each user: rings, memory
+ *   sweeper          has what clients have, too, freed in a thread of each user: rings, memory.
+ *                    It calls nothing of theirs itself (sweeps.h)
  *   device threads   one a device, enqueue the operations of launched jobs: in the poller's order,
  *                    or each user's in it, a rank of one user's after a rank of the next one's
  *   queues           the backend's own */

@@ -135,6 +135,10 @@ static const struct cgm_event_row cgm_events[] = {
     {"A client holds locks of the system on what it shares",
      "Who gives that back waits, a thread of its user's; everybody else's memory and sessions go",
      "fault.held"},
+    {"The executor gets no more threads",
+     "A comm that needs some is refused. What users give back waits for a thread, in turns; a few "
+     "were there before, of which a user who keeps one has no second one",
+     "unit.sweeps fault.held:test_a_buffer_that_is_written_without_threads"},
     {"A bad message",
      "It is refused with a detail that names the field. After one that breaks the protocol the "
      "session is closed; nobody else notices",

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "proto/types.h"
+#include "tests/fault/counted.h"
 #include "tests/fault/slow_file.h"
 #include "tests/send_signal.h"
 
@@ -31,8 +32,8 @@ struct scene {
     pid_t holder;
 };
 
-/* The file's server first: it has every fd that there is. */
-static bool scene_open(struct scene *scene)
+/* The file's server first: it has every fd that there is. bequeath: as the daemon's. */
+static bool scene_open_with(struct scene *scene, void (*bequeath)(void))
 {
     char path[96];
     skip_unless_root();
@@ -42,11 +43,17 @@ static bool scene_open(struct scene *scene)
     bool started = slow_file_start(&scene->file, path);
     if (!started)
         print_message("no file of FUSE can be had here\n");
+    scene->daemon.bequeath = bequeath;
     daemon_start(&scene->daemon, "socket_mode=0666", "executor_timeout=10", REAL_EXECUTOR, NULL);
     client_open(&scene->honest, &scene->daemon);
     wait_for_executor(&scene->honest);
     client_open_as(STRANGER, &scene->attacker, &scene->daemon);
     return started;
+}
+
+static bool scene_open(struct scene *scene)
+{
+    return scene_open_with(scene, NULL);
 }
 
 /* From here on nobody holds anything any more. */
@@ -143,6 +150,59 @@ static void test_a_buffer_that_is_written(void **state)
     scene_close(&scene);
 }
 
+/* A thread of the executor's waits for what nobody can take away from it. */
+static void await_waiter(pid_t executor)
+{
+    char path[96], text[128];
+    bool waits = false;
+    for (int naps = 0; !waits; naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+        snprintf(path, sizeof(path), "/proc/%d/task", (int)executor);
+        DIR *tasks = opendir(path);
+        assert_non_null(tasks);
+        for (const struct dirent *task; (task = readdir(tasks)) && !waits;) {
+            snprintf(path, sizeof(path), "/proc/%d/task/%.16s/stat", (int)executor, task->d_name);
+            FILE *file = fopen(path, "re");
+            if (!file)
+                continue;
+            waits = fgets(text, sizeof(text), file) && strstr(text, "(cgm-sweep") &&
+                    strstr(text, ") D");
+            fclose(file);
+        }
+        closedir(tasks);
+    }
+}
+
+/* And no thread can be had meanwhile. */
+static void test_a_buffer_that_is_written_without_threads(void **state)
+{
+    struct scene scene;
+    (void)state;
+    skip_unless_root();
+    if (!counted_can_be()) {
+        print_message("no limit of threads can be had here\n");
+        skip();
+    }
+    if (scene_open_with(&scene, counted_be)) {
+        int fd;
+        Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+        close_it.id = buffer_create(&scene.attacker, NULL, LARGE_BYTES, 0, &fd);
+        hold(&scene, write_it, fd);
+        close(fd);
+        counted_crowd_come();
+        client_ok(&scene.attacker, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+        await_waiter((pid_t)status_number(&scene.honest, "executor_pid"));
+        go_on(&scene.honest);
+        for (int naps = 0; !daemon_log_has(&scene.daemon, "warning", "no thread to free"); naps++) {
+            assert_true(naps < WAIT_S * 100);
+            usleep(10000);
+        }
+        counted_crowd_go();
+    }
+    scene_close(&scene);
+}
+
 static void replace_executor(struct scene *scene)
 {
     uint64_t life = status_number(&scene->honest, "executor_life");
@@ -189,29 +249,6 @@ static void test_a_buffer_of_a_former_guest(void **state)
 {
     (void)state;
     hold_as_guest(true);
-}
-
-/* A thread of the executor's waits for what nobody can take away from it. */
-static void await_waiter(pid_t executor)
-{
-    char path[96], text[128];
-    bool waits = false;
-    for (int naps = 0; !waits; naps++) {
-        assert_true(naps < WAIT_S * 100);
-        usleep(10000);
-        snprintf(path, sizeof(path), "/proc/%d/task", (int)executor);
-        DIR *tasks = opendir(path);
-        assert_non_null(tasks);
-        for (const struct dirent *task; (task = readdir(tasks)) && !waits;) {
-            snprintf(path, sizeof(path), "/proc/%d/task/%.16s/stat", (int)executor, task->d_name);
-            FILE *file = fopen(path, "re");
-            if (!file)
-                continue;
-            waits = fgets(text, sizeof(text), file) && strstr(text, "(cgm-sweep) D");
-            fclose(file);
-        }
-        closedir(tasks);
-    }
 }
 
 static const char *value_of(const Cgm__Row *row, const char *key)
@@ -501,6 +538,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_buffer_that_is_written),
+        cmocka_unit_test(test_a_buffer_that_is_written_without_threads),
         cmocka_unit_test(test_a_buffer_of_another_user),
         cmocka_unit_test(test_a_buffer_of_a_former_guest),
         cmocka_unit_test(test_a_buffer_of_two_guests),
