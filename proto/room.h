@@ -11,6 +11,9 @@
  * that do not read, some 300 KiB for each of the 1024 that there are by default. */
 #define CGM_ROOM_OF_DAEMON (320ull << 20)
 
+/* What more waits for them leaves so much of it. */
+#define CGM_ROOM_OF_BROKER (80ull << 20)
+
 /* Enough for its words. */
 #define CGM_ROOM_WORDS 224u
 
