@@ -10,9 +10,6 @@
 
 #include "proto/status.h"
 
-/* So much of the node's memory is left to others. */
-#define RESERVED_PART 16u
-
 static bool find_kib(const char *text, const char *key, uint64_t *ret_bytes)
 {
     const char *at = strstr(text, key);
@@ -56,14 +53,4 @@ int cgm_system_memory(uint64_t *ret_total_bytes, uint64_t *ret_available_bytes)
     *ret_total_bytes = total;
     *ret_available_bytes = available;
     return CGM_OK;
-}
-
-int cgm_system_check_room(uint64_t bytes)
-{
-    uint64_t total, available;
-    int status = cgm_system_memory(&total, &available);
-    if (status != CGM_OK)
-        return status;
-    uint64_t reserved = total / RESERVED_PART;
-    return available < reserved || bytes > available - reserved ? CGM_NO_MEMORY : CGM_OK;
 }

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "proto/system.h"
+#include "proto/room.h"
 
 #define PAGE 4096u
 #define BLOCK 512u /* of st_blocks */
@@ -29,10 +29,12 @@ static uint64_t holes_of(const struct commgemm_segment *segment)
 
 static int no_room(uint64_t holes, uint32_t index)
 {
-    return cgm_fail(CGM_NO_MEMORY,
-                    "segments[%u]: %llu bytes of the memory do not exist yet; this node does not "
-                    "have so much to spare",
-                    index, (unsigned long long)holes);
+    char words[CGM_ROOM_WORDS] = "how much there is cannot be read";
+    struct cgm_room room;
+    if (cgm_room_find(0, &room) == CGM_OK)
+        cgm_room_words(&room, words, sizeof(words));
+    return cgm_fail(CGM_NO_MEMORY, "segments[%u]: %llu bytes of the memory do not exist yet; %s",
+                    index, (unsigned long long)holes, words);
 }
 
 static void touch(const volatile char *memory, uint64_t bytes)
@@ -46,7 +48,7 @@ int cgm_pages_make(const struct commgemm_segment *segment, uint32_t index)
     uint64_t holes = holes_of(segment);
     if (holes == 0)
         return CGM_OK;
-    if (cgm_system_check_room(holes) == CGM_NO_MEMORY)
+    if (cgm_room_check(holes, 0) == CGM_NO_MEMORY)
         return no_room(holes, index);
     /* Privately it can be mapped whatever it is sealed against; what is read is made in the file.
      */

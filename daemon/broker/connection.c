@@ -11,6 +11,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/quota.h"
+#include "proto/room.h"
 #include "proto/status.h"
 
 #define RETRY_MS 20u
@@ -302,6 +303,14 @@ int cgm_connection_open(struct cgm_connection *connection, uv_loop_t *loop, stru
     return CGM_OK;
 }
 
+/* Memory with a limit is not refused by the system: who fills it is killed. One packet waits in any
+ * case. */
+static bool has_room(const struct cgm_connection *connection, size_t size)
+{
+    return !connection->events->keeps_reserve || connection->queued_bytes < CGM_PACKET_BYTES_MAX ||
+           cgm_room_check(size, CGM_ROOM_OF_BROKER) != CGM_NO_MEMORY;
+}
+
 static void enqueue(struct cgm_connection *connection, size_t size, const int *fds, unsigned n_fds)
 {
     struct cgm_outgoing *outgoing;
@@ -309,7 +318,7 @@ static void enqueue(struct cgm_connection *connection, size_t size, const int *f
         cut_off(connection, "does not read its messages");
         return;
     }
-    outgoing = outgoing_new(connection, size, fds, n_fds);
+    outgoing = has_room(connection, size) ? outgoing_new(connection, size, fds, n_fds) : NULL;
     if (outgoing && connection->events->keeps_reserve && !spares_fds(outgoing)) {
         outgoing_free(connection, outgoing);
         outgoing = NULL;

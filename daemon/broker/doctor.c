@@ -15,8 +15,10 @@
 #include "daemon/broker/mps.h"
 #include "daemon/broker/notify.h"
 #include "daemon/broker/query.h"
+#include "proto/room.h"
 
 #define FDS_WANTED 4096u
+#define MEMORY_WANTED (256ull << 20)
 #define SHMEM_ENABLED "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 
 enum result { OK, WARNING, FAILURE };
@@ -179,6 +181,25 @@ static void check_collapse(const struct cgm_broker *broker, struct finding *find
              "a client can collapse the pages of its ring, and so hold up all jobs for seconds");
 }
 
+/* Buffers on GPUs take little of it. */
+static void check_memory(const struct cgm_broker *broker, struct finding *finding)
+{
+    struct cgm_room room;
+    char words[CGM_ROOM_WORDS];
+    (void)broker;
+    if (cgm_room_find(CGM_ROOM_OF_DAEMON, &room) != CGM_OK) {
+        find(finding, OK, "", "not known here");
+        return;
+    }
+    bool is_low = cgm_room_left(&room) < MEMORY_WANTED;
+    const char *fix = room.file
+                          ? "raise the limit, MemoryMax and MemoryHigh of the unit, or destroy "
+                            "unused buffers: commgemmctl buffers"
+                          : "destroy unused buffers: commgemmctl buffers";
+    cgm_room_words(&room, words, sizeof(words));
+    find(finding, is_low ? WARNING : OK, is_low ? fix : "", "%s", words);
+}
+
 static void check_systemd(const struct cgm_broker *broker, struct finding *finding)
 {
     (void)broker;
@@ -197,7 +218,7 @@ static const struct {
     {"executor", check_executor}, {"backend", check_backend},   {"cuda", check_cuda},
     {"mps", check_mps},           {"fd limit", check_fd_limit}, {"memlock", check_memlock},
     {"socket", check_socket},     {"memfd", check_memfd},       {"collapse", check_collapse},
-    {"systemd", check_systemd},
+    {"memory", check_memory},     {"systemd", check_systemd},
 };
 #define CHECK_COUNT (sizeof(checks) / sizeof(checks[0]))
 

@@ -193,6 +193,7 @@ struct cgm_collective {
 struct cgm_device_info {
     char uuid[48], name[64];
     uint64_t bytes_total, bytes_free;
+    char limit[224];       /* whose limit these are, in words; "": the device's own */
     uint32_t sms;          /* multiprocessors; 0: it has no such thing */
     int priority_greatest; /* of queues: the most urgent one, at most 0, which is the least */
 };

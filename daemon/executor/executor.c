@@ -42,6 +42,19 @@ uint64_t cgm_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
+void cgm_executor_describe_room(const struct cgm_executor *executor, uint32_t device,
+                                char ret_text[CGM_EXECUTOR_ROOM])
+{
+    struct cgm_device_info info;
+    if (executor->ops->device_info(executor->backend, device, &info) != CGM_OK)
+        snprintf(ret_text, CGM_EXECUTOR_ROOM, "how much is free cannot be read");
+    else if (info.limit[0])
+        snprintf(ret_text, CGM_EXECUTOR_ROOM, "%s", info.limit);
+    else
+        snprintf(ret_text, CGM_EXECUTOR_ROOM, "%llu of its %llu are free",
+                 (unsigned long long)info.bytes_free, (unsigned long long)info.bytes_total);
+}
+
 static void wake_poller(void *context)
 {
     cgm_poller_wake(context);

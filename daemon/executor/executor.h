@@ -72,6 +72,11 @@ _Noreturn void cgm_executor_end(struct cgm_executor *executor, enum cgm_trouble 
 /* One line on stderr, which the broker's log takes over. level as syslog's: 3 error to 7 debug. */
 void cgm_executor_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* What a device has left, and where another limit than its own decides that, which one. */
+#define CGM_EXECUTOR_ROOM 256u
+void cgm_executor_describe_room(const struct cgm_executor *executor, uint32_t device,
+                                char ret_text[CGM_EXECUTOR_ROOM]);
+
 /* CLOCK_MONOTONIC. */
 uint64_t cgm_now_ns(void);
 

@@ -311,22 +311,17 @@ static bool device_is_there(struct cgm_request *request, uint32_t device)
 static void describe_shortage(struct cgm_executor *executor, uint64_t bytes, uint32_t device,
                               char *ret_detail, size_t size)
 {
-    struct cgm_device_info info;
-    if (executor->ops->device_info(executor->backend, device, &info) == CGM_OK)
-        cgm_detail(ret_detail, size, 0,
-                   "bytes: %llu on device %u could not be allocated; %llu of its %llu are free",
-                   (unsigned long long)bytes, device, (unsigned long long)info.bytes_free,
-                   (unsigned long long)info.bytes_total);
-    else
-        cgm_detail(ret_detail, size, 0, "bytes: %llu on device %u could not be allocated",
-                   (unsigned long long)bytes, device);
+    char room[CGM_EXECUTOR_ROOM];
+    cgm_executor_describe_room(executor, device, room);
+    cgm_detail(ret_detail, size, 0, "bytes: %llu on device %u could not be allocated; %s",
+               (unsigned long long)bytes, device, room);
 }
 
 static void alloc_failed_step(struct cgm_request *request)
 {
     const Cgm__BufferAlloc *m = (const Cgm__BufferAlloc *)request->message;
     struct cgm_memory *memory = request->object;
-    char detail[160] = "its session has ended";
+    char detail[384] = "its session has ended";
     if (request->status == CGM_NOT_SUPPORTED && m->flags)
         cgm_detail(detail, sizeof(detail), 0,
                    "flags: the %s backend has no memory with a cudaIpc handle",

@@ -196,14 +196,13 @@ static void plan_discarded_step(struct cgm_request *request)
     const char *doing = plan->doing;
     uint64_t bytes = plan_bytes(plan);
     uint32_t device = plan->ranks[0].device;
-    struct cgm_device_info info;
+    char room[CGM_EXECUTOR_ROOM];
     plan_free(plan, executor);
-    if (request->status == CGM_NO_MEMORY &&
-        executor->ops->device_info(executor->backend, device, &info) == CGM_OK)
+    cgm_executor_describe_room(executor, device, room);
+    if (request->status == CGM_NO_MEMORY)
         cgm_request_fail(request, request->status,
-                         "plan: %s failed: it takes %llu bytes for each rank; of device %u %llu of "
-                         "%llu are free",
-                         doing, (ull)bytes, device, (ull)info.bytes_free, (ull)info.bytes_total);
+                         "plan: %s failed: it takes %llu bytes for each rank; device %u: %s", doing,
+                         (ull)bytes, device, room);
     else
         cgm_request_fail(request, request->status, "plan: %s on the ranks' devices failed: %s",
                          doing, cgm_status_text(request->status));

@@ -69,6 +69,10 @@ static const struct cgm_event_row cgm_events[] = {
     {"Memory runs out, on the node or up to the service's MemoryMax",
      "The kernel kills the executor, not the broker; then as when an executor dies",
      "daemon.broker_surroundings:test_the_executor_goes_first"},
+    {"Memory is asked for that the limit of the daemon's control group does not leave",
+     "It is refused with NO_MEMORY; the detail says what was asked for, what is left, and of which "
+     "group's limit. Part of the limit is kept for the daemon itself, and nothing is killed",
+     "fault.memory_limit unit.cgroup"},
     {"An import or a buffer with an IPC handle goes while jobs run, on GPUs",
      "The driver lets nothing be launched until all that runs is through: launches of all users "
      "are "

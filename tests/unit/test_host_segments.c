@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #include "daemon/executor/host/segment.h"
-#include "proto/system.h"
+#include "proto/room.h"
 #include "proto/status.h"
+#include "proto/system.h"
 
 #define MIB (1ull << 20)
 
@@ -84,9 +85,9 @@ static void test_room(void **state)
     uint64_t total, available;
     (void)state;
     assert_int_equal(cgm_system_memory(&total, &available), CGM_OK);
-    assert_int_equal(cgm_system_check_room(0), CGM_OK);
-    assert_int_equal(cgm_system_check_room(available), CGM_NO_MEMORY);
-    assert_int_equal(cgm_system_check_room(UINT64_MAX), CGM_NO_MEMORY);
+    assert_int_equal(cgm_room_check(0, 0), CGM_OK);
+    assert_int_equal(cgm_room_check(available, 0), CGM_NO_MEMORY);
+    assert_int_equal(cgm_room_check(UINT64_MAX, 0), CGM_NO_MEMORY);
 }
 
 static bool is_a_mapping(const char *base, uint64_t bytes)

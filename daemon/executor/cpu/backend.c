@@ -3,10 +3,11 @@
 #include <unistd.h>
 
 #include "daemon/executor/cpu/cpu.h"
-#include "proto/system.h"
 #include "kernels/openblas.h"
 #include "proto/messages.h"
+#include "proto/room.h"
 #include "proto/status.h"
+#include "proto/system.h"
 
 /* As a GPU has it, and without effect: so that queues of several priorities are used everywhere. */
 #define PRIORITY_GREATEST (-5)
@@ -43,6 +44,21 @@ static uint32_t backend_device_count(struct cgm_backend *backend)
     return backend->devices;
 }
 
+/* Of a limit of the daemon's memory what is kept of it is not free. */
+static int memory_info(struct cgm_device_info *ret_info)
+{
+    struct cgm_room room;
+    int status = cgm_room_find(CGM_ROOM_OF_DAEMON, &room);
+    if (status != CGM_OK)
+        return status;
+    bool limited = room.file != NULL;
+    ret_info->bytes_total = room.total_bytes;
+    ret_info->bytes_free = limited ? cgm_room_left(&room) : room.available_bytes;
+    if (limited)
+        cgm_room_words(&room, ret_info->limit, sizeof(ret_info->limit));
+    return CGM_OK;
+}
+
 static int backend_device_info(struct cgm_backend *backend, uint32_t device,
                                struct cgm_device_info *ret_info)
 {
@@ -51,7 +67,7 @@ static int backend_device_info(struct cgm_backend *backend, uint32_t device,
     *ret_info = (struct cgm_device_info){.priority_greatest = PRIORITY_GREATEST};
     snprintf(ret_info->uuid, sizeof(ret_info->uuid), "CPU-%u", device);
     snprintf(ret_info->name, sizeof(ret_info->name), "CPU device %u", device);
-    return cgm_system_memory(&ret_info->bytes_total, &ret_info->bytes_free);
+    return memory_info(ret_info);
 }
 
 static void backend_describe(struct cgm_backend *backend, char *ret_text, size_t text_bytes)

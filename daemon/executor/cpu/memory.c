@@ -7,9 +7,10 @@
 
 #include "daemon/executor/cpu/cpu.h"
 #include "daemon/executor/host/segment.h"
-#include "proto/system.h"
 #include "proto/messages.h"
+#include "proto/room.h"
 #include "proto/status.h"
+#include "proto/system.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -46,7 +47,7 @@ static int mem_new(int fd, uint64_t bytes, struct cgm_mem **ret_mem)
 
 static int memfd_new(uint64_t bytes, int *ret_fd)
 {
-    int status = cgm_system_check_room(bytes);
+    int status = cgm_room_check(bytes, CGM_ROOM_OF_DAEMON);
     if (status != CGM_OK)
         return status;
     int fd = memfd_create("commgemm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -90,7 +91,7 @@ int cgm_cpu_mem_fill(struct cgm_mem *mem, uint64_t *bytes)
     uint64_t missing = mem->bytes - mem->filled, part = missing < *bytes ? missing : *bytes;
     if (part == 0)
         return CGM_OK;
-    int status = cgm_system_check_room(missing);
+    int status = cgm_room_check(missing, CGM_ROOM_OF_DAEMON);
     if (status != CGM_OK)
         return status;
     if (fallocate(mem->fd, 0, (off_t)mem->filled, (off_t)part) != 0)

@@ -7,8 +7,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "proto/system.h"
 #include "proto/messages.h"
+#include "proto/room.h"
 #include "proto/status.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -117,13 +117,14 @@ int cgm_segments_check_holes(const struct cgm_memory_segment *segments, uint32_t
                              char *ret_detail, size_t detail_bytes)
 {
     unsigned long long missing = cgm_segments_missing(segments, count);
-    if (cgm_system_check_room(missing) == CGM_OK)
+    char words[CGM_ROOM_WORDS] = "how much there is cannot be read";
+    struct cgm_room room;
+    if (cgm_room_check(missing, CGM_ROOM_OF_DAEMON) == CGM_OK)
         return CGM_OK;
-    return cgm_detail(
-        ret_detail, detail_bytes, CGM_NO_MEMORY,
-        "%llu bytes of the segments do not exist yet; this node does not have so much "
-        "to spare",
-        missing);
+    if (cgm_room_find(CGM_ROOM_OF_DAEMON, &room) == CGM_OK)
+        cgm_room_words(&room, words, sizeof(words));
+    return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY,
+                      "%llu bytes of the segments do not exist yet; %s", missing, words);
 }
 
 /* A gap that is a page long: nothing that has one behind it fits in. */

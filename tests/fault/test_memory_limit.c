@@ -1,0 +1,269 @@
+/* A daemon whose memory has a limit, as a service or a container has: who asks for more is refused,
+ * and nothing is killed. Needs root, and control groups of memory. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "proto/cgroup.h"
+#include "proto/types.h"
+
+#define MIB (1ull << 20)
+#define LIMIT (512 * MIB) /* that a sanitizer's executor fits in, too */
+#define LIMIT_TEXT "536870912"
+#define SESSIONS 400u
+
+struct scene {
+    struct daemon daemon;
+    struct client client;
+    uint64_t executor_pid;
+};
+
+static char group[CGM_CGROUP_PATH + 64]; /* "": there is none */
+
+static bool group_write(const char *file, const char *text)
+{
+    char path[3 * CGM_CGROUP_PATH];
+    snprintf(path, sizeof(path), "%s/%s", group, file);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0)
+        close(fd);
+    return written;
+}
+
+static bool group_limit(void)
+{
+    return group_write("memory.max", LIMIT_TEXT) ||
+           group_write("memory.limit_in_bytes", LIMIT_TEXT);
+}
+
+static void group_remove(void)
+{
+    struct timespec begin;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    while (group[0] && rmdir(group) != 0 && !is_over(&begin)) /* the last process may be ending */
+        nap();
+    group[0] = '\0';
+}
+
+/* At the top: no process may be in a group of v2 that has others below it. */
+static bool group_make(void)
+{
+    struct cgm_cgroup_tree tree;
+    if (geteuid() != 0 || cgm_cgroup_find("", &tree) != CGM_OK || !tree.version)
+        return false;
+    snprintf(group, sizeof(group), "%s/commgemm-test-%d", tree.point, (int)getpid());
+    if (mkdir(group, 0700) != 0) {
+        group[0] = '\0';
+        return false;
+    }
+    if (group_limit())
+        return true;
+    group_remove();
+    return false;
+}
+
+static void enter_group(void)
+{
+    if (!group_write("cgroup.procs", "0"))
+        _exit(97);
+}
+
+/* The scene, or the end of the test. */
+static struct scene *scene_of(void **state)
+{
+    if (!*state) {
+        print_message("skipped: this test makes a control group with a limit of memory\n");
+        skip();
+        abort(); /* it does not return */
+    }
+    return *state;
+}
+
+static int set_up(void **state)
+{
+    static struct scene scene;
+    if (!group_make())
+        return 0;
+    daemon_init(&scene.daemon);
+    scene.daemon.bequeath = enter_group;
+    daemon_start(&scene.daemon, REAL_EXECUTOR, "socket_mode=0666", NULL);
+    client_open(&scene.client, &scene.daemon);
+    wait_for_executor(&scene.client);
+    scene.executor_pid = status_number(&scene.client, "executor_pid");
+    *state = &scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+    if (scene) {
+        client_close(&scene->client);
+        daemon_stop(&scene->daemon);
+    }
+    group_remove();
+    return 0;
+}
+
+static void expect_same_executor(struct scene *scene)
+{
+    assert_int_equal(status_number(&scene->client, "executor_deaths"), 0);
+    assert_int_equal(status_number(&scene->client, "executor_pid"), scene->executor_pid);
+}
+
+/* False: it was refused, with words about the limit. */
+static bool create(struct client *client, uint64_t bytes)
+{
+    Cgm__BufferCreate buffer = CGM__BUFFER_CREATE__INIT;
+    buffer.bytes = bytes;
+    struct message *reply =
+        client_reply(client, client_send(client, CGM_MSG_BUFFER_CREATE, &buffer.base, NULL, 0));
+    if (reply->type == CGM_MSG_ERROR) {
+        expect_error(reply, CGM_NO_MEMORY,
+                     "bytes are left of " LIMIT_TEXT ", the limit of control "
+                     "group ");
+        return false;
+    }
+    message_free(reply);
+    return true;
+}
+
+static void test_more_than_the_limit_is_refused(void **state)
+{
+    struct scene *scene = scene_of(state);
+    for (int i = 0; i < 8; i++)
+        assert_false(create(&scene->client, LIMIT + MIB));
+    expect_same_executor(scene);
+}
+
+/* Of a plan, which is made of more than its buffers. */
+static void test_memory_of_plans_counts(void **state)
+{
+    struct scene *scene = scene_of(state);
+    Cgm__PlanCreate plan = CGM__PLAN_CREATE__INIT;
+    plan.comm = comm_join_all(&scene->client, "limited", 4);
+    plan.op = CGM_OP_AG_GEMM;
+    plan.method = CGM_METHOD_AUTO;
+    plan.comm_type = CGM_COMM_TYPE_AG;
+    plan.m = plan.n = plan.k = 8192;
+    client_error(&scene->client, CGM_MSG_PLAN_CREATE, &plan.base, NULL, 0, CGM_NO_MEMORY,
+                 "the limit of control group ");
+    expect_same_executor(scene);
+}
+
+static void open_sessions(const struct daemon *daemon, struct client *clients, unsigned n)
+{
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    setup.entries = 64;
+    for (unsigned i = 0; i < n; i++) {
+        client_open_as(STRANGER, &clients[i], daemon);
+        message_free(
+            client_call(&clients[i], CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING));
+    }
+}
+
+/* Who fills all of it with buffers, and then opens sessions, for which the broker needs memory. */
+static void test_one_user_takes_all(void **state)
+{
+    static struct client clients[SESSIONS];
+    struct scene *scene = scene_of(state);
+    unsigned large = 0, small = 0;
+    buffer_create(&scene->client, "keep", MIB, 0, NULL);
+    client_open_as(STRANGER, &clients[0], &scene->daemon);
+    while (create(&clients[0], 4 * MIB))
+        large++;
+    while (create(&clients[0], 16384))
+        small++;
+    print_message("%u large and %u small buffers\n", large, small);
+    assert_true(large > 0);
+    open_sessions(&scene->daemon, clients + 1, SESSIONS - 1);
+    assert_false(create(&clients[0], 4 * MIB));
+    expect_same_executor(scene);
+    for (unsigned i = 0; i < SESSIONS; i++)
+        client_close(&clients[i]);
+    Cgm__BufferOpen open = CGM__BUFFER_OPEN__INIT;
+    open.name = (char *)(uintptr_t) "keep";
+    message_free(client_call(&scene->client, CGM_MSG_BUFFER_OPEN, &open.base, NULL, 0,
+                             CGM_MSG_BUFFER_REPLY));
+}
+
+/* What its buffers had is there again for others, as soon as it is given back. */
+static void test_what_is_freed_may_be_used(void **state)
+{
+    struct scene *scene = scene_of(state);
+    for (int round = 0; round < 4; round++) {
+        struct timespec begin;
+        struct client client;
+        unsigned n = 0;
+        client_open(&client, &scene->daemon);
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        for (; n < 8 && !is_over(&begin); n += create(&client, 16 * MIB))
+            nap();
+        assert_int_equal(n, 8);
+        client_close(&client);
+    }
+    expect_same_executor(scene);
+}
+
+static bool is_on_tmpfs(const char *folder)
+{
+    struct statfs info;
+    return statfs(folder, &info) != 0 || info.f_type == TMPFS_MAGIC;
+}
+
+/* Pages of a file, written by a process in the group, which count there. */
+static int fill_cache(const char *folder, unsigned mib)
+{
+    static char part[MIB];
+    char path[128];
+    enter_group();
+    snprintf(path, sizeof(path), "%s/cache", folder);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    for (unsigned i = 0; i < mib; i++)
+        if (write(fd, part, sizeof(part)) != (ssize_t)sizeof(part))
+            return 1;
+    return fsync(fd);
+}
+
+static void test_a_cache_takes_no_room(void **state)
+{
+    struct scene *scene = scene_of(state);
+    char path[128];
+    int status = 1;
+    if (is_on_tmpfs(scene->daemon.folder)) {
+        print_message("skipped: there is no cache of files of a tmpfs\n");
+        skip();
+    }
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(fill_cache(scene->daemon.folder, 256));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_true(create(&scene->client, 100 * MIB));
+    expect_same_executor(scene);
+    snprintf(path, sizeof(path), "%s/cache", scene->daemon.folder);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        CASE(test_more_than_the_limit_is_refused),
+        CASE(test_memory_of_plans_counts),
+        CASE(test_one_user_takes_all),
+        CASE(test_what_is_freed_may_be_used),
+        CASE(test_a_cache_takes_no_room),
+#undef CASE
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
