@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +13,6 @@
 #include "daemon/broker/own_table.h"
 #include "proto/messages.h"
 #include "proto/status.h"
-#include "proto/thread.h"
 
 void cgm_lock_init(struct cgm_lock *lock)
 {
@@ -150,17 +148,6 @@ static void *keeper_main(void *argument)
     return NULL;
 }
 
-/* Signals are the loop's, whose pipe is not in the keeper's table. */
-static int start_keeper(struct cgm_lock *lock)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = cgm_thread_start(PTHREAD_CREATE_JOINABLE, keeper_main, lock, &lock->keeper);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 int cgm_lock_keep(struct cgm_lock *lock, const char *socket_path, char *ret_detail, size_t size)
 {
     char text[sizeof(lock->left)];
@@ -169,7 +156,7 @@ int cgm_lock_keep(struct cgm_lock *lock, const char *socket_path, char *ret_deta
     sem_init(&lock->settled, 0, 0);
     sem_init(&lock->over, 0, 0);
     lock->kept_fd = lock->fd;
-    lock->kept = start_keeper(lock) == 0;
+    lock->kept = cgm_own_table_start(keeper_main, lock, &lock->keeper) == 0;
     if (!lock->kept) {
         sem_destroy(&lock->settled);
         sem_destroy(&lock->over);

@@ -3,7 +3,12 @@
 #ifndef CGM_OWN_TABLE_H
 #define CGM_OWN_TABLE_H
 
+#include <pthread.h>
 #include <stdbool.h>
+
+/* Starts a thread that is to have one. Signals are the loop's, whose pipe will not be in it: the
+ * thread gets none. An errno. */
+int cgm_own_table_start(void *(*run)(void *argument), void *argument, pthread_t *ret_thread);
 
 /* From now on the calling thread has this fd alone. False: the system does not let it have a table,
  * and everything is as it was. */

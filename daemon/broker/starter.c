@@ -13,12 +13,9 @@
 #include "daemon/broker/own_table.h"
 #include "proto/packet.h"
 #include "proto/status.h"
-#include "proto/thread.h"
 
 /* Above every number that a process gets them at. */
 #define FDS_FROM 16
-
-extern char **environ;
 
 struct order {
     char path[PATH_MAX];
@@ -157,17 +154,6 @@ static void *starter_main(void *argument)
 /* ---- for the daemon ----------------------------------------------------------------------------
  */
 
-/* Signals are the loop's, whose pipe is not in the thread's table. */
-static int start_thread(struct cgm_starter *starter)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = cgm_thread_start(PTHREAD_CREATE_JOINABLE, starter_main, starter, &starter->thread);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 int cgm_starter_init(struct cgm_starter *starter)
 {
     int pair[2];
@@ -176,7 +162,7 @@ int cgm_starter_init(struct cgm_starter *starter)
         return errno;
     starter->thread_end = pair[1];
     sem_init(&starter->settled, 0, 0);
-    int error = start_thread(starter);
+    int error = cgm_own_table_start(starter_main, starter, &starter->thread);
     if (error) {
         sem_destroy(&starter->settled);
         close(pair[0]);

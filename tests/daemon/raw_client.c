@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/types.h"
 #include "tests/daemon/broker_fixture.h"
 
 /* ---- clients ----------------------------------------------------------------------------------
@@ -256,6 +257,15 @@ uint64_t buffer_create(struct client *client, const char *name, uint64_t bytes, 
     return id;
 }
 
+static uint64_t plan_made(struct client *client, const Cgm__PlanCreate *create)
+{
+    struct message *reply =
+        client_call(client, CGM_MSG_PLAN_CREATE, &create->base, NULL, 0, CGM_MSG_PLAN_REPLY);
+    uint64_t id = ((Cgm__PlanReply *)reply->body)->id;
+    message_free(reply);
+    return id;
+}
+
 uint64_t plan_create(struct client *client, uint64_t comm, uint64_t m)
 {
     Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
@@ -264,11 +274,17 @@ uint64_t plan_create(struct client *client, uint64_t comm, uint64_t m)
     create.method = 4;
     create.m = m;
     create.n = create.k = 8;
-    struct message *reply =
-        client_call(client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, CGM_MSG_PLAN_REPLY);
-    uint64_t id = ((Cgm__PlanReply *)reply->body)->id;
-    message_free(reply);
-    return id;
+    return plan_made(client, &create);
+}
+
+uint64_t ag_gemm_plan_create(struct client *client, uint64_t comm, uint64_t size)
+{
+    Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
+    create.comm = comm;
+    create.op = CGM_OP_AG_GEMM;
+    create.comm_type = CGM_COMM_TYPE_AG;
+    create.m = create.n = create.k = size;
+    return plan_made(client, &create);
 }
 
 static const char *row_value(const Cgm__Row *row, const char *key)

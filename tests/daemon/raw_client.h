@@ -76,6 +76,8 @@ uint32_t send_join(struct client *client, const char *name, uint32_t size, uint3
 uint64_t buffer_create(struct client *client, const char *name, uint64_t bytes, uint32_t mode,
                        int *ret_fd);
 uint64_t plan_create(struct client *client, uint64_t comm, uint64_t m);
+/* One that a real executor makes: m, n and k are `size`. */
+uint64_t ag_gemm_plan_create(struct client *client, uint64_t comm, uint64_t size);
 /* The JSON value of a key in the row whose match_key has this JSON value; match_key NULL: in the
  * last row. "" when there is none. */
 void query_value(struct client *client, uint32_t what, const char *match_key, const char *match,

@@ -10,7 +10,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "proto/types.h"
 #include "tests/fault/slow_file.h"
 #include "tests/proc_entries.h"
 #include "tests/send_signal.h"
@@ -183,20 +182,6 @@ static void test_a_buffer_without_room(void **state)
     daemon_stop(&daemon);
 }
 
-static uint64_t create_plan(struct client *client, uint64_t comm)
-{
-    Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
-    create.comm = comm;
-    create.op = CGM_OP_AG_GEMM;
-    create.comm_type = CGM_COMM_TYPE_AG;
-    create.m = create.n = create.k = 64;
-    struct message *reply =
-        client_call(client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, CGM_MSG_PLAN_REPLY);
-    uint64_t id = ((const Cgm__PlanReply *)reply->body)->id;
-    message_free(reply);
-    return id;
-}
-
 static struct message *ask_for_chunk(struct client *client, uint64_t plan)
 {
     Cgm__PlanChunk chunk = CGM__PLAN_CHUNK__INIT;
@@ -216,7 +201,7 @@ static void test_a_plan_without_room(void **state)
     daemon_init(&daemon);
     daemon_start(&daemon, REAL_EXECUTOR, NULL);
     client_open(&client, &daemon);
-    uint64_t plan = create_plan(&client, comm_join_all(&client, "two", 2));
+    uint64_t plan = ag_gemm_plan_create(&client, comm_join_all(&client, "two", 2), 64);
     struct message *reply = ask_for_chunk(&client, plan);
     assert_int_equal(reply->type, CGM_MSG_PLAN_CHUNK_REPLY);
     Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;

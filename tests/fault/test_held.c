@@ -378,20 +378,6 @@ static void test_an_executor_that_cannot_end(void **state)
     scene_close(&scene);
 }
 
-static uint64_t make_plan(struct client *client, uint64_t comm)
-{
-    Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
-    create.comm = comm;
-    create.op = CGM_OP_AG_GEMM;
-    create.comm_type = CGM_COMM_TYPE_AG;
-    create.m = create.n = create.k = 16;
-    struct message *reply =
-        client_call(client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, CGM_MSG_PLAN_REPLY);
-    uint64_t id = ((const Cgm__PlanReply *)reply->body)->id;
-    message_free(reply);
-    return id;
-}
-
 static int open_user_buffer(struct client *client, uint64_t plan, uint32_t rank)
 {
     Cgm__PlanChunk chunk = CGM__PLAN_CHUNK__INIT;
@@ -417,7 +403,8 @@ static void test_a_user_buffer_that_is_written(void **state)
     (void)state;
     if (scene_open(&scene)) {
         Cgm__PlanDestroy destroy = CGM__PLAN_DESTROY__INIT;
-        destroy.id = make_plan(&scene.attacker, comm_join_all(&scene.attacker, "held", 1));
+        destroy.id =
+            ag_gemm_plan_create(&scene.attacker, comm_join_all(&scene.attacker, "held", 1), 16);
         int fd = open_user_buffer(&scene.attacker, destroy.id, 0);
         hold(&scene, write_it, fd);
         client_ok(&scene.attacker, CGM_MSG_PLAN_DESTROY, &destroy.base);
@@ -459,8 +446,8 @@ static void test_a_user_buffer_of_another_user(void **state)
     if (scene_open(&scene)) {
         Cgm__PlanDestroy destroy = CGM__PLAN_DESTROY__INIT;
         uint64_t comm = join_both(&scene);
-        destroy.id = make_plan(&scene.honest, comm);
-        assert_int_equal(make_plan(&scene.attacker, comm), destroy.id);
+        destroy.id = ag_gemm_plan_create(&scene.honest, comm, 16);
+        assert_int_equal(ag_gemm_plan_create(&scene.attacker, comm, 16), destroy.id);
         int fd = open_user_buffer(&scene.attacker, destroy.id, 1);
         hold(&scene, write_it, fd);
         client_close(&scene.attacker);
@@ -496,7 +483,7 @@ static void test_a_comm_of_a_plan_that_is_held(void **state)
         pid_t executor = (pid_t)status_number(&scene.honest, "executor_pid");
         uint32_t threads = count_threads(executor);
         leave.id = join_both(&scene);
-        uint64_t plan = make_plan(&scene.attacker, leave.id);
+        uint64_t plan = ag_gemm_plan_create(&scene.attacker, leave.id, 16);
         int fd = open_user_buffer(&scene.attacker, plan, 1);
         assert_true(count_threads(executor) > threads + 1);
         hold(&scene, write_it, fd);

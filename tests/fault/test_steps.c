@@ -35,7 +35,7 @@
 #define REACH_S test_backend_wait(60) /* until a step is reached */
 #define END_S test_backend_wait(60)   /* until everybody knows how it ended */
 #define SETTLED_NAPS test_backend_wait(3)
-#define SOON_S 8                       /* what is told when it takes longer */
+#define SOON_S 8 /* what is told when it takes longer */
 #define SHORT_MS 2500
 #define LONG_MS 30000
 #define SPARE_MAPS 16 /* arenas and stacks that the C library keeps */
