@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/broker/broker.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/mps.h"
 #include "proto/messages.h"
@@ -17,8 +20,13 @@
 
 struct fake_link fake_link;
 
-int __wrap_uv_spawn(uv_loop_t *loop, uv_process_t *process, const uv_process_options_t *options);
-int __wrap_uv_process_kill(uv_process_t *process, int number);
+int __wrap_cgm_starter_init(struct cgm_starter *starter);
+int __wrap_cgm_starter_run(struct cgm_starter *starter, const char *path, const int *fds,
+                           unsigned n_fds, pid_t *ret_pid);
+int __real_kill(pid_t pid, int number);
+int __wrap_kill(pid_t pid, int number);
+pid_t __real_waitpid(pid_t pid, int *ret_status, int options);
+pid_t __wrap_waitpid(pid_t pid, int *ret_status, int options);
 int __wrap_cgm_packet_send_bytes(int fd, const uint8_t *bytes, size_t size, const int *fds,
                                  unsigned n_fds);
 int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size);
@@ -29,39 +37,58 @@ int __wrap_cgm_tool_run(struct cgm_broker *broker, const char *program, const ch
                         unsigned detail_bytes);
 void __wrap_cgm_log(enum cgm_log_level level, const char *format, ...);
 
-/* The handle becomes one that the loop can close, whatever it is called. */
-int __wrap_uv_spawn(uv_loop_t *loop, uv_process_t *process, const uv_process_options_t *options)
+int __wrap_cgm_starter_init(struct cgm_starter *starter)
 {
-    FUZZ_CHECK(options->file[0] != '\0' && options->stdio_count == 4);
-    uv_idle_init(loop, (uv_idle_t *)(void *)process);
-    if (fake_link.start_fails) {
-        fake_link.start_fails = false;
-        return UV_ENOENT;
-    }
-    process->exit_cb = options->exit_cb;
-    process->pid = PROCESS_ID;
-    fake_link.process = process;
-    fake_link.link_fd = fcntl(options->stdio[3].data.fd, F_DUPFD_CLOEXEC, 3);
-    fake_link.killed = false;
+    (void)starter;
     return 0;
 }
 
-int __wrap_uv_process_kill(uv_process_t *process, int number)
+int __wrap_cgm_starter_run(struct cgm_starter *starter, const char *path, const int *fds,
+                           unsigned n_fds, pid_t *ret_pid)
 {
-    FUZZ_CHECK(process == fake_link.process && number == SIGKILL);
+    (void)starter;
+    FUZZ_CHECK(path[0] != '\0' && n_fds == 3 && !fake_link.runs);
+    if (fake_link.start_fails) {
+        fake_link.start_fails = false;
+        return ENOENT;
+    }
+    *ret_pid = PROCESS_ID;
+    fake_link.link_fd = fcntl(fds[2], F_DUPFD_CLOEXEC, 3);
+    fake_link.runs = true;
+    fake_link.killed = fake_link.ended = false;
+    return 0;
+}
+
+int __wrap_kill(pid_t pid, int number)
+{
+    if (pid != PROCESS_ID)
+        return __real_kill(pid, number);
+    FUZZ_CHECK(number == SIGKILL);
     fake_link.killed = true;
     return 0;
 }
 
-void fake_link_end_process(int signal_number)
+pid_t __wrap_waitpid(pid_t pid, int *ret_status, int options)
 {
-    uv_process_t *process = fake_link.process;
-    if (!process)
+    if (pid != PROCESS_ID)
+        return __real_waitpid(pid, ret_status, options);
+    if (!fake_link.ended)
+        return fake_link.runs ? 0 : -1;
+    fake_link.ended = false;
+    if (ret_status)
+        *ret_status = fake_link.status;
+    return PROCESS_ID;
+}
+
+void fake_link_end_process(struct cgm_broker *broker, int signal_number)
+{
+    if (!fake_link.runs)
         return;
     close(fake_link.link_fd);
-    fake_link.process = NULL;
-    fake_link.killed = false;
-    process->exit_cb(process, signal_number ? 0 : 3, signal_number);
+    fake_link.runs = fake_link.killed = false;
+    fake_link.ended = true;
+    fake_link.status = signal_number ? signal_number : 3 << 8;
+    cgm_executor_on_child(broker);
 }
 
 int __wrap_cgm_packet_send_bytes(int fd, const uint8_t *bytes, size_t size, const int *fds,

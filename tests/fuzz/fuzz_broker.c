@@ -335,12 +335,12 @@ static void on_executor_dies(const struct fuzz_record *record, struct client *cl
 {
     (void)client;
     if (record->extra & 1)
-        fake_link_end_process(record->extra & 2 ? SIGSEGV : 0);
+        fake_link_end_process(&broker, record->extra & 2 ? SIGSEGV : 0);
     if (record->extra & 4 && executor_talks())
         broker.executor.link.events->on_garbage(&broker, 0);
     else
         hang_up_link();
-    fake_link_end_process(SIGKILL);
+    fake_link_end_process(&broker, SIGKILL);
 }
 
 static void fire(uv_timer_t *timer)
@@ -356,7 +356,7 @@ static void fire(uv_timer_t *timer)
 static void settle(void)
 {
     if (fake_link.killed)
-        fake_link_end_process(SIGKILL);
+        fake_link_end_process(&broker, SIGKILL);
     uv_run(&broker.loop, UV_RUN_NOWAIT);
     while (broker.closer.newest)
         uv_run(&broker.loop, UV_RUN_ONCE);
