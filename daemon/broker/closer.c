@@ -12,6 +12,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/nudge.h"
 #include "daemon/broker/quota.h"
+#include "daemon/broker/unread.h"
 #include "daemon/broker/user_log.h"
 #include "proto/ring.h"
 #include "proto/status.h"
@@ -418,42 +419,18 @@ void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *rin
 /* So many packets without fds are quickly gone. */
 #define PACKETS_AT_ONCE 8
 
-enum unread { NOTHING, NO_FDS, PERHAPS_FDS };
-
-/* Of the first packet that nobody has read, which may be of no bytes at all: only that it has a
- * sender then tells it from the end. Its fds are not taken, as there is no room for them. */
-static enum unread first_unread(int fd)
-{
-    char byte;
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof(struct ucred))];
-    } sender;
-    struct iovec bytes = {&byte, sizeof(byte)};
-    struct msghdr message = {.msg_iov = &bytes,
-                             .msg_iovlen = 1,
-                             .msg_control = sender.space,
-                             .msg_controllen = sizeof(sender.space)};
-    ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_PEEK);
-    if (n < 0) /* what went wrong before is told once, and hides what lies there */
-        n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_PEEK);
-    if (n == 0 && message.msg_controllen == 0)
-        return NOTHING;
-    return n < 0 || message.msg_controllen == 0 || message.msg_flags & MSG_CTRUNC ? PERHAPS_FDS
-                                                                                  : NO_FDS;
-}
-
 /* When nothing more can come in. */
 static bool empty_quickly(int fd)
 {
     char byte;
     int on = 1;
-    enum unread unread = PERHAPS_FDS;
+    enum cgm_unread unread = CGM_UNREAD_PERHAPS_FDS;
     if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
         return errno == ENOTSOCK; /* nothing comes in anyway */
-    for (int i = 0; i <= PACKETS_AT_ONCE && (unread = first_unread(fd)) == NO_FDS; i++)
+    for (int i = 0; i <= PACKETS_AT_ONCE && (unread = cgm_unread_first(fd)) == CGM_UNREAD_NO_FDS;
+         i++)
         (void)recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC);
-    return unread == NOTHING;
+    return unread == CGM_UNREAD_NOTHING;
 }
 
 /* Nobody is left who could read anything. */

@@ -11,11 +11,13 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/quota.h"
+#include "daemon/broker/unread.h"
 #include "proto/room.h"
 #include "proto/status.h"
 
 #define RETRY_MS 20u
-#define REST_MS 4u /* at least: to look whether it is over costs something too */
+#define ROOM_MS 100u /* until fds may come */
+#define REST_MS 4u   /* at least: to look whether it is over costs something too */
 
 /* What waits for room in the socket. The fds are duplicates of its own. */
 struct cgm_outgoing {
@@ -185,16 +187,31 @@ static void on_rested(uv_timer_t *timer)
 
 /* Timers of one time are in the order of their starting: who was served comes behind those of the
  * same user who were not. */
-static bool must_rest(struct cgm_connection *connection)
+static void rest(struct cgm_connection *connection, uint64_t ms)
 {
-    uint64_t ms = connection->events->rest_ms ? connection->events->rest_ms(connection->owner) : 0;
-    if (ms == 0)
-        return false;
     connection->resting = true;
     update_events(connection);
     uv_timer_start(&connection->rested, on_rested,
                    (ms > REST_MS ? ms : REST_MS) + connection->served, 0);
     connection->served = false;
+}
+
+static bool must_rest(struct cgm_connection *connection)
+{
+    uint64_t ms = connection->events->rest_ms ? connection->events->rest_ms(connection->owner) : 0;
+    if (ms > 0)
+        rest(connection, ms);
+    return ms > 0;
+}
+
+/* The system closes at once what finds no room in this process, however long that takes. */
+static bool must_wait_for_room(struct cgm_connection *connection)
+{
+    const struct cgm_connection_events *events = connection->events;
+    if (!events->lets_fds_come || events->lets_fds_come(connection->owner) ||
+        !cgm_unread_has_fds(connection->fd))
+        return false;
+    rest(connection, ROOM_MS);
     return true;
 }
 
@@ -254,7 +271,8 @@ static void receive(struct cgm_connection *connection, uint64_t *since_ns)
         const char *why = must_end(connection);
         if (why)
             cut_off(connection, why);
-        if (why || must_rest(connection) || !receive_one(connection))
+        if (why || must_rest(connection) || must_wait_for_room(connection) ||
+            !receive_one(connection))
             return;
         spend(connection, since_ns);
     }

@@ -34,6 +34,9 @@ struct cgm_connection_events {
      * must be there for others. NULL: any number. */
     bool (*lets_unread)(void *owner, unsigned of_peer, unsigned of_all);
     bool keeps_reserve; /* queued fds leave those that the daemon must have (quota.h) */
+    /* Whether fds may come in a packet; else one that has some lies until they may. NULL: always.
+     */
+    bool (*lets_fds_come)(void *owner);
     /* Why the peer must not send any more, a static text; NULL: it may. Asked before each packet.
      * NULL: it always may. */
     const char *(*must_end)(void *owner);

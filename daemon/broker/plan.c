@@ -278,21 +278,6 @@ static int wait_for(struct cgm_request *request, struct cgm_plan *plan, bool exi
     return CGM_OK;
 }
 
-static int join_existing(struct cgm_request *request, struct cgm_plan *plan, const uint8_t *packed,
-                         size_t bytes)
-{
-    if (bytes != plan->request_bytes || memcmp(packed, plan->request, bytes) != 0)
-        return cgm_refuse(request, CGM_EXISTS,
-                          "plan %016jx has the same hash and another content; change any parameter",
-                          (uintmax_t)plan->id);
-    if (!plan->ready)
-        return wait_for(request, plan, true);
-    int status = reference(request->session, plan);
-    if (status == CGM_OK)
-        send_reply(request->broker, plan, request->session->id, request->serial, true);
-    return status;
-}
-
 /* Its owner has it in the quota already; now it is known how much it is. */
 static int charge_bytes(struct cgm_broker *broker, struct cgm_plan *plan, uint64_t bytes,
                         char *ret_detail, size_t size)
@@ -490,6 +475,99 @@ int cgm_plan_tell(struct cgm_broker *broker, const struct cgm_plan *plan,
     return cgm_call_executor(broker, CGM_MSG_PLAN_ADD, &add.base, NULL, 0, call);
 }
 
+/* ---- made anew --------------------------------------------------------------------------------
+ */
+
+/* The memory of its buffers was that of an executor that is gone: whoever wrote there would not be
+ * read. Whoever creates it again has this one asked once more, and the next one is asked anyway. */
+static void unmake(struct cgm_broker *broker, struct cgm_plan *plan)
+{
+    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
+    remove.id = plan->id;
+    cgm_tell_executor(broker, CGM_MSG_PLAN_REMOVE, &remove.base);
+    for (uint32_t rank = 0; rank < plan->world; rank++) {
+        cgm_buffer_set_fd(broker, plan->buffers[rank], -1);
+        plan->buffers[rank]->ready = false;
+    }
+}
+
+static int readd(struct cgm_broker *broker, struct cgm_plan *plan, const struct cgm_result *result,
+                 char *ret_detail, size_t size)
+{
+    int status = result->status;
+    snprintf(ret_detail, size, "%s", result->detail);
+    if (status == CGM_OK)
+        status = store_answer(broker, plan, result, ret_detail, size);
+    plan->unmade = status != CGM_OK;
+    if (plan->unmade)
+        unmake(broker, plan);
+    return status;
+}
+
+void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, uint64_t first_buffer,
+                         const struct cgm_result *result)
+{
+    char detail[256];
+    struct cgm_plan *plan = cgm_registry_find(&broker->plans, id);
+    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
+    int status = result->status;
+    remove.id = id;
+    if (plan && plan->buffers[0]->id != first_buffer) /* it was freed, and made by who wanted it */
+        return;
+    if (!plan && status == CGM_OK) /* freed meanwhile, before it was there */
+        cgm_tell_executor(broker, CGM_MSG_PLAN_REMOVE, &remove.base);
+    if (!plan || status == CGM_EXECUTOR_LOST)
+        return;
+    if (readd(broker, plan, result, detail, sizeof(detail)) != CGM_OK)
+        cgm_log_error("plan %016jx: the new executor does not make it: %s", (uintmax_t)id, detail);
+}
+
+static void on_remade(struct cgm_broker *broker, const struct cgm_call *call,
+                      const struct cgm_result *result)
+{
+    char detail[384];
+    struct cgm_plan *plan =
+        cgm_registry_find(&broker->plans, call->object); /* its waiters keep it */
+    int status = readd(broker, plan, result, detail, sizeof(detail));
+    plan->remaking = false;
+    answer_waiters(broker, plan, status, detail);
+    free_unused(broker, plan);
+}
+
+/* Of one who waits already. */
+static int remake(struct cgm_broker *broker, struct cgm_plan *plan)
+{
+    const struct cgm_call call = {.done = on_remade, .object = plan->id};
+    int status = plan->remaking ? CGM_OK : cgm_plan_tell(broker, plan, &call);
+    plan->remaking = status == CGM_OK;
+    if (status != CGM_OK)
+        free_waiters(broker, plan);
+    return status;
+}
+
+/* ---- create -----------------------------------------------------------------------------------
+ */
+
+static int join_existing(struct cgm_request *request, struct cgm_plan *plan, const uint8_t *packed,
+                         size_t bytes)
+{
+    if (bytes != plan->request_bytes || memcmp(packed, plan->request, bytes) != 0)
+        return cgm_refuse(request, CGM_EXISTS,
+                          "plan %016jx has the same hash and another content; change any parameter",
+                          (uintmax_t)plan->id);
+    int status = CGM_OK;
+    if (!plan->ready || plan->unmade)
+        status = wait_for(request, plan, true);
+    if (status == CGM_OK && plan->unmade)
+        status = remake(request->broker, plan);
+    if (status != CGM_OK || !plan->ready || plan->unmade)
+        return status;
+    status = reference(request->session, plan);
+    if (status == CGM_OK)
+        send_reply(request->broker, plan, request->session->id, request->serial, true);
+    return status;
+}
+
 int cgm_plan_on_create(struct cgm_request *request)
 {
     struct cgm_plan *plan;
@@ -613,42 +691,6 @@ int cgm_plan_on_chunk(struct cgm_request *request)
     int status =
         cgm_buffer_grant(request->session, buffer, own, true, &call, detail, sizeof(detail));
     return status == CGM_OK ? CGM_OK : cgm_refuse(request, status, "%s", detail);
-}
-
-/* ---- a new executor ---------------------------------------------------------------------------
- */
-
-/* The memory of its buffers was that of an executor that is gone: whoever wrote there would not be
- * read. The next executor is asked again. */
-static void unmake(struct cgm_broker *broker, struct cgm_plan *plan)
-{
-    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
-    remove.id = plan->id;
-    cgm_tell_executor(broker, CGM_MSG_PLAN_REMOVE, &remove.base);
-    for (uint32_t rank = 0; rank < plan->world; rank++) {
-        cgm_buffer_set_fd(broker, plan->buffers[rank], -1);
-        plan->buffers[rank]->ready = false;
-    }
-}
-
-void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
-{
-    char detail[256];
-    struct cgm_plan *plan = cgm_registry_find(&broker->plans, id);
-    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
-    int status = result->status;
-    remove.id = id;
-    if (!plan && status == CGM_OK) /* freed meanwhile, before it was there */
-        cgm_tell_executor(broker, CGM_MSG_PLAN_REMOVE, &remove.base);
-    if (!plan || status == CGM_EXECUTOR_LOST)
-        return;
-    snprintf(detail, sizeof(detail), "%s", result->detail);
-    if (status == CGM_OK)
-        status = store_answer(broker, plan, result, detail, sizeof(detail));
-    if (status == CGM_OK)
-        return;
-    cgm_log_error("plan %016jx: the new executor does not make it: %s", (uintmax_t)id, detail);
-    unmake(broker, plan);
 }
 
 void cgm_plan_free_all(struct cgm_broker *broker)

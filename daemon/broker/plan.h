@@ -31,7 +31,9 @@ struct cgm_plan {
     struct cgm_owner owner;
     uint8_t *request; /* the packed PlanCreate: what the id is a hash of */
     size_t request_bytes;
-    bool ready;
+    bool ready;    /* it was made, and is there unless it is unmade */
+    bool unmade;   /* this executor does not have it */
+    bool remaking; /* it is asked again; there are waiters */
     struct cgm_plan_waiter *waiters;
     uint32_t references;
     uint32_t world;
@@ -67,8 +69,10 @@ uint32_t cgm_plan_drop_all(struct cgm_session *session, uint64_t comm_or_0);
 
 int cgm_plan_tell(struct cgm_broker *broker, const struct cgm_plan *plan,
                   const struct cgm_call *call);
-/* A new executor has made the plan, or not. */
-void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result);
+/* An executor has made the plan anew, or not; first_buffer: of that plan, as another one may have
+ * its id meanwhile. */
+void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, uint64_t first_buffer,
+                         const struct cgm_result *result);
 
 void cgm_plan_free_all(struct cgm_broker *broker);
 

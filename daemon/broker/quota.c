@@ -212,6 +212,25 @@ static rlim_t reserved_of(rlim_t limit)
     return limit / 2 < FDS_RESERVED ? limit / 2 : FDS_RESERVED;
 }
 
+static uint64_t fds_of_users(rlim_t limit)
+{
+    return limit - reserved_of(limit) - FDS_TWICE(limit);
+}
+
+/* After the largest packet half of what is for twice is left. */
+static uint64_t beyond_users(rlim_t limit)
+{
+    uint64_t half = FDS_TWICE(limit) / 2;
+    return half > CGM_PACKET_FDS_ROOM ? half - CGM_PACKET_FDS_ROOM : 0;
+}
+
+bool cgm_quota_lets_fds_come(const struct cgm_broker *broker, uid_t uid)
+{
+    struct rlimit limit;
+    return is_operator(uid) || getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
+           broker->fds_of_all <= fds_of_users(limit.rlim_cur) + beyond_users(limit.rlim_cur);
+}
+
 /* Of what is counted some has no fd at the moment, and gets it again without being asked. */
 static int check_all(const struct cgm_broker *broker, uid_t uid, uint64_t amount, char *ret_detail,
                      size_t size)
@@ -219,7 +238,7 @@ static int check_all(const struct cgm_broker *broker, uid_t uid, uint64_t amount
     struct rlimit limit;
     if (amount == 0 || is_operator(uid) || getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return CGM_OK;
-    uint64_t most = limit.rlim_cur - reserved_of(limit.rlim_cur) - FDS_TWICE(limit.rlim_cur);
+    uint64_t most = fds_of_users(limit.rlim_cur);
     if (broker->fds_of_all + amount <= most)
         return CGM_OK;
     return cgm_detail(ret_detail, size, CGM_NO_MEMORY,

@@ -90,6 +90,10 @@ uint64_t cgm_quota_rest_ns(const struct cgm_broker *broker, uid_t uid);
  * everybody: who brought this one must be refused. The lowest free number is given out first. */
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size);
 
+/* Whether the uid's next packet may bring fds. What is no memory counts only when it has come, and
+ * what several users send of that leaves what is kept, too. */
+bool cgm_quota_lets_fds_come(const struct cgm_broker *broker, uid_t uid);
+
 /* Whether so many fds may lie unread, at one session and at all: a quarter of what this process's
  * user may have in flight, and of another one each session has its part. The rest is for the
  * executor, which is of the same user. */

@@ -156,7 +156,7 @@ static int step_comms(struct cgm_broker *broker, struct cgm_replay *replay)
 static void on_plan(struct cgm_broker *broker, const struct cgm_call *call,
                     const struct cgm_result *result)
 {
-    cgm_plan_on_readded(broker, call->object, result);
+    cgm_plan_on_readded(broker, call->object, call->other, result);
     count_answer(broker, result);
 }
 
@@ -164,10 +164,12 @@ static int step_plans(struct cgm_broker *broker, struct cgm_replay *replay)
 {
     struct cgm_plan *plan;
     while ((plan = cgm_registry_next(&broker->plans, &replay->cursor))) {
-        struct cgm_call call = {.done = on_plan, .object = plan->id};
+        struct cgm_call call = {.done = on_plan, .object = plan->id, .other = plan->buffers[0]->id};
         const struct cgm_comm *comm = cgm_registry_find(&broker->comms, plan->comm);
-        if (plan->ready && comm && is_told(comm))
-            return cgm_plan_tell(broker, plan, &call);
+        if (!plan->ready || plan->remaking || !comm || !is_told(comm))
+            continue;
+        plan->unmade = false; /* unless the answer says so */
+        return cgm_plan_tell(broker, plan, &call);
     }
     return CGM_NOT_FOUND;
 }

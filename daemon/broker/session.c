@@ -88,6 +88,12 @@ static const char *must_end(void *owner)
                : NULL;
 }
 
+static bool lets_fds_come(void *owner)
+{
+    const struct cgm_session *session = owner;
+    return cgm_quota_lets_fds_come(session->broker, session->uid);
+}
+
 static bool lets_unread(void *owner, unsigned of_peer, unsigned of_all)
 {
     const struct cgm_session *session = owner;
@@ -99,6 +105,7 @@ static const struct cgm_connection_events events = {
     .lets_unread = lets_unread,
     .keeps_reserve = true,
     .must_end = must_end,
+    .lets_fds_come = lets_fds_come,
     .packets_per_turn = 8,
     .has_turn = has_turn,
     .rest_ms = rest_ms,

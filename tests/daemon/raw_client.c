@@ -140,6 +140,15 @@ static struct message *wait_for(struct client *client, uint32_t serial, int type
     return message;
 }
 
+bool client_send_fds(struct client *client, const int *fds, unsigned n_fds)
+{
+    uint8_t packet[512];
+    size_t size;
+    Cgm__Query query = CGM__QUERY__INIT;
+    assert_int_equal(cgm_packet_pack(CGM_MSG_QUERY, 7, &query.base, 0, packet, &size), CGM_OK);
+    return cgm_packet_send_bytes(client->fd, packet, size, fds, n_fds) == CGM_OK;
+}
+
 struct message *client_reply(struct client *client, uint32_t serial)
 {
     return wait_for(client, serial, 0);

@@ -48,6 +48,8 @@ void message_free(struct message *message);
 /* Sends a request; its serial. */
 uint32_t client_send(struct client *client, int type, const ProtobufCMessage *body, const int *fds,
                      unsigned n_fds);
+/* A right message with fds that do not belong to it, up to CGM_PACKET_FDS_ROOM. */
+bool client_send_fds(struct client *client, const int *fds, unsigned n_fds);
 /* The reply to a serial. */
 struct message *client_reply(struct client *client, uint32_t serial);
 /* The next event of a type. */

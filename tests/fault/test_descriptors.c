@@ -76,16 +76,6 @@ static struct message *import(struct client *client, int memfd)
                                             CGM_IMPORT_SEGMENTS_MAX));
 }
 
-/* A right message with fds that do not belong to it, as many as the kernel lets anybody send. */
-static bool send_fds(struct client *client, const int *fds, unsigned n_fds)
-{
-    uint8_t packet[512];
-    size_t size;
-    Cgm__Query query = CGM__QUERY__INIT;
-    assert_int_equal(cgm_packet_pack(CGM_MSG_QUERY, 7, &query.base, 0, packet, &size), CGM_OK);
-    return cgm_packet_send_bytes(client->fd, packet, size, fds, n_fds) == CGM_OK;
-}
-
 /* Whoever closes it last waits until the peer has read what is in it: never. */
 static int lingering_socket(int *ret_peer)
 {
@@ -219,7 +209,7 @@ static void test_the_reserve_has_room_for_every_packet(void **state)
         fds[i] = memfd;
     fds[CGM_PACKET_FDS_ROOM - 1] = lingering_socket(&peer);
     assert_int_equal(send_signal(daemon.pid, SIGSTOP), 0); /* its close must be the last one */
-    assert_true(send_fds(&attacker, fds, CGM_PACKET_FDS_ROOM));
+    assert_true(client_send_fds(&attacker, fds, CGM_PACKET_FDS_ROOM));
     close(fds[CGM_PACKET_FDS_ROOM - 1]);
     assert_int_equal(send_signal(daemon.pid, SIGCONT), 0);
     assert_true(status_number(&honest, "sessions") > 0);
@@ -265,7 +255,7 @@ static void test_what_is_slow_to_close_is_limited(void **state)
             client_open_as(STRANGER, &flood[i], &daemon);
         unsigned before = proc_entries(daemon.pid, "fd");
         for (int i = 0; i < SESSIONS; i++)
-            send_fds(&flood[i], fds, CGM_PACKET_FDS_ROOM);
+            client_send_fds(&flood[i], fds, CGM_PACKET_FDS_ROOM);
         for (int i = 0; i < SESSIONS; i++)
             assert_true(client_is_closed(&flood[i]));
         assert_in_range(proc_entries(daemon.pid, "fd"), 1,
@@ -304,7 +294,7 @@ static void test_an_executor_starts_beside_them(void **state)
     if (start_slow_file(&file, &daemon)) {
         for (unsigned i = 0; i < SLOW; i++)
             fds[i] = i ? dup(fds[0]) : slow_file_open(&file);
-        assert_true(send_fds(&attacker, fds, SLOW));
+        assert_true(client_send_fds(&attacker, fds, SLOW));
         assert_true(client_is_closed(&attacker));
         assert_int_equal(send_signal(executor, SIGKILL), 0);
         wait_for_status(&honest, "executor_life", life + 1);

@@ -127,7 +127,6 @@ static void test_few_slow_ones_of_a_user(void **state)
     struct slow_file file;
     char path[96];
     int fds[EACH];
-    Cgm__Query query = CGM__QUERY__INIT;
     (void)state;
     skip_unless_root();
     daemon_init(&daemon);
@@ -141,7 +140,7 @@ static void test_few_slow_ones_of_a_user(void **state)
         unsigned before = proc_entries(daemon.pid, "fd");
         unsigned tasks = proc_entries(daemon.pid, "task");
         for (int i = 0; i < SESSIONS; i++)
-            cgm_packet_send(flood[i].fd, CGM_MSG_QUERY, 1, &query.base, fds, EACH);
+            client_send_fds(&flood[i], fds, EACH);
         for (int i = 0; i < SESSIONS; i++)
             assert_true(client_is_closed(&flood[i]));
         assert_in_range(proc_entries(daemon.pid, "fd"), 1, before + SLOW);
@@ -151,6 +150,44 @@ static void test_few_slow_ones_of_a_user(void **state)
             close(fds[i]);
         for (int i = 0; i < SESSIONS; i++)
             client_close(&flood[i]);
+    }
+    daemon_stop(&daemon);
+}
+
+/* Each of them only what he may. */
+static void test_slow_ones_of_many_users(void **state)
+{
+    enum { USERS = 16, MANY_FDS = 4000 };
+    struct daemon daemon;
+    struct client users[USERS], honest;
+    struct slow_file file;
+    char path[96];
+    int fds[CGM_PACKET_FDS_ROOM];
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", NULL);
+    snprintf(path, sizeof(path), "%s/slow", daemon.folder);
+    limit_fds(&daemon, MANY_FDS);
+    if (slow_file_start(&file, path)) {
+        for (unsigned i = 0; i < CGM_PACKET_FDS_ROOM; i++)
+            fds[i] = i ? dup(fds[0]) : slow_file_open(&file);
+        client_open_as(STRANGER + USERS, &honest, &daemon);
+        for (unsigned i = 0; i < USERS; i++)
+            client_open_as(STRANGER + i, &users[i], &daemon);
+        for (unsigned i = 0; i < USERS; i++)
+            client_send_fds(&users[i], fds, CGM_PACKET_FDS_ROOM);
+        for (int i = 0; i < 20; i++, usleep(20000)) /* who has sent no fds is heard */
+            assert_true(status_number(&honest, "sessions") > 0);
+        assert_in_range(proc_entries(daemon.pid, "fd"), MANY_FDS / 2, MANY_FDS - 384);
+        slow_file_stop(&file);
+        for (unsigned i = 0; i < CGM_PACKET_FDS_ROOM; i++)
+            close(fds[i]);
+        for (unsigned i = 0; i < USERS; i++) {
+            assert_true(client_is_closed(&users[i]));
+            client_close(&users[i]);
+        }
+        client_close(&honest);
     }
     daemon_stop(&daemon);
 }
@@ -192,7 +229,7 @@ static struct message *ask_for_chunk(struct client *client, uint64_t plan)
 }
 
 /* The plan of the next executor has other memory, which the daemon cannot hold: nobody may take the
- * old one for it. The executor after that makes it again. */
+ * old one for it. It is made when somebody creates it again, and by the executor after that. */
 static void test_a_plan_without_room(void **state)
 {
     struct daemon daemon;
@@ -201,7 +238,8 @@ static void test_a_plan_without_room(void **state)
     daemon_init(&daemon);
     daemon_start(&daemon, REAL_EXECUTOR, NULL);
     client_open(&client, &daemon);
-    uint64_t plan = ag_gemm_plan_create(&client, comm_join_all(&client, "two", 2), 64);
+    uint64_t comm = comm_join_all(&client, "two", 2);
+    uint64_t plan = ag_gemm_plan_create(&client, comm, 64);
     struct message *reply = ask_for_chunk(&client, plan);
     assert_int_equal(reply->type, CGM_MSG_PLAN_CHUNK_REPLY);
     Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
@@ -216,12 +254,17 @@ static void test_a_plan_without_room(void **state)
     reply = ask_for_chunk(&client, plan);
     assert_int_equal(reply->type, CGM_MSG_ERROR);
     message_free(reply);
-    kill_executor(&client);
-    reply = ask_for_chunk(&client, plan);
-    assert_int_equal(reply->type, CGM_MSG_PLAN_CHUNK_REPLY);
-    assert_int_equal(((const Cgm__PlanChunkReply *)reply->body)->generation,
-                     status_number(&client, "executor_life"));
-    message_free(reply);
+    for (int how = 0; how < 2; how++) {
+        if (how == 0)
+            assert_int_equal(ag_gemm_plan_create(&client, comm, 64), plan);
+        else
+            kill_executor(&client);
+        reply = ask_for_chunk(&client, plan);
+        assert_int_equal(reply->type, CGM_MSG_PLAN_CHUNK_REPLY);
+        assert_int_equal(((const Cgm__PlanChunkReply *)reply->body)->generation,
+                         status_number(&client, "executor_life"));
+        message_free(reply);
+    }
     message_free(
         client_call(&client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0, CGM_MSG_BUFFER_REPLY));
     client_close(&client);
@@ -233,6 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_users_together_leave_some),
         cmocka_unit_test(test_few_slow_ones_of_a_user),
+        cmocka_unit_test(test_slow_ones_of_many_users),
         cmocka_unit_test(test_a_buffer_without_room),
         cmocka_unit_test(test_a_plan_without_room),
     };
