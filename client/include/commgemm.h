@@ -324,8 +324,8 @@ int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer 
  * unnamed buffer ends with its last one, after its last job. */
 int commgemm_buffer_close(commgemm_client *client, uint64_t id);
 
-/* Removes the name and the daemon's reference. Owner (or root) only. Others who have it open keep it
- * at their own cost while the owner has not: whose quotas have no room for it loses it, as if by
+/* Removes the name and the daemon's reference. Owner (or root) only. Others who have it open keep
+ * it at their own cost while the owner has not: whose quotas have no room for it loses it, as if by
  * close. */
 int commgemm_buffer_destroy(commgemm_client *client, const char *name);
 

@@ -277,7 +277,8 @@ static void test_bytes_of_imports_have_a_bound(void **state)
     struct message *reply = client_reply(&client, send_import_of(&client, memfd, 4, total));
     assert_int_equal(reply->type, CGM_MSG_IMPORT_REPLY);
     message_free(reply);
-    snprintf(allowed, sizeof(allowed), "used %ju, allowed %ju", 4 * total, 4 * total);
+    snprintf(allowed, sizeof(allowed), "used %ju, allowed %ju", (uintmax_t)(4 * total),
+             (uintmax_t)(4 * total));
     expect_error(client_reply(&client, send_import(&client, memfd, 1)), CGM_QUOTA, allowed);
     client_close(&client);
     daemon_stop(&daemon);
