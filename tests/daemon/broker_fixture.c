@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/proc_entries.h"
 #include "tests/send_signal.h"
 
 #define SETTINGS_MAX 16
@@ -184,6 +185,16 @@ bool daemon_log_has(const struct daemon *daemon, const char *level, const char *
         found = strstr(line, level) && strstr(line, text);
     fclose(file);
     return found;
+}
+
+void daemon_wait_for_at_most(const struct daemon *daemon, const char *folder, unsigned most)
+{
+    struct timespec begin;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    while (proc_entries(daemon->pid, folder) > most) {
+        assert_false(is_over(&begin));
+        nap();
+    }
 }
 
 int daemon_set_up(void **state)

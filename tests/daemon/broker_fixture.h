@@ -36,6 +36,10 @@ int daemon_wait(struct daemon *daemon);
 /* Whether a line of its log has both. */
 bool daemon_log_has(const struct daemon *daemon, const char *level, const char *text);
 
+/* Until it has no more entries in "fd" or "task" of /proc: what has ended stands there a little
+ * longer. */
+void daemon_wait_for_at_most(const struct daemon *daemon, const char *folder, unsigned most);
+
 /* cmocka set-up and tear-down: *state is a running struct daemon. */
 int daemon_set_up(void **state);
 int daemon_tear_down(void **state);

@@ -40,14 +40,6 @@ static void limit_fds(const struct daemon *daemon, rlim_t most)
     assert_int_equal(prlimit(daemon->pid, RLIMIT_NOFILE, &limit, NULL), 0);
 }
 
-static void wait_for_fds(const struct daemon *daemon, unsigned at_most)
-{
-    for (unsigned naps = 0; proc_entries(daemon->pid, "fd") > at_most; naps++) {
-        assert_true(naps < WAIT_S * 100);
-        usleep(10000);
-    }
-}
-
 static int sealed_memfd(uint64_t bytes)
 {
     int fd = memfd_create("descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -202,7 +194,7 @@ static void test_the_reserve_has_room_for_every_packet(void **state)
         bool taken = reply->type != CGM_MSG_ERROR;
         refused += !taken && ((const Cgm__Error *)reply->body)->status == CGM_NO_MEMORY;
         message_free(reply);
-        wait_for_fds(&daemon, before + (taken ? CGM_IMPORT_SEGMENTS_MAX : 0)); /* none is ending */
+        daemon_wait_for_at_most(&daemon, "fd", before + (taken ? CGM_IMPORT_SEGMENTS_MAX : 0));
     }
     assert_true(refused > 0);
     for (unsigned i = 0; i < CGM_PACKET_FDS_ROOM - 1; i++)
@@ -269,7 +261,7 @@ static void test_what_is_slow_to_close_is_limited(void **state)
             close(fds[i]);
         for (int i = 0; i < SESSIONS; i++)
             client_close(&flood[i]);
-        wait_for_fds(&daemon, before - SESSIONS);
+        daemon_wait_for_at_most(&daemon, "fd", before - SESSIONS);
     }
     client_close(&honest);
     daemon_stop(&daemon);

@@ -144,7 +144,7 @@ static void test_few_slow_ones_of_a_user(void **state)
         for (int i = 0; i < SESSIONS; i++)
             assert_true(client_is_closed(&flood[i]));
         assert_in_range(proc_entries(daemon.pid, "fd"), 1, before + SLOW);
-        assert_in_range(proc_entries(daemon.pid, "task"), 1, tasks + THREADS_OF_USER);
+        daemon_wait_for_at_most(&daemon, "task", tasks + THREADS_OF_USER);
         slow_file_stop(&file);
         for (unsigned i = 0; i < EACH; i++)
             close(fds[i]);

@@ -63,10 +63,7 @@ static void test_what_is_slow_to_close_waits(void **state)
     slow_file_stop(&file);
     for (unsigned i = 0; i < SLOW; i++)
         close(fds[i]);
-    for (unsigned naps = 0; proc_entries(daemon.pid, "fd") >= before; naps++) {
-        assert_true(naps < WAIT_S * 100);
-        usleep(10000);
-    }
+    daemon_wait_for_at_most(&daemon, "fd", before - 1);
     client_close(&attacker);
     client_close(&honest);
     daemon_stop(&daemon);
