@@ -293,7 +293,10 @@ static void test_nothing_is_left(void **state)
     for (int i = 0; i < 20; i++)
         use_everything();
     assert_int_equal(proc_entries(getpid(), "fd"), fds);
-    assert_int_equal(proc_entries(getpid(), "task"), tasks);
+    for (int naps = 0; proc_entries(getpid(), "task") > tasks; naps++) {
+        assert_true(naps < 1000); /* a thread that was joined is seen a moment longer */
+        usleep(10000);
+    }
     assert_int_equal(mappings(), maps);
 }
 
