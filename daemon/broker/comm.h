@@ -1,7 +1,7 @@
 /* Comms: who holds which rank. A comm lives as long as a session that created or joined it, at the
  * cost of its owner while he is in it, then of another who is; who has no room for it in his quotas
- * has to leave. It is told to the executor when every rank has joined; from then on it cannot get a
- * lost rank back. */
+ * has to leave. It is told to the executor when every rank has joined (comm_join.h); from then on
+ * it cannot get a lost rank back. */
 #ifndef CGM_BROKER_COMM_H
 #define CGM_BROKER_COMM_H
 
@@ -13,19 +13,12 @@
 #include "daemon/broker/request.h"
 #include "proto/messages.h"
 
+struct cgm_join;
+
 enum cgm_comm_state {
     CGM_COMM_FORMING, /* ranks are missing */
     CGM_COMM_ADDING,  /* all are there; the executor has not said Ok */
     CGM_COMM_READY,
-};
-
-/* A CommJoin that is not answered. */
-struct cgm_join {
-    struct cgm_join *next;
-    uint64_t session;
-    uint32_t serial;
-    uint64_t ranks;                   /* bits */
-    uint64_t timeout_ns, deadline_ns; /* of cgm_lived_ns */
 };
 
 struct cgm_comm {
@@ -58,22 +51,26 @@ bool cgm_comm_has_session(const struct cgm_comm *comm, uint64_t session);
 struct cgm_session *cgm_comm_next(const struct cgm_broker *broker, const struct cgm_comm *comm,
                                   uint32_t *rank);
 
+/* A broken comm's name is free again: it is not found. */
+struct cgm_comm *cgm_comm_find_by_name(struct cgm_broker *broker, const char *name);
+
+/* name: NULL: none. The session holds it, without a rank. */
+int cgm_comm_new(struct cgm_request *request, const char *name, uint32_t size, uint32_t mode,
+                 struct cgm_comm **ret_comm);
+
+/* The session holds the comm from now on, if it did not. */
+int cgm_comm_hold(struct cgm_session *session, struct cgm_comm *comm);
+
+/* It does no longer; the executor knows. May free the comm. */
+void cgm_comm_drop(struct cgm_session *session, struct cgm_comm *comm);
+
 /* What the dispatch table calls. */
-int cgm_comm_find_to_join(struct cgm_request *request);
 int cgm_comm_find_held(struct cgm_request *request);
 int cgm_comm_on_create(struct cgm_request *request);
-int cgm_comm_on_join(struct cgm_request *request);
 int cgm_comm_on_leave(struct cgm_request *request);
 
 /* The session ends; the executor knows by SessionRemove. */
 void cgm_comm_drop_all(struct cgm_session *session);
-
-/* Answers the joins whose time is over and sets the timer for the next one. */
-void cgm_comm_look_at_deadlines(struct cgm_broker *broker);
-
-/* CommAdd of a complete comm; the call's callback must pass its result to cgm_comm_on_added. */
-int cgm_comm_tell(struct cgm_broker *broker, struct cgm_comm *comm, const struct cgm_call *call);
-void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result);
 
 void cgm_comm_free_all(struct cgm_broker *broker);
 

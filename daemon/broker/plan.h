@@ -1,6 +1,6 @@
 /* Plans: one for all ranks of a comm, known by a hash of everything in its request. The hash has a
  * secret key of this daemon's life, so that nobody can make another's plan collide with one of his.
- * Sessions hold a plan by reference; it ends with the last one, its user buffers with it. */
+ * plan_hold.h says who has it, plan_waiters.h who waits for it, plan_make.h how it is made. */
 #ifndef CGM_BROKER_PLAN_H
 #define CGM_BROKER_PLAN_H
 
@@ -15,15 +15,7 @@
 
 struct cgm_buffer;
 struct cgm_comm;
-
-/* A PlanCreate that waits for the executor. */
-struct cgm_plan_waiter {
-    struct cgm_plan_waiter *next;
-    uint64_t session;
-    uint32_t serial;
-    bool existed;
-    int status; /* of its reference */
-};
+struct cgm_plan_waiter;
 
 struct cgm_plan {
     uint64_t id;
@@ -47,33 +39,16 @@ struct cgm_plan {
     const char *no_trial;   /* why nothing may be measured; NULL: it may */
 };
 
-struct cgm_plan_hold {
-    struct cgm_plan *plan;
-    uint32_t references;
-};
-
 /* What the dispatch table calls. */
 int cgm_plan_find_comm(struct cgm_request *request);
-int cgm_plan_find_held(struct cgm_request *request);
 int cgm_plan_on_create(struct cgm_request *request);
-int cgm_plan_on_destroy(struct cgm_request *request);
-int cgm_plan_on_destroy_all(struct cgm_request *request);
 int cgm_plan_on_chunk(struct cgm_request *request);
 
 /* Whether the session holds the rank whose user buffer this is. */
 bool cgm_plan_buffer_is_of(const struct cgm_session *session, const struct cgm_buffer *buffer);
 
-/* Drops every reference of the session to plans of the comm, or of all comms when it is 0. Returns
- * how many references. */
-uint32_t cgm_plan_drop_all(struct cgm_session *session, uint64_t comm_or_0);
-
-int cgm_plan_tell(struct cgm_broker *broker, const struct cgm_plan *plan,
-                  const struct cgm_call *call);
-/* An executor has made the plan anew, or not; first_buffer: of that plan, as another one may have
- * its id meanwhile. */
-void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, uint64_t first_buffer,
-                         const struct cgm_result *result);
-
+/* Its waiters get no answer; nobody has it any more. */
+void cgm_plan_free(struct cgm_broker *broker, struct cgm_plan *plan);
 void cgm_plan_free_all(struct cgm_broker *broker);
 
 #endif

@@ -3,6 +3,7 @@
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
 #include "daemon/broker/plan.h"
+#include "daemon/broker/plan_hold.h"
 #include "daemon/broker/session.h"
 #include "proto/status.h"
 #include "proto/types.h"

@@ -12,6 +12,7 @@
 #include "daemon/broker/import.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
+#include "daemon/broker/plan_hold.h"
 #include "daemon/broker/user_log.h"
 #include "proto/step.h"
 

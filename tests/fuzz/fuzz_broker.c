@@ -13,6 +13,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/comm.h"
+#include "daemon/broker/comm_join.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
 #include "proto/journal.h"

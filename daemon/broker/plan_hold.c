@@ -1,0 +1,139 @@
+#include "daemon/broker/plan_hold.h"
+
+#include <stdlib.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/buffer.h"
+#include "daemon/broker/comm.h"
+#include "daemon/broker/plan.h"
+#include "daemon/broker/session.h"
+#include "daemon/broker/user_log.h"
+#include "proto/status.h"
+
+#define REFERENCES_MAX (1u << 20) /* of one session to one plan */
+
+int cgm_plan_reference(struct cgm_session *session, struct cgm_plan *plan)
+{
+    char unused[384];
+    struct cgm_plan_hold *hold = cgm_registry_find(&session->plans, plan->id);
+    /* Who comes back to what is his has it at his own cost again. */
+    if (session->uid == plan->owner.uid) {
+        int status =
+            cgm_estate_pass(session->broker, plan->estate, session->uid, unused, sizeof(unused));
+        if (status != CGM_OK)
+            return status;
+    }
+    if (!hold) {
+        hold = calloc(1, sizeof(*hold));
+        if (!hold || cgm_registry_add(&session->plans, plan->id, hold) != CGM_OK) {
+            free(hold);
+            return CGM_NO_MEMORY;
+        }
+        hold->plan = plan;
+    }
+    if (hold->references == REFERENCES_MAX)
+        return CGM_QUOTA;
+    hold->references++;
+    plan->references++;
+    return CGM_OK;
+}
+
+static void let_go(struct cgm_session *session, struct cgm_plan_hold *hold)
+{
+    struct cgm_plan *plan = hold->plan;
+    for (uint32_t rank = 0; rank < plan->world; rank++)
+        cgm_buffer_drop_of_plan(session, plan->buffers[rank]);
+    cgm_registry_remove(&session->plans, plan->id);
+    plan->references -= hold->references;
+    free(hold);
+}
+
+/* Some session that has it: of who pays, if he has one, else of anybody. */
+static struct cgm_session *find_payer(const struct cgm_broker *broker, const struct cgm_plan *plan)
+{
+    const struct cgm_comm *comm = cgm_registry_find(&broker->comms, plan->comm);
+    struct cgm_session *payer = NULL, *session;
+    for (uint32_t rank = 0; comm && (session = cgm_comm_next(broker, comm, &rank));)
+        if (cgm_registry_find(&session->plans, plan->id) &&
+            (!payer || session->uid == plan->estate->uid))
+            payer = session;
+    return payer;
+}
+
+/* Its owner pays while he has it, then another while that one has; who has no room for it in his
+ * quotas loses it. */
+void cgm_plan_settle_cost(struct cgm_broker *broker, struct cgm_plan *plan)
+{
+    char unused[384];
+    struct cgm_session *payer;
+    while ((payer = find_payer(broker, plan)) &&
+           cgm_estate_pass(broker, plan->estate, payer->uid, unused, sizeof(unused)) != CGM_OK) {
+        cgm_user_log(broker, payer->uid, CGM_LOG_WARNING,
+                     "plan %016jx: session %ju loses it: who paid for it has let go of it, and uid "
+                     "%u has no room for it in its quotas",
+                     (uintmax_t)plan->id, (uintmax_t)payer->id, (unsigned)payer->uid);
+        let_go(payer, cgm_registry_find(&payer->plans, plan->id));
+    }
+}
+
+void cgm_plan_free_unused(struct cgm_broker *broker, struct cgm_plan *plan)
+{
+    if (plan->waiters)
+        return;
+    cgm_plan_settle_cost(broker, plan);
+    if (plan->references == 0)
+        cgm_plan_free(broker, plan);
+}
+
+/* May free the plan. */
+static void drop_references(struct cgm_session *session, struct cgm_plan_hold *hold, uint32_t count)
+{
+    struct cgm_plan *plan = hold->plan;
+    if (hold->references == count) {
+        let_go(session, hold);
+        cgm_plan_free_unused(session->broker, plan);
+        return;
+    }
+    hold->references -= count;
+    plan->references -= count;
+}
+
+uint32_t cgm_plan_drop_all(struct cgm_session *session, uint64_t comm_or_0)
+{
+    uint64_t at = 0;
+    uint32_t count = 0;
+    struct cgm_plan_hold *hold;
+    while ((hold = cgm_registry_next(&session->plans, &at))) {
+        if (comm_or_0 && hold->plan->comm != comm_or_0)
+            continue;
+        count += hold->references;
+        drop_references(session, hold, hold->references);
+    }
+    return count;
+}
+
+int cgm_plan_find_held(struct cgm_request *request)
+{
+    uint64_t id = request->type == CGM_MSG_PLAN_CHUNK
+                      ? ((const Cgm__PlanChunk *)request->message)->plan
+                      : ((const Cgm__PlanDestroy *)request->message)->id;
+    request->object = cgm_registry_find(&request->session->plans, id);
+    return request->object ? CGM_OK
+                           : cgm_refuse(request, CGM_NOT_FOUND, "session %ju has no plan %016jx",
+                                        (uintmax_t)request->session->id, (uintmax_t)id);
+}
+
+int cgm_plan_on_destroy(struct cgm_request *request)
+{
+    drop_references(request->session, request->object, 1);
+    cgm_reply_ok(request);
+    return CGM_OK;
+}
+
+int cgm_plan_on_destroy_all(struct cgm_request *request)
+{
+    Cgm__PlanDestroyAllReply reply = CGM__PLAN_DESTROY_ALL_REPLY__INIT;
+    reply.count = cgm_plan_drop_all(request->session, 0);
+    cgm_reply(request, CGM_MSG_PLAN_DESTROY_ALL_REPLY, &reply.base);
+    return CGM_OK;
+}

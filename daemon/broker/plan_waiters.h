@@ -1,0 +1,34 @@
+/* Who waits for a plan that the executor is making. */
+#ifndef CGM_BROKER_PLAN_WAITERS_H
+#define CGM_BROKER_PLAN_WAITERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/broker/request.h"
+
+struct cgm_plan;
+
+/* A PlanCreate that waits for the executor. */
+struct cgm_plan_waiter {
+    struct cgm_plan_waiter *next;
+    uint64_t session;
+    uint32_t serial;
+    bool existed;
+    int status; /* of its reference */
+};
+
+/* The request is answered later. existed: whether another one had made it. */
+int cgm_plan_wait(struct cgm_request *request, struct cgm_plan *plan, bool existed);
+
+/* With CGM_OK each that is still in the comm gets its reference, as far as its quotas have room. */
+void cgm_plan_answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, int status,
+                             const char *detail);
+
+/* Without an answer. */
+void cgm_plan_forget_waiters(struct cgm_broker *broker, struct cgm_plan *plan);
+
+void cgm_plan_send_reply(struct cgm_broker *broker, const struct cgm_plan *plan, uint64_t session,
+                         uint32_t serial, bool existed);
+
+#endif
