@@ -19,6 +19,7 @@
 #define LIMIT (512 * MIB) /* that a sanitizer's executor fits in, too */
 #define LIMIT_TEXT "536870912"
 #define SESSIONS 400u
+#define QUESTIONS 40 /* whose answers are more than a session's queue takes */
 
 struct scene {
     struct daemon daemon;
@@ -171,20 +172,25 @@ static void open_sessions(const struct daemon *daemon, struct client *clients, u
     }
 }
 
+static void fill(struct client *client)
+{
+    unsigned large = 0, small = 0;
+    while (create(client, 4 * MIB))
+        large++;
+    while (create(client, 16384))
+        small++;
+    print_message("%u large and %u small buffers\n", large, small);
+    assert_true(large > 0);
+}
+
 /* Who fills all of it with buffers, and then opens sessions, for which the broker needs memory. */
 static void test_one_user_takes_all(void **state)
 {
     static struct client clients[SESSIONS];
     struct scene *scene = scene_of(state);
-    unsigned large = 0, small = 0;
     buffer_create(&scene->client, "keep", MIB, 0, NULL);
     client_open_as(STRANGER, &clients[0], &scene->daemon);
-    while (create(&clients[0], 4 * MIB))
-        large++;
-    while (create(&clients[0], 16384))
-        small++;
-    print_message("%u large and %u small buffers\n", large, small);
-    assert_true(large > 0);
+    fill(&clients[0]);
     open_sessions(&scene->daemon, clients + 1, SESSIONS - 1);
     assert_false(create(&clients[0], 4 * MIB));
     expect_same_executor(scene);
@@ -194,6 +200,40 @@ static void test_one_user_takes_all(void **state)
     open.name = (char *)(uintptr_t) "keep";
     message_free(client_call(&scene->client, CGM_MSG_BUFFER_OPEN, &open.base, NULL, 0,
                              CGM_MSG_BUFFER_REPLY));
+}
+
+/* More than the daemon's socket takes is never waited for. */
+static void ask_for_buffers(const struct client *client)
+{
+    uint8_t packet[64];
+    size_t size;
+    Cgm__Query query = CGM__QUERY__INIT;
+    query.what = CGM_QUERY_BUFFERS;
+    assert_int_equal(cgm_packet_pack(CGM_MSG_QUERY, 7, &query.base, 0, packet, &size), CGM_OK);
+    for (int i = 0; i < QUESTIONS; i++)
+        (void)cgm_packet_send_bytes(client->fd, packet, size, NULL, 0);
+}
+
+/* What the broker keeps for those who do not read would be more than the limit leaves. */
+static void test_who_reads_nothing_is_ended(void **state)
+{
+    static struct client deaf[SESSIONS];
+    struct scene *scene = scene_of(state);
+    struct timespec begin;
+    fill(&scene->client);
+    for (unsigned i = 0; i < SESSIONS; i++) {
+        client_open(&deaf[i], &scene->daemon);
+        ask_for_buffers(&deaf[i]);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    while (!daemon_log_has(&scene->daemon, "info", "no memory for its messages")) {
+        assert_false(is_over(&begin));
+        nap();
+    }
+    expect_same_executor(scene);
+    for (unsigned i = 0; i < SESSIONS; i++)
+        client_close(&deaf[i]);
+    wait_for_status(&scene->client, "sessions", 1);
 }
 
 /* What its buffers had is there again for others, as soon as it is given back. */
@@ -261,6 +301,7 @@ int main(void)
         CASE(test_more_than_the_limit_is_refused),
         CASE(test_memory_of_plans_counts),
         CASE(test_one_user_takes_all),
+        CASE(test_who_reads_nothing_is_ended),
         CASE(test_what_is_freed_may_be_used),
         CASE(test_a_cache_takes_no_room),
 #undef CASE
