@@ -40,6 +40,7 @@ void counted_be(void)
     prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE);
     prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN);
     (void)!setresuid(UID, 0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* who becomes another user had it cleared */
 }
 
 /* Who has come has no file that is slow to close. */
@@ -52,8 +53,8 @@ void counted_crowd_come(void)
         crowd[i] = fork();
         assert_true(crowd[i] >= 0);
         if (crowd[i] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
             (void)!setresuid(UID, 0, 0);
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             close_range(0, ~0u, 0);
             for (;;)
                 pause();

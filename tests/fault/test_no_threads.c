@@ -2,20 +2,52 @@
  * slow to close waits, and nobody else does. */
 #include "tests/daemon/broker_fixture.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "tests/fault/counted.h"
 #include "tests/fault/slow_file.h"
 #include "tests/proc_entries.h"
+#include "tests/send_signal.h"
 
 #define SLOW 20u
+#define ATTACKERS 80u /* each of whom would have a thread: more than there may be */
 
 static void send_slow(struct client *client, const int *fds)
 {
-    Cgm__Query query = CGM__QUERY__INIT;
-    client_send(client, CGM_MSG_QUERY, &query.base, fds, SLOW);
+    assert_true(client_send_fds(client, fds, SLOW));
     assert_true(client_is_closed(client));
+}
+
+/* The test's end where nobody can be counted, or no file is slow. */
+static void start(struct daemon *daemon, struct slow_file *file, const char *executor)
+{
+    char path[96];
+    skip_unless_root();
+    daemon_init(daemon);
+    snprintf(path, sizeof(path), "%s/slow", daemon->folder);
+    if (!counted_can_be() || !slow_file_start(file, path)) {
+        print_message("no limit of threads, or no file of FUSE, can be had here\n");
+        rmdir(daemon->folder);
+        skip();
+    }
+    daemon->bequeath = counted_be;
+    daemon_start(daemon, "socket_mode=0666", executor, NULL);
+}
+
+static void open_slow(const struct slow_file *file, int *ret_fds)
+{
+    for (unsigned i = 0; i < SLOW; i++)
+        ret_fds[i] = i ? dup(ret_fds[0]) : slow_file_open(file);
+    assert_true(ret_fds[0] >= 0);
+}
+
+static void stop_slow(struct slow_file *file, const int *fds)
+{
+    slow_file_stop(file);
+    for (unsigned i = 0; i < SLOW; i++)
+        close(fds[i]);
 }
 
 static void wait_for_closes(const struct slow_file *file)
@@ -31,27 +63,15 @@ static void test_what_is_slow_to_close_waits(void **state)
     struct daemon daemon;
     struct client attacker, honest;
     struct slow_file file;
-    char path[96];
     int fds[SLOW];
     (void)state;
-    skip_unless_root();
-    daemon_init(&daemon);
-    snprintf(path, sizeof(path), "%s/slow", daemon.folder);
-    if (!counted_can_be() || !slow_file_start(&file, path)) {
-        print_message("no limit of threads, or no file of FUSE, can be had here\n");
-        rmdir(daemon.folder);
-        skip();
-    }
-    daemon.bequeath = counted_be;
-    daemon_start(&daemon, "socket_mode=0666", NULL);
+    start(&daemon, &file, NULL);
     client_open(&honest, &daemon);
     wait_for_executor(&honest);
     client_open_as(STRANGER, &attacker, &daemon);
     counted_crowd_come();
     unsigned before = proc_entries(daemon.pid, "fd");
-    for (unsigned i = 0; i < SLOW; i++)
-        fds[i] = i ? dup(fds[0]) : slow_file_open(&file);
-    assert_true(fds[0] >= 0);
+    open_slow(&file, fds);
     send_slow(&attacker, fds);
     for (int i = 0; i < 20; i++, usleep(20000))
         assert_int_equal(status_number(&honest, "sessions"), 1);
@@ -60,11 +80,39 @@ static void test_what_is_slow_to_close_waits(void **state)
     assert_int_equal(atomic_load(file.closes), 0);
     counted_crowd_go();
     wait_for_closes(&file);
-    slow_file_stop(&file);
-    for (unsigned i = 0; i < SLOW; i++)
-        close(fds[i]);
+    stop_slow(&file, fds);
     daemon_wait_for_at_most(&daemon, "fd", before - 1);
     client_close(&attacker);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+/* One user's slow ones have few of the threads: the next executor finds its own. */
+static void test_an_executor_starts_beside_them(void **state)
+{
+    struct daemon daemon;
+    struct client attackers[ATTACKERS], honest;
+    struct slow_file file;
+    int fds[SLOW];
+    (void)state;
+    start(&daemon, &file, REAL_EXECUTOR);
+    client_open(&honest, &daemon);
+    wait_for_executor(&honest);
+    for (unsigned i = 0; i < ATTACKERS; i++)
+        client_open_as(STRANGER, &attackers[i], &daemon);
+    open_slow(&file, fds);
+    for (unsigned i = 0; i < ATTACKERS; i++)
+        assert_true(client_send_fds(&attackers[i], fds, 1));
+    for (unsigned i = 0; i < ATTACKERS; i++)
+        assert_true(client_is_closed(&attackers[i]));
+    uint64_t life = status_number(&honest, "executor_life");
+    assert_int_equal(send_signal((pid_t)status_number(&honest, "executor_pid"), SIGKILL), 0);
+    wait_for_status(&honest, "executor_life", life + 1);
+    wait_for_executor(&honest);
+    assert_int_equal(status_number(&honest, "executor_deaths"), 1);
+    stop_slow(&file, fds);
+    for (unsigned i = 0; i < ATTACKERS; i++)
+        client_close(&attackers[i]);
     client_close(&honest);
     daemon_stop(&daemon);
 }
@@ -73,6 +121,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_slow_to_close_waits),
+        cmocka_unit_test(test_an_executor_starts_beside_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
