@@ -447,7 +447,8 @@ struct commgemm_plan {
 int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_options *options,
                          struct commgemm_plan *ret_plan);
 
-/* Drops this session's reference. Jobs in flight finish. Other users who hold the plan keep it at
+/* Drops this session's reference. Jobs in flight finish; other ranks may create the plan again for
+ * theirs, unless it is for what lies in its user buffers. Other users who hold the plan keep it at
  * their own cost when who created it has dropped his: whose quotas have no room for it loses it.
  * NOT_FOUND when this session holds none. */
 int commgemm_plan_destroy(commgemm_client *client, uint64_t plan);
@@ -514,9 +515,9 @@ int commgemm_import_pointer(commgemm_client *client, uint64_t device_pointer, ui
                             struct commgemm_operand *ret_operand);
 
 /* NOOP: nothing, for this session alone; plan and rank are not looked at.
- * RUN: the plan's operation. COPY_IN: lhs into the plan's user buffer. A rank's COPY_INs and the
- * RUNs that read its user buffer, or leave their result there, take effect in the order in which it
- * submitted them, on whatever streams.
+ * RUN: the plan's operation. COPY_IN: lhs into the plan's user buffer. A rank's COPY_INs and those
+ * RUNs of the plan that read its user buffer, or leave their result there, take effect in the order
+ * in which it submitted them, on whatever streams.
  * BARRIER: nothing, as soon as every rank of the plan's comm has come to it, each in the order of
  * its stream; it takes its turn among the comm's jobs, whatever the plan's operation is. */
 enum commgemm_job_kind {

@@ -119,12 +119,17 @@ static bool reads_user_buffers(const struct cgm_job *job)
     return read_unnamed(job) != 0;
 }
 
-static bool reads_own(const struct cgm_job *job)
+static bool names_own(const struct cgm_job *job)
 {
     for (int i = next_operand(job, 0); i < CGM_OPERAND_COUNT; i = next_operand(job, i + 1))
-        if (cgm_job_reads(job, i) && job->memory[i] == job->plan->user[job->rank])
+        if (job->memory[i] == job->plan->user[job->rank])
             return true;
-    return read_unnamed(job) != 0;
+    return false;
+}
+
+bool cgm_contents_are_unnamed(const struct cgm_job *job)
+{
+    return read_unnamed(job) || filled_unnamed(job);
 }
 
 /* ---- the line -------------------------------------------------------------------------------- */
@@ -139,20 +144,30 @@ static void line_enter(struct cgm_job *job)
     contents->last = job;
 }
 
+/* It may have waited for this alone. */
+static void look_again(const struct cgm_job *job)
+{
+    if (job && job->gang && cgm_gang_may_launch(job->gang))
+        cgm_gang_list_move(job->gang, true);
+}
+
 static void line_leave(struct cgm_job *job)
 {
     struct cgm_contents *contents = own_contents(job);
+    struct cgm_job *next = job->next;
     if (!job->in_line)
         return;
     job->in_line = false;
-    *(job->previous ? &job->previous->next : &contents->first) = job->next;
-    *(job->next ? &job->next->previous : &contents->last) = job->previous;
+    *(job->previous ? &job->previous->next : &contents->first) = next;
+    *(next ? &next->previous : &contents->last) = job->previous;
     job->next = job->previous = NULL;
+    look_again(next);
+    look_again(contents->first);
 }
 
 void cgm_contents_on_submit(struct cgm_job *job)
 {
-    if (job->opcode == CGM_OPCODE_COPY_IN || reads_own(job) || filled_unnamed(job))
+    if (job->opcode == CGM_OPCODE_COPY_IN || names_own(job) || cgm_contents_are_unnamed(job))
         line_enter(job);
 }
 
@@ -172,10 +187,14 @@ void cgm_contents_on_launch(struct cgm_gang *gang)
 {
     for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
         struct cgm_job *job = gang->jobs[rank];
-        if (!job || gang->opcode != CGM_OPCODE_RUN)
+        if (!job)
             continue;
-        line_leave(job);
-        count_fillers(job, 1);
+        if (gang->opcode == CGM_OPCODE_RUN) {
+            line_leave(job);
+            count_fillers(job, 1);
+        } else if (gang->opcode == CGM_OPCODE_COPY_IN) {
+            look_again(job->next);
+        }
     }
 }
 
@@ -331,6 +350,7 @@ void cgm_contents_on_end(struct cgm_job *job, int status)
         judge_copy_in(job, status);
     } else if (is_launched(job)) {
         count_fillers(job, UINT32_MAX);
+        look_again(own_contents(job)->first);
         judge(own_contents(job), filled_unnamed(job), job->ticket, status, job->plan->spec.m);
         judge_operands(job, status);
     }

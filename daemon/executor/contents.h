@@ -37,6 +37,9 @@ struct cgm_contents {
  * ended: nothing is sound. NULL: out of memory; free() frees it. Any thread. */
 struct cgm_contents *cgm_contents_new(const struct cgm_spec *spec, bool lost);
 
+/* Whether it reads or fills its plan's user buffers without naming them. */
+bool cgm_contents_are_unnamed(const struct cgm_job *job);
+
 /* A checked job comes; before it is given to a gang. */
 void cgm_contents_on_submit(struct cgm_job *job);
 

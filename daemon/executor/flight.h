@@ -57,8 +57,8 @@ struct cgm_flight *cgm_flight_take(struct cgm_comm *comm);
 void cgm_flight_give(struct cgm_comm *comm, struct cgm_flight *flight);
 void cgm_flight_free_all(struct cgm_comm *comm);
 
-/* Starts it: plan, kind, ranks_mask and views are set. The plan stays until the flight is done: the
- * jobs of a gang reference it, and a plan that warms up cannot be removed. It may be held
+/* Starts it: plan, kind, ranks_mask and views are set. The plan stays until the flight is done: a
+ * gang references it, and a plan that warms up cannot be removed. It may be held
  * (runway.h). */
 void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns);
 /* Of one that is held: it will poison its outputs instead. */

@@ -66,7 +66,7 @@ static void job_end(struct cgm_gang *gang, uint32_t rank, uint64_t now_ns)
     struct cgm_flight *flight = gang->flight;
     struct cgm_outcome outcome = {.status = gang->status, .detail = gang->detail};
     gang->jobs[rank] = NULL;
-    outcome.algorithm = (uint16_t)job->plan->algorithm->number;
+    outcome.algorithm = (uint16_t)(gang->launch_ns ? gang->plan : job->plan)->algorithm->number;
     outcome.queued_ns = span(job->submit_ns, gang->collected_ns ? gang->collected_ns : now_ns);
     outcome.waiting_ns = span(gang->collected_ns, gang->launch_ns ? gang->launch_ns : now_ns);
     outcome.running_ns = span(gang->launch_ns, now_ns);
@@ -88,7 +88,10 @@ static void gang_end(struct cgm_gang *gang, uint64_t now_ns)
             job_end(gang, rank, now_ns);
     if (gang->flight)
         cgm_flight_give(comm, gang->flight);
+    if (gang->plan)
+        cgm_plan_unref(gang->plan);
     gang->flight = NULL;
+    gang->plan = NULL;
     gang->state = CGM_GANG_ENDED;
     cgm_gang_list_leave(gang);
     if (gang->number) {
@@ -379,8 +382,10 @@ static bool step_collected(struct cgm_gang *gang, uint64_t now_ns, bool look_at_
     uint32_t rank = first_not_ready(gang);
     if (rank == gang->comm->size && is_next(gang)) {
         const struct cgm_recorded *recorded;
-        if (cgm_contents_are_awaited(gang))
+        if (cgm_contents_are_awaited(gang)) {
+            cgm_gang_list_move(gang, false); /* until what it waits for moves it on (contents.c) */
             return look_at_deadlines && step_late_contents(gang, now_ns);
+        }
         if (!cgm_preparation_is_done(gang) || cgm_quiet_holds(gang->comm->poller) ||
             !cgm_recordings_find(gang, &recorded))
             return false;

@@ -30,7 +30,7 @@ struct cgm_gang {
     struct cgm_gang *next_free;
     bool moving; /* is in that list */
     struct cgm_comm *comm;
-    struct cgm_plan *plan; /* of the jobs, which reference it */
+    struct cgm_plan *plan; /* of the first job; referenced until the end. NULL: none has come */
     uint64_t number;       /* 0: a local operation of one rank, in no window */
     enum cgm_gang_state state;
     uint32_t opcode, n_expected, n_came;

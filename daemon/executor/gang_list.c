@@ -59,6 +59,8 @@ void cgm_gang_list_move(struct cgm_gang *gang, bool moving)
         moving_append(poller, gang);
         return;
     }
+    if (poller->moving_at == gang)
+        poller->moving_at = gang->links[CGM_GANGS_MOVING].next;
     if (poller->last_moving == gang)
         poller->last_moving = gang->links[CGM_GANGS_MOVING].previous;
     list_remove(&poller->moving, gang, CGM_GANGS_MOVING);

@@ -1,7 +1,7 @@
 /* Where gangs lie until they have ended: all of them in a list of the poller and in one of their
- * comm, and those that need nobody's word any more, launched or about to be, in one that every
- * round of the poller looks through, unless their launch is held (runway.h). The first may be long,
- * as may what is held, and is looked through piece by piece.
+ * comm, and those that need nobody's word any more, launched or about to be, in one that the
+ * poller looks through all the time, unless their launch is held (runway.h) or waits for contents
+ * (contents.h). All may be long, and are looked through piece by piece.
  * On the poller. */
 #ifndef CGM_GANG_LIST_H
 #define CGM_GANG_LIST_H

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/executor/contents.h"
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/window.h"
@@ -75,6 +76,13 @@ static void number_take(struct cgm_comm *comm, uint32_t rank, uint64_t number)
         atomic_store_explicit(high, number, memory_order_relaxed);
 }
 
+/* A job may be of another plan, and end before the gang's outputs are poisoned. */
+static void gang_take_plan(struct cgm_gang *gang, struct cgm_plan *plan)
+{
+    gang->plan = plan;
+    cgm_plan_ref(plan);
+}
+
 static void job_fail_alone(struct cgm_job *job, int status, const char *detail)
 {
     struct cgm_gang *gang = gang_new(job->plan->comm, 0, job->accept_ns);
@@ -82,7 +90,7 @@ static void job_fail_alone(struct cgm_job *job, int status, const char *detail)
         cgm_job_complete(job, &(struct cgm_outcome){.status = status, .detail = detail});
         return;
     }
-    gang->plan = job->plan;
+    gang_take_plan(gang, job->plan);
     gang->rows = job->rows;
     gang->jobs[job->rank] = job;
     job->gang = gang;
@@ -94,14 +102,27 @@ static const char *kind_name(uint32_t opcode)
     return opcode == CGM_OPCODE_BARRIER ? "barrier" : "run";
 }
 
+/* A plan that was destroyed while jobs of it were in flight, and created again, is another object
+ * of the same request: jobs of both match, but for what lies in its user buffers. */
+static bool is_of_other_buffers(const struct cgm_gang *gang, const struct cgm_job *job)
+{
+    return job->plan != gang->plan && cgm_contents_are_unnamed(job);
+}
+
 static bool job_matches(const struct cgm_gang *gang, const struct cgm_job *job, uint32_t first_rank,
                         char *detail, size_t bytes)
 {
-    if (job->plan != gang->plan)
+    if (job->plan->id != gang->plan->id)
         cgm_detail(detail, bytes, 0,
                    "job %llu of comm %llu: rank %u submitted plan %llu, rank %u %llu",
                    (ull)gang->number, (ull)gang->comm->id, job->rank, (ull)job->plan->id,
                    first_rank, (ull)gang->plan->id);
+    else if (is_of_other_buffers(gang, job))
+        cgm_detail(
+            detail, bytes, 0,
+            "job %llu of comm %llu: rank %u submitted plan %llu as it was created again, and "
+            "rank %u before it was destroyed: its user buffers are others",
+            (ull)gang->number, (ull)gang->comm->id, job->rank, (ull)job->plan->id, first_rank);
     else if (job->opcode != gang->opcode)
         cgm_detail(detail, bytes, 0, "job %llu of comm %llu: rank %u submitted a %s, rank %u a %s",
                    (ull)gang->number, (ull)gang->comm->id, job->rank, kind_name(job->opcode),
@@ -143,7 +164,7 @@ static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
     bool matches = true;
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_MATCH);
     if (gang->n_came == 0) {
-        gang->plan = job->plan;
+        gang_take_plan(gang, job->plan);
         gang->opcode = job->opcode;
         gang->rows = job->rows;
         gang->deadline_ms = job->deadline_ms;

@@ -1,6 +1,7 @@
 #include "daemon/executor/poller.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,7 @@
 
 /* Of the gangs so many are looked at at a time. */
 #define GANGS_PER_ROUND 128u
+#define MOVING_PER_ROUND 256u
 
 /* ---- being told ----------------------------------------------------------------------------- */
 
@@ -128,13 +130,15 @@ static void look_at_fresh_rings(struct cgm_poller *poller, uint64_t now_ns)
 
 /* ---- one round ------------------------------------------------------------------------------ */
 
-/* A step ends at most its own gang, and new ones go to the end: `next` stays valid. */
-static bool round_moving(struct cgm_poller *poller, uint64_t now_ns)
+/* A piece of them, up to the last one. New ones go to the end. */
+static bool round_moving(struct cgm_poller *poller, uint64_t now_ns, unsigned most)
 {
     bool busy = false;
-    struct cgm_gang *next;
-    for (struct cgm_gang *gang = poller->moving; gang; gang = next) {
-        next = gang->links[CGM_GANGS_MOVING].next;
+    if (!poller->moving_at)
+        poller->moving_at = poller->moving;
+    for (unsigned i = 0; poller->moving_at && i < most; i++) {
+        struct cgm_gang *gang = poller->moving_at;
+        poller->moving_at = gang->links[CGM_GANGS_MOVING].next;
         if (gang->state == CGM_GANG_COLLECTED && !cgm_gang_may_launch(gang))
             cgm_gang_list_move(gang, false); /* its client has taken its word back */
         else
@@ -243,7 +247,7 @@ static bool poller_round(struct cgm_poller *poller)
     if (poller->noops.first)
         busy |= cgm_noops_step(&poller->noops, now_ns);
     if (poller->moving)
-        busy |= round_moving(poller, now_ns);
+        busy |= round_moving(poller, now_ns, MOVING_PER_ROUND);
     if (poller->gangs && (poller->looked_at || now_ns >= poller->next_gangs_look_ns))
         busy |= round_gangs(poller, now_ns);
     if (poller->warming)
@@ -273,7 +277,7 @@ static bool poller_has_work(struct cgm_poller *poller)
 /* Whatever a queue signalled before the fence is seen by this look, whatever came later by wake. */
 static bool gangs_have_work(struct cgm_poller *poller)
 {
-    return (poller->moving && round_moving(poller, cgm_now_ns())) ||
+    return (poller->moving && round_moving(poller, cgm_now_ns(), UINT_MAX)) ||
            (poller->warming && cgm_plan_step_warming(poller)) ||
            ((poller->tunings || poller->overdue) && cgm_tuning_step(poller)) ||
            (poller->executor->copiers && cgm_transfer_step(poller->executor));
@@ -291,7 +295,7 @@ static bool anything_runs(const struct cgm_poller *poller)
 /* A look that has begun is not work, but it is brought to its end. */
 static bool looks(const struct cgm_poller *poller)
 {
-    return poller->looked_at || poller->noops.looked_at;
+    return poller->looked_at || poller->moving_at || poller->noops.looked_at;
 }
 
 static bool awaits_stream(const struct cgm_poller *poller)

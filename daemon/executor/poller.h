@@ -52,6 +52,7 @@ struct cgm_poller {
     uint64_t next_notice_ns; /* when a client that waits for its notice may have it; 0: none does */
     struct cgm_gang *gangs, *moving; /* waiting or running: gang_list.h */
     struct cgm_gang *last_moving;
+    struct cgm_gang *moving_at; /* the next one of those in the look under way; NULL: none is */
     struct cgm_gang *looked_at; /* the next one of `gangs` in the look under way; NULL: none is */
     bool look_has_deadlines;    /* that one looks for them too */
     uint32_t look_seen;         /* so many so far */

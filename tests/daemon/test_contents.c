@@ -9,6 +9,7 @@
 #define COMM 3u
 #define BULK 5u   /* bulk_ag of CHUNK_ROWS * WORLD x K */
 #define GATHER 6u /* ag_gemm */
+#define RESULT 7u /* ag of the same shape */
 #define CHUNK_ROWS (M / WORLD)
 #define CHUNK_FLOATS (CHUNK_ROWS * K)
 
@@ -28,6 +29,17 @@ struct scene {
     uint64_t number; /* of the last collective job */
 };
 
+static void grant_user_buffers(struct scene *scene, uint64_t plan)
+{
+    for (uint32_t r = 0; r < WORLD; r++) {
+        Cgm__Grant grant = CGM__GRANT__INIT;
+        grant.session = r + 1;
+        grant.id = plan * 1000 + r;
+        grant.writable = 1;
+        fixture_ok(&scene->f, CGM_MSG_GRANT, &grant.base, NULL, 0);
+    }
+}
+
 static void add_plan(struct scene *scene, uint64_t id, bool lost)
 {
     Cgm__PlanCreate ask = CGM__PLAN_CREATE__INIT;
@@ -44,13 +56,7 @@ static void add_plan(struct scene *scene, uint64_t id, bool lost)
     uint32_t serial = fixture_plan_send_again(&scene->f, id, &ask, WORLD, lost);
     assert_int_equal(fixture_reply(&scene->f, serial), CGM_OK);
     cgm_packet_close_fds(&scene->f.packet);
-    for (uint32_t r = 0; r < WORLD; r++) {
-        Cgm__Grant grant = CGM__GRANT__INIT;
-        grant.session = r + 1;
-        grant.id = id * 1000 + r;
-        grant.writable = 1;
-        fixture_ok(&scene->f, CGM_MSG_GRANT, &grant.base, NULL, 0);
-    }
+    grant_user_buffers(scene, id);
 }
 
 static void scene_open(struct scene *scene, bool lost)
@@ -312,6 +318,69 @@ static void test_jobs_see_no_copy_behind_them(void **state)
 }
 
 /* Neither waits for ever. */
+static void push_gathering(struct scene *scene, uint32_t rank, uint64_t number,
+                           struct cgm_operand lhs, struct cgm_operand out)
+{
+    struct cgm_entry e = {.ticket = ++scene->s[rank].ticket,
+                          .plan = RESULT,
+                          .comm_number = number,
+                          .opcode = CGM_OPCODE_RUN,
+                          .rank = rank};
+    e.operand[CGM_OPERAND_LHS] = lhs;
+    e.operand[CGM_OPERAND_OUT] = out;
+    push(scene, &e, 1);
+}
+
+/* A result that is named stands in line like one that is not: a copy behind it is not launched
+ * before, and a job behind both reads the copy. */
+static void test_results_are_in_line(void **state)
+{
+    (void)state;
+    struct scene scene;
+    const struct cgm_operand user = {RESULT * 1000, 0, 0, 1, 0};
+    const uint32_t other = SOURCE_AT + CHUNK_FLOATS * (uint32_t)sizeof(float);
+    scene_open(&scene, false);
+    fixture_plan(&scene.f, RESULT, COMM, CGM_OP_AG, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
+    grant_user_buffers(&scene, RESULT);
+    set_source(&scene, 0, 0, 1);
+    set_source(&scene, 0, 1, 7);
+    set_source(&scene, 1, 0, 3);
+    push_gathering(&scene, 0, 1, at(0, SOURCE_AT), user);
+    struct cgm_entry copy = copy_in(&scene, RESULT, 0, 1);
+    push(&scene, &copy, 1);
+    push_gathering(&scene, 0, 2, user, at(0, GATHERED_AT));
+    usleep(100000);
+    assert_true(fixture_is_idle(&scene.s[0]));
+    push_gathering(&scene, 1, 1, at(1, SOURCE_AT), at(1, other));
+    push_gathering(&scene, 1, 2, at(1, SOURCE_AT), at(1, GATHERED_AT));
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(fixture_reap(&scene.s[i < 3 ? 0 : 1]).status, CGM_OK);
+    for (uint32_t r = 0; r < WORLD; r++)
+        check_gathered(&scene, r, 7, 3);
+    scene_close(&scene);
+}
+
+/* Of a plan that is destroyed and created again the user buffers are others, too. */
+static void test_buffers_of_a_plan_that_is_created_again(void **state)
+{
+    (void)state;
+    struct scene scene;
+    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
+    scene_open(&scene, false);
+    push_bulk(&scene, 0);
+    assert_int_equal(copy(&scene, GATHER, 0, 1), CGM_OK); /* it has been read by then */
+    remove.id = BULK;
+    fixture_send(&scene.f, CGM_MSG_PLAN_REMOVE, &remove.base, NULL, 0);
+    add_plan(&scene, BULK, false);
+    push_bulk(&scene, 1);
+    for (uint32_t r = 0; r < WORLD; r++) {
+        struct cgm_cqe cqe = fixture_reap(&scene.s[r]);
+        assert_int_equal(cqe.status, CGM_MISMATCH);
+        assert_non_null(strstr(cqe.detail, "created again"));
+    }
+    scene_close(&scene);
+}
+
 static void test_deadlines_count_in_line(void **state)
 {
     (void)state;
@@ -475,6 +544,8 @@ int main(void)
         cmocka_unit_test(test_strangers_spoil_nothing),
         cmocka_unit_test(test_jobs_see_the_copies_before_them),
         cmocka_unit_test(test_jobs_see_no_copy_behind_them),
+        cmocka_unit_test(test_results_are_in_line),
+        cmocka_unit_test(test_buffers_of_a_plan_that_is_created_again),
         cmocka_unit_test(test_deadlines_count_in_line),
         cmocka_unit_test(test_the_last_copy_has_the_last_word),
         cmocka_unit_test(test_lost_buffers_are_named),

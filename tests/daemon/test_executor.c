@@ -171,6 +171,72 @@ static void test_mismatch_names_rank_and_field(void **state)
     scene_close(&scene);
 }
 
+/* Done as soon as it is read, and what was pushed before it has been read then. */
+static void await_reading(struct scene *scene, uint32_t rank)
+{
+    struct cgm_entry noop = {.ticket = ++scene->s[rank].ticket, .opcode = CGM_OPCODE_NOOP};
+    fixture_push(&scene->s[rank], (uint32_t)(noop.ticket % FIXTURE_ENTRIES), &noop, 1);
+    assert_int_equal(fixture_reap(&scene->s[rank]).ticket, noop.ticket);
+}
+
+/* Its memory goes with the last job. */
+static uint32_t send_removal(struct scene *scene, uint64_t plan)
+{
+    Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
+    remove.id = plan;
+    fixture_send(&scene->f, CGM_MSG_PLAN_REMOVE, &remove.base, NULL, 0);
+    return scene->f.serial;
+}
+
+static void add_plan(struct scene *scene, uint64_t plan)
+{
+    fixture_plan(&scene->f, plan, COMM, CGM_OP_AG_GEMM, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, M,
+                 N * WORLD, K, WORLD);
+}
+
+/* The last job of the first plan ends with the mismatch, since its stream has not come; outputs of
+ * the other one are poisoned after that. */
+static void test_a_plan_goes_with_a_mismatch(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 60000);
+    add_plan(&scene, PLAN + 1);
+    struct cgm_entry first = job_of(&scene, 0, 1), second = job_of(&scene, 1, 1);
+    second.plan = PLAN + 1;
+    fixture_push(&scene.s[0], 0, &first, 0);
+    await_reading(&scene, 0);
+    uint32_t removal = send_removal(&scene, PLAN);
+    fixture_push(&scene.s[1], 0, &second, 1);
+    for (uint32_t r = 0; r < WORLD; r++)
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_MISMATCH);
+    check_poisoned(&scene, 1);
+    assert_int_equal(fixture_reply(&scene.f, removal), CGM_OK);
+    add_plan(&scene, PLAN);
+    run_right(&scene, 2);
+    scene_close(&scene);
+}
+
+static void test_jobs_of_a_plan_that_is_created_again(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 60000);
+    submit(&scene, 0, 1);
+    await_reading(&scene, 0);
+    send_removal(&scene, PLAN);
+    add_plan(&scene, PLAN);
+    submit(&scene, 1, 1);
+    for (uint32_t r = 0; r < WORLD; r++) {
+        struct cgm_cqe cqe = fixture_reap(&scene.s[r]);
+        assert_string_equal(cqe.detail, "");
+        assert_int_equal(cqe.status, CGM_OK);
+        check_product(&scene, r);
+    }
+    run_right(&scene, 2);
+    scene_close(&scene);
+}
+
 static void push_barrier(struct scene *scene, uint32_t rank, uint64_t number, int ready)
 {
     struct cgm_entry e = job_of(scene, rank, number);
@@ -348,6 +414,8 @@ int main(void)
         cmocka_unit_test(test_stream_that_never_comes_is_named),
         cmocka_unit_test(test_late_stream_launches),
         cmocka_unit_test(test_mismatch_names_rank_and_field),
+        cmocka_unit_test(test_a_plan_goes_with_a_mismatch),
+        cmocka_unit_test(test_jobs_of_a_plan_that_is_created_again),
         cmocka_unit_test(test_imports_go_while_jobs_come),
         cmocka_unit_test(test_barrier_waits_for_every_rank),
         cmocka_unit_test(test_cancel_burns_the_number),

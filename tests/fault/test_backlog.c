@@ -1,10 +1,12 @@
 /* More jobs of one comm than its queues have room for: they wait, and nobody else does. */
+#include <stdio.h>
 #include <unistd.h>
 
 #include "tests/daemon/broker_fixture.h"
 
 #include "commgemm.h"
 #include "tests/daemon/enter.h"
+#include "tests/fault/spent.h"
 
 #define EXECUTOR REAL_EXECUTOR
 #define SIDE 8
@@ -18,6 +20,10 @@
 #define PAUSE_US 1000u
 #define BYTES (sizeof(float) * SIDE * SIDE * RANKS)
 
+#define LINES 8u /* sessions */
+#define LINE_ENTRIES 4096u
+#define ROUNDS 200 /* noops whose cost is measured */
+
 /* Who has a comm of one rank on the first device. */
 struct user {
     commgemm_client *client;
@@ -29,14 +35,19 @@ struct user {
 static struct daemon daemon_;
 static struct user busy, other;
 
-static void open_client(struct user *user)
+static void open_client_with(struct user *user, uint32_t entries)
 {
     struct commgemm_connect_options options;
     commgemm_connect_options_init(&options);
     options.socket = daemon_.socket;
-    options.ring_entries = ENTRIES;
+    options.ring_entries = entries;
     assert_int_equal(commgemm_connect(&options, &user->client), COMMGEMM_OK);
     assert_int_equal(commgemm_wait_executor(user->client, WAIT_S * 1000), COMMGEMM_OK);
+}
+
+static void open_client(struct user *user)
+{
+    open_client_with(user, ENTRIES);
 }
 
 /* All ranks are the user's, the first one is on the first device. */
@@ -137,6 +148,13 @@ static int set_up_for_copies(void **state)
     (void)state;
     set_up("test_delay_us=200");
     make_plan(&busy, "busy", COMMGEMM_OP_AG_GEMM, RANKS);
+    return 0;
+}
+
+static int set_up_for_lines(void **state)
+{
+    (void)state;
+    set_up(NULL);
     return 0;
 }
 
@@ -285,6 +303,77 @@ static void test_nothing_is_computed_for_who_left(void **state)
     assert_true(failed >= LAST);
 }
 
+/* Of the executor, whoever else has the processors meanwhile. */
+static uint64_t spent_on_noops(pid_t executor)
+{
+    uint64_t before = spent_ns(executor);
+    for (int i = 0; i < ROUNDS; i++)
+        await_reading(&other);
+    return spent_ns(executor) - before;
+}
+
+/* Jobs of a rank whose other one does not come. in_line: copies behind a job that reads what they
+ * copy to; else jobs that only lack the other rank. */
+static void fill_ring(struct user *user, unsigned number, bool in_line)
+{
+    struct commgemm_job job;
+    struct commgemm_chunk chunk;
+    uint64_t ticket;
+    char name[32];
+    open_client_with(user, LINE_ENTRIES);
+    snprintf(name, sizeof(name), "line-%u", number);
+    make_plan(user, name, COMMGEMM_OP_AG_GEMM, 2);
+    assert_int_equal(commgemm_plan_chunk(user->client, user->plan, 0, 0, &chunk), COMMGEMM_OK);
+    commgemm_job_init(&job);
+    job.plan = user->plan;
+    job.lhs = in_line ? (struct commgemm_operand){.id = chunk.buffer,
+                                                  .offset_bytes = chunk.offset_bytes,
+                                                  .generation = chunk.generation}
+                      : all_of(&user->in);
+    job.rhs = all_of(&user->in);
+    job.out = all_of(&user->out);
+    for (unsigned i = 0; i < LINE_ENTRIES; i++) {
+        if (commgemm_submit(user->client, &job, &ticket))
+            fail_msg("submit: %s", commgemm_last_error());
+        if (!in_line)
+            continue;
+        job.kind = COMMGEMM_JOB_COPY_IN;
+        job.rhs = job.out = (struct commgemm_operand){0};
+        job.lhs = all_of(&user->in);
+    }
+}
+
+static uint64_t spent_beside(bool in_line)
+{
+    static struct user users[LINES];
+    pid_t executor = (pid_t)daemon_status(&daemon_, "executor_pid");
+    uint64_t failed, before;
+    ended(&before);
+    for (unsigned i = 0; i < LINES; i++)
+        fill_ring(&users[i], i, in_line);
+    await_reading(&other);
+    uint64_t spent = spent_on_noops(executor);
+    for (unsigned i = 0; i < LINES; i++)
+        commgemm_disconnect(users[i].client);
+    for (unsigned i = 0; ended(&failed), failed - before < LINES * LINE_ENTRIES; i++) {
+        assert_true(i < 100 * WAIT_S);
+        usleep(10000);
+    }
+    return spent;
+}
+
+/* Nor behind those that wait for a job before them: they are not looked at again and again. */
+static void test_nobody_waits_for_a_line(void **state)
+{
+    (void)state;
+    uint64_t waiting = spent_beside(false), in_line = spent_beside(true);
+    print_message("%d noops took the executor %llu us beside %u jobs, and %llu us where they stand "
+                  "in line\n",
+                  ROUNDS, (unsigned long long)waiting / 1000, LINES * LINE_ENTRIES,
+                  (unsigned long long)in_line / 1000);
+    assert_true(in_line < 10 * waiting);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -298,6 +387,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_nothing_is_computed_for_who_left, set_up_for_runs,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_nobody_waits_for_a_line, set_up_for_lines, tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_waits_behind_copies_of_all_chunks,
                                         set_up_for_copies, tear_down),
     };
