@@ -9,6 +9,7 @@
 /* What may be saved up, and what may be owed, in the time in which the share makes up for it. */
 #define CGM_ALLOWANCE_SAVED_NS 100000000u
 #define CGM_ALLOWANCE_OWED_NS 1000000000u
+#define CGM_ALLOWANCE_OWED_ALL_NS 10000000000u /* of what cannot be done in pieces */
 
 struct cgm_allowance {
     uint64_t whole_ns; /* when everything that was taken will be made up for */
@@ -17,6 +18,10 @@ struct cgm_allowance {
 /* ns of a processor were taken, of which percent are its share (1 to 100). */
 void cgm_allowance_take(struct cgm_allowance *allowance, uint64_t ns, uint64_t percent,
                         uint64_t now_ns);
+
+/* The same, and more of it is owed. */
+void cgm_allowance_take_all(struct cgm_allowance *allowance, uint64_t ns, uint64_t percent,
+                            uint64_t now_ns);
 
 /* How long nothing more must be taken; 0: not at all. */
 uint64_t cgm_allowance_rest_ns(const struct cgm_allowance *allowance, uint64_t now_ns);

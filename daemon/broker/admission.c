@@ -62,11 +62,11 @@ static int check_sessions(const struct cgm_broker *broker, uid_t uid, char *ret_
     uint64_t limit = broker->config.max_sessions;
     if (uid == 0 || uid == geteuid())
         limit += OPERATOR_SESSIONS;
-    if (broker->sessions.count < limit)
+    size_t used = broker->sessions.count + broker->linger.sessions;
+    if (used < limit)
         return CGM_OK;
     return cgm_detail(ret_detail, size, CGM_QUOTA,
-                      "max_sessions: asked for 1, used %zu, allowed %ju", broker->sessions.count,
-                      (uintmax_t)limit);
+                      "max_sessions: asked for 1, used %zu, allowed %ju", used, (uintmax_t)limit);
 }
 
 int cgm_admission_check(struct cgm_broker *broker, int fd, struct ucred *ret_peer,
@@ -97,8 +97,9 @@ void cgm_admission_refuse(struct cgm_broker *broker, int fd, const struct ucred 
                   (int)peer->pid, (unsigned)peer->uid, detail);
     error.status = status;
     error.detail = (char *)(uintptr_t)detail;
-    cgm_packet_send(fd, CGM_MSG_ERROR, 0, &error.base, NULL, 0);
-    cgm_closer_hang_up(broker, peer->uid, fd);
+    if (cgm_linger_has_room(broker, peer->uid, fd))
+        cgm_packet_send(fd, CGM_MSG_ERROR, 0, &error.base, NULL, 0);
+    cgm_linger_refuse(broker, peer->uid, fd);
 }
 
 void cgm_admission_drop(void *owner, int fd)

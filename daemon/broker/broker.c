@@ -185,6 +185,7 @@ static void start_timers_and_signals(struct cgm_broker *broker)
         timers[i]->data = broker;
     }
     cgm_standstill_init(broker);
+    cgm_linger_init(broker);
     for (int i = 0; i < CGM_SIGNAL_COUNT; i++) {
         uv_signal_init(&broker->loop, &broker->signals[i]);
         broker->signals[i].data = broker;
@@ -207,6 +208,7 @@ static void broker_fini(struct cgm_broker *broker)
 {
     cgm_timings_close(&broker->timings);
     cgm_listener_fini(&broker->listener);
+    cgm_linger_fini(broker);
     cgm_closer_fini(broker);
     uv_walk(&broker->loop, close_handle, NULL);
     uv_run(&broker->loop, UV_RUN_DEFAULT);

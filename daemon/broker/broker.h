@@ -14,6 +14,7 @@
 #include "daemon/broker/connection.h"
 #include "daemon/broker/executor.h"
 #include "daemon/broker/indices.h"
+#include "daemon/broker/linger.h"
 #include "daemon/broker/listener.h"
 #include "daemon/broker/registry.h"
 #include "daemon/broker/standstill.h"
@@ -30,6 +31,7 @@ struct cgm_broker {
     struct cgm_wire *wire;
     struct cgm_executor executor;
     struct cgm_closer closer;
+    struct cgm_linger linger;
 
     struct cgm_registry sessions, comms, buffers, imports, plans;
     struct cgm_registry users; /* quota.h; by uid + 1 */

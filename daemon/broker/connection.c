@@ -16,8 +16,9 @@
 #include "proto/status.h"
 
 #define RETRY_MS 20u
-#define ROOM_MS 100u /* until fds may come */
-#define REST_MS 4u   /* at least: to look whether it is over costs something too */
+#define LONG_SEND_NS 50000u /* many times what waking a sleeper takes */
+#define ROOM_MS 100u        /* until fds may come */
+#define REST_MS 4u          /* at least: to look whether it is over costs something too */
 
 /* What waits for room in the socket. The fds are duplicates of its own. */
 struct cgm_outgoing {
@@ -102,10 +103,10 @@ static void on_retry(uv_timer_t *timer)
     update_events(connection);
 }
 
-static void try_later(struct cgm_connection *connection)
+static void try_later(struct cgm_connection *connection, uint64_t ms)
 {
     connection->crowded = true;
-    uv_timer_start(&connection->retry, on_retry, RETRY_MS, 0);
+    uv_timer_start(&connection->retry, on_retry, ms, 0);
 }
 
 static bool has_read_all(const struct cgm_connection *connection)
@@ -137,19 +138,46 @@ static bool lets_fds_go(struct cgm_connection *connection, unsigned n_fds)
                                            connection->wire->unread_fds + n_fds);
 }
 
+/* The clock also runs while others have the processor, which is not the peer's fault. What was
+ * spent of a processor says nothing else, but asking for it takes nearly as long as a send, and it
+ * may be coarse: then it jumps by more than has passed. */
+static int send_bytes(struct cgm_connection *connection, const uint8_t *bytes, size_t size,
+                      const int *fds, unsigned n_fds)
+{
+    uint64_t begin_ns = cgm_clock_ns(), spent_ns = connection->weary ? cgm_spent_ns() : 0;
+    int status = cgm_packet_send_bytes(connection->fd, bytes, size, fds, n_fds), error = errno;
+    if (connection->weary)
+        spent_ns = cgm_spent_ns() - spent_ns;
+    uint64_t took_ns = cgm_clock_ns() - begin_ns;
+    if (spent_ns > LONG_SEND_NS && took_ns > LONG_SEND_NS && connection->events->on_long_send)
+        connection->events->on_long_send(connection->owner,
+                                         spent_ns < took_ns ? spent_ns : took_ns);
+    connection->weary = took_ns > LONG_SEND_NS;
+    errno = error;
+    return status;
+}
+
+static uint64_t sends_rest_ms(const struct cgm_connection *connection)
+{
+    return connection->weary && connection->events->sends_rest_ms
+               ? connection->events->sends_rest_ms(connection->owner)
+               : 0;
+}
+
 /* Sends; of what is RING_FULL, errno says what is full. A socket with room for bytes is writable,
  * so that waiting for that would not be waiting: fds are tried again after a while, also those of
  * sessions that are not to blame. */
 static int send_now(struct cgm_connection *connection, const uint8_t *bytes, size_t size,
                     const int *fds, unsigned n_fds)
 {
-    if (!lets_fds_go(connection, n_fds)) {
-        try_later(connection);
+    uint64_t rest_ms = sends_rest_ms(connection);
+    if (rest_ms > 0 || !lets_fds_go(connection, n_fds)) {
+        try_later(connection, rest_ms > 0 ? rest_ms : RETRY_MS);
         return CGM_RING_FULL;
     }
-    int status = cgm_packet_send_bytes(connection->fd, bytes, size, fds, n_fds);
+    int status = send_bytes(connection, bytes, size, fds, n_fds);
     if (status == CGM_RING_FULL && errno == ETOOMANYREFS)
-        try_later(connection);
+        try_later(connection, RETRY_MS);
     if (status == CGM_OK)
         count_unread(connection, n_fds);
     return status;
@@ -395,7 +423,6 @@ void cgm_connection_close(struct cgm_connection *connection)
         connection->first = outgoing->next;
         outgoing_free(connection, outgoing);
     }
-    forget_unread(connection);
     connection->handles = 3;
     uv_close((uv_handle_t *)&connection->retry, on_handle_closed);
     uv_close((uv_handle_t *)&connection->rested, on_handle_closed);

@@ -33,6 +33,11 @@ struct cgm_connection_events {
      * gets one packet more. Of those in flight this process's user may have so many, and the rest
      * must be there for others. NULL: any number. */
     bool (*lets_unread)(void *owner, unsigned of_peer, unsigned of_all);
+    /* A send took so much of a processor, which is long: who sends wakes all who watch the peer's
+     * end. And for how long, in milliseconds, no such peer of this owner's user must be sent
+     * anything; 0: not at all. NULL, both: nobody counts that. */
+    void (*on_long_send)(void *owner, uint64_t ns);
+    uint64_t (*sends_rest_ms)(void *owner);
     bool keeps_reserve; /* queued fds leave those that the daemon must have (quota.h) */
     /* Whether fds may come in a packet; else one that has some lies until they may. NULL: always.
      */
@@ -49,7 +54,8 @@ struct cgm_connection_events {
     void (*on_cut)(void *owner, struct cgm_packet *packet);
     /* Bytes that are no packet. serial 0: the header was not readable either. */
     void (*on_garbage)(void *owner, uint32_t serial);
-    /* Closes the socket, from cgm_connection_close. */
+    /* Closes the socket, from cgm_connection_close. What is unread stays counted (unread_fds) until
+     * the owner knows that it is read. */
     void (*hang_up)(void *owner, int fd);
     /* Closes fds that came and that nobody has taken; the connection may be closing. False: the
      * peer is cut off. */
@@ -75,7 +81,8 @@ struct cgm_connection {
     bool served;  /* since it rested last */
     uv_timer_t rested;
     unsigned handles;    /* still being closed: poll, rested, retry */
-    bool crowded;        /* fds have no room, and when they have it will not be announced */
+    bool crowded;        /* what is queued must wait, and when it need not will not be announced */
+    bool weary;          /* sends seem to take long, and are measured */
     uv_timer_t retry;    /* while it is */
     unsigned unread_fds; /* sent since the peer was seen to have read all */
     const char *broken;  /* why it is cut off; NULL: it is not */

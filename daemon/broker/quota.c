@@ -26,6 +26,8 @@
 #define IMPORTS_PER_MEMORY 4u
 #define NS_PER_S 1000000000ull
 #define TURN_NS 1000000u
+/* One that took long rests for 20 times as long, as with the executor (notices.h). */
+#define SENDS_PERCENT 5u
 /* In the log: so many lines about a user at once, then one every so often. */
 #define LINES_AT_ONCE 1000u
 #define LINE_NS (NS_PER_S / 10)
@@ -35,11 +37,12 @@ struct user {
     struct cgm_charge used, ending;
     uint64_t slow_fds; /* among those that he uses */
     unsigned closers;
-    uint64_t turn, spent_ns;   /* of the loop, and in that turn */
-    struct cgm_allowance time; /* of the loop, as a share of a processor */
-    uint64_t whole_ns;         /* when connections are made up for; each one moves it on */
-    uint64_t lines_whole_ns;   /* the same of lines in the log */
-    uint64_t lines_left_out;   /* since the last one */
+    uint64_t turn, spent_ns;    /* of the loop, and in that turn */
+    struct cgm_allowance time;  /* of the loop, as a share of a processor */
+    struct cgm_allowance sends; /* of that, for sends that take long */
+    uint64_t whole_ns;          /* when connections are made up for; each one moves it on */
+    uint64_t lines_whole_ns;    /* the same of lines in the log */
+    uint64_t lines_left_out;    /* since the last one */
 };
 
 static const struct {
@@ -70,6 +73,7 @@ static bool is_idle(const struct user *user, uint64_t now_ns)
     static const struct cgm_charge nothing;
     return user->slow_fds == 0 && user->whole_ns <= now_ns && user->lines_whole_ns <= now_ns &&
            cgm_allowance_is_whole(&user->time, now_ns) &&
+           cgm_allowance_is_whole(&user->sends, now_ns) &&
            memcmp(&user->used, &nothing, sizeof(nothing)) == 0 &&
            memcmp(&user->ending, &nothing, sizeof(nothing)) == 0;
 }
@@ -448,6 +452,19 @@ uint64_t cgm_quota_rest_ns(const struct cgm_broker *broker, uid_t uid)
         return 0;
     uint64_t rest_ns = cgm_allowance_rest_ns(&user->time, cgm_clock_ns());
     return rest_ns > 0 && another_has_jobs(broker, user) ? rest_ns : 0;
+}
+
+void cgm_quota_spend_on_sends(struct cgm_broker *broker, uid_t uid, uint64_t ns)
+{
+    struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    if (user && !is_operator(uid))
+        cgm_allowance_take_all(&user->sends, ns, SENDS_PERCENT, cgm_clock_ns());
+}
+
+uint64_t cgm_quota_sends_rest_ns(const struct cgm_broker *broker, uid_t uid)
+{
+    const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    return user ? cgm_allowance_rest_ns(&user->sends, cgm_clock_ns()) : 0;
 }
 
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)

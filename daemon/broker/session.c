@@ -47,7 +47,7 @@ static void on_end(void *owner, const char *why)
 static void hang_up(void *owner, int fd)
 {
     const struct cgm_session *session = owner;
-    cgm_closer_hang_up(session->broker, session->uid, fd);
+    cgm_linger_hang_up(session->broker, session->uid, fd, session->connection.unread_fds);
 }
 
 static bool close_fds(void *owner, const int *fds, unsigned n_fds)
@@ -81,6 +81,18 @@ static uint64_t rest_ms(void *owner)
     return (cgm_quota_rest_ns(session->broker, session->uid) + NS_PER_MS - 1) / NS_PER_MS;
 }
 
+static void on_long_send(void *owner, uint64_t ns)
+{
+    const struct cgm_session *session = owner;
+    cgm_quota_spend_on_sends(session->broker, session->uid, ns);
+}
+
+static uint64_t sends_rest_ms(void *owner)
+{
+    const struct cgm_session *session = owner;
+    return (cgm_quota_sends_rest_ns(session->broker, session->uid) + NS_PER_MS - 1) / NS_PER_MS;
+}
+
 static const char *must_end(void *owner)
 {
     const struct cgm_session *session = owner;
@@ -104,6 +116,8 @@ static bool lets_unread(void *owner, unsigned of_peer, unsigned of_all)
 static const struct cgm_connection_events events = {
     .fd_weight_bytes = QUEUED_BYTES_MAX / QUEUED_FDS_MAX,
     .lets_unread = lets_unread,
+    .on_long_send = on_long_send,
+    .sends_rest_ms = sends_rest_ms,
     .keeps_reserve = true,
     .must_end = must_end,
     .lets_fds_come = lets_fds_come,

@@ -74,7 +74,7 @@ void cgm_notice_sent(struct cgm_notice *notice, uint64_t took_ns, uint64_t spent
     /* A clock of processor time may be coarse, and then jumps by more than has passed. */
     uint64_t ns = spent_ns < took_ns ? spent_ns : took_ns;
     if (ns > CGM_NOTICE_LONG_NS) {
-        cgm_allowance_take(&user->allowance, ns, CGM_NOTICES_PERCENT, now_ns);
+        cgm_allowance_take_all(&user->allowance, ns, CGM_NOTICES_PERCENT, now_ns);
         notice->slow = true;
     } else if (notice->slow && cgm_allowance_is_whole(&user->allowance, now_ns)) {
         notice->slow = false;

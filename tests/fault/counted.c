@@ -30,6 +30,28 @@ bool counted_can_be(void)
     return status == 0;
 }
 
+static void forget_standard_fds(void)
+{
+    close_range(0, ~0u, 0);
+}
+
+/* Who becomes another user, and is another program then, is no longer killed at its parent's death
+ * by the system. */
+static void guard(pid_t parent, pid_t guarded)
+{
+    pid_t between = fork();
+    if (between == 0) {
+        if (fork() > 0)
+            _exit(0);
+        forget_standard_fds();
+        while (kill(parent, 0) == 0 && kill(guarded, 0) == 0)
+            usleep(100000);
+        kill(guarded, SIGKILL);
+        _exit(0);
+    }
+    waitpid(between, NULL, 0);
+}
+
 /* Of root's threads nobody counts any. Files are still opened as root. */
 void counted_be(void)
 {
@@ -40,7 +62,7 @@ void counted_be(void)
     prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE);
     prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN);
     (void)!setresuid(UID, 0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* who becomes another user had it cleared */
+    guard(getppid(), getpid());
 }
 
 /* Who has come has no file that is slow to close. */
@@ -55,7 +77,7 @@ void counted_crowd_come(void)
         if (crowd[i] == 0) {
             (void)!setresuid(UID, 0, 0);
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            close_range(0, ~0u, 0);
+            forget_standard_fds();
             for (;;)
                 pause();
         }

@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/fault/counted.h"
 #include "tests/fault/slow_file.h"
 #include "tests/fault/spent.h"
 #include "tests/proc_entries.h"
@@ -339,6 +340,53 @@ static void test_unread_fds_of_many_sessions(void **state)
     daemon_stop(&daemon);
 }
 
+#define FDS_IN_FLIGHT 1000u
+
+/* As a service's daemon: of its user no more may be in flight than a process may have open. */
+static void be_no_root(void)
+{
+    const struct rlimit limit = {FDS_IN_FLIGHT, FDS_IN_FLIGHT};
+    setrlimit(RLIMIT_NOFILE, &limit);
+    counted_be();
+}
+
+/* They stay in flight when the session has ended, until who has its socket reads or closes it. The
+ * executor needs some, too. */
+static void test_unread_fds_of_ended_sessions(void **state)
+{
+    enum { SESSIONS = 100, OPENS = 30 };
+    struct daemon daemon;
+    struct client deaf[SESSIONS], owner, honest;
+    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+    (void)state;
+    skip_unless_root();
+    if (!counted_can_be())
+        skip();
+    daemon_init(&daemon);
+    daemon.bequeath = be_no_root;
+    daemon_start(&daemon, REAL_EXECUTOR, "socket_mode=0666", NULL);
+    client_open(&honest, &daemon);
+    wait_for_executor(&honest);
+    client_open_as(STRANGER, &owner, &daemon);
+    open_it.has_id = 1;
+    open_it.id = buffer_create(&owner, NULL, PAGE, 0, NULL);
+    for (unsigned i = 0; i < SESSIONS; i++) {
+        client_open_as(STRANGER, &deaf[i], &daemon);
+        for (unsigned k = 0; k < OPENS; k++)
+            client_send(&deaf[i], CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0);
+        assert_int_equal(send(deaf[i].fd, "junk", 4, MSG_NOSIGNAL), 4);
+    }
+    wait_for_status(&honest, "sessions", 2);
+    for (unsigned i = 0; i < 10; i++)
+        buffer_create(&honest, NULL, PAGE, 0, NULL);
+    assert_int_equal(status_number(&honest, "executor_deaths"), 0);
+    for (unsigned i = 0; i < SESSIONS; i++)
+        client_close(&deaf[i]);
+    client_close(&owner);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
 /* ---- what is sent to where nobody reads --------------------------------------------------------
  */
 
@@ -533,6 +581,7 @@ int main(void)
         cmocka_unit_test(test_what_is_slow_to_close_is_limited),
         cmocka_unit_test(test_an_executor_starts_beside_them),
         cmocka_unit_test(test_unread_fds_of_many_sessions),
+        cmocka_unit_test(test_unread_fds_of_ended_sessions),
         cmocka_unit_test(test_the_executor_closes_nothing_of_a_client),
         cmocka_unit_test(test_the_mapper_frees_nothing_of_a_client),
         cmocka_unit_test(test_the_mapper_frees_no_buffer),

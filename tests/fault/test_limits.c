@@ -13,6 +13,7 @@
 
 #include "commgemm.h"
 #include "proto/system.h"
+#include "tests/proc_entries.h"
 #include "tests/send_signal.h"
 
 #define PAGE 4096u
@@ -136,6 +137,81 @@ static void test_an_operator_gets_in_when_it_is_full(void **state)
     client_close(&operator);
     client_close(&two[0]);
     client_close(&two[1]);
+    daemon_stop(&daemon);
+}
+
+static void send_garbage(const struct client *client)
+{
+    assert_int_equal(send(client->fd, "junk", 4, MSG_NOSIGNAL), 4);
+}
+
+/* What was sent to a session is the daemon's until it is read, also when the session has ended. */
+static void test_what_the_ended_have_not_read_counts(void **state)
+{
+    enum { SESSIONS = 3 };
+    struct daemon daemon;
+    struct client deaf[SESSIONS], more, honest;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "quota_sessions=3", NULL);
+    client_open(&honest, &daemon);
+    for (int i = 0; i < SESSIONS; i++) {
+        client_open_as(STRANGER, &deaf[i], &daemon);
+        send_garbage(&deaf[i]); /* the answer to which is not read */
+    }
+    wait_for_status(&honest, "sessions", 1);
+    assert_int_equal(quota_used(&honest, STRANGER, "quota_sessions"), SESSIONS);
+    client_connect_as(STRANGER, &more, &daemon);
+    expect_refusal(&more, CGM_QUOTA, "quota_sessions of uid 12345: asked for 1, used 3");
+    assert_true(client_is_closed(&deaf[0])); /* reads it */
+    client_close(&deaf[1]);
+    for (int naps = 0; quota_used(&honest, STRANGER, "quota_sessions") != SESSIONS - 2; naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+    }
+    client_open_as(STRANGER, &more, &daemon);
+    client_close(&more);
+    client_close(&deaf[0]);
+    client_close(&deaf[2]);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+/* Of those who are refused, and do not read why, some are told. */
+static void test_few_are_told_why_they_are_refused(void **state)
+{
+    enum { MANY = 200, AT_MOST = 64 };
+    struct daemon daemon;
+    struct client in[2], flood[MANY], honest;
+    unsigned told = 0;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "quota_sessions=2", NULL);
+    client_open(&honest, &daemon);
+    for (int i = 0; i < 2; i++)
+        client_open_as(STRANGER, &in[i], &daemon);
+    unsigned fds = proc_entries(daemon.pid, "fd");
+    for (int i = 0; i < MANY; i++)
+        client_connect_as(STRANGER, &flood[i], &daemon);
+    assert_true(status_number(&honest, "sessions") == 3); /* the daemon has come to all */
+    assert_in_range(proc_entries(daemon.pid, "fd"), 1, fds + AT_MOST);
+    for (int i = 0; i < MANY; i++) {
+        char byte;
+        told += recv(flood[i].fd, &byte, 1, MSG_PEEK) == 1;
+        assert_true(client_is_closed(&flood[i]));
+        client_close(&flood[i]);
+    }
+    assert_in_range(told, 1, AT_MOST);
+    daemon_wait_for_at_most(&daemon, "fd", fds);
+    for (int i = 0; i < MANY; i++) { /* who reads it is told, however often */
+        client_connect_as(STRANGER, &flood[0], &daemon);
+        expect_refusal(&flood[0], CGM_QUOTA, "quota_sessions of uid 12345: asked for 1, used 2");
+    }
+    client_close(&in[0]);
+    client_close(&in[1]);
+    client_close(&honest);
     daemon_stop(&daemon);
 }
 
@@ -554,6 +630,8 @@ int main(void)
         cmocka_unit_test(test_connection_rate),
         cmocka_unit_test(test_one_user_cannot_take_every_session),
         cmocka_unit_test(test_an_operator_gets_in_when_it_is_full),
+        cmocka_unit_test(test_what_the_ended_have_not_read_counts),
+        cmocka_unit_test(test_few_are_told_why_they_are_refused),
         cmocka_unit_test(test_comms_and_ranks),
         cmocka_unit_test(test_jobs_are_counted_by_rings),
         cmocka_unit_test(test_bytes_of_imports_are_counted),

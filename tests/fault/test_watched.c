@@ -90,15 +90,20 @@ static unsigned watch(int epoll_fd, int fd, int *ret_fds)
     return count;
 }
 
+static void raise_limit(void)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* And so is another client of its user. */
 static void test_who_is_watched_is_told_of_everything(void **state)
 {
     static int watches[WATCHES];
-    struct rlimit limit;
     struct sleeper watched, other;
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
+    raise_limit();
     sleeper_open(&watched, *state);
     sleeper_open(&other, *state);
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -118,12 +123,69 @@ static void test_who_is_watched_is_told_of_everything(void **state)
     sleeper_close(&watched);
 }
 
+/* Takes a place of the comm for each rank from the first one on, with a request each. */
+static void send_joins(struct client *client, const char *name, uint32_t first, uint32_t count)
+{
+    Cgm__CommJoin join = CGM__COMM_JOIN__INIT;
+    join.name = (char *)(uintptr_t)name;
+    join.has_create = join.create = join.has_size = join.has_mode = 1;
+    join.size = CGM_COMM_SIZE_MAX;
+    join.mode = 0666;
+    join.n_ranks = 1;
+    for (uint32_t rank = first; rank < first + count; rank++) {
+        join.ranks = &rank;
+        client_send(client, CGM_MSG_COMM_JOIN, &join.base, NULL, 0);
+    }
+}
+
+static unsigned count_packets(struct client *client)
+{
+    unsigned count = 0;
+    char byte;
+    while (recv(client->fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0)
+        count++;
+    return count;
+}
+
+/* All its answers are there at once, and are sent one after the other: whoever else is answered
+ * does not wait for all of them. */
+static void test_answers_to_who_is_watched_come_later(void **state)
+{
+    enum { ANSWERS = CGM_COMM_SIZE_MAX - 1 };
+    static int watches[WATCHES];
+    struct client watched, honest;
+    skip_unless_root();
+    raise_limit();
+    client_open(&honest, *state);
+    client_open_as(STRANGER, &watched, *state);
+    send_joins(&watched, "watched", 0, ANSWERS);
+    wait_for_status(&honest, "comms", 1);
+    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    unsigned count = watch(epoll_fd, watched.fd, watches);
+    send_joins(&honest, "watched", ANSWERS, 1);
+    message_free(client_reply(&honest, honest.serial));
+    status_number(&honest, "sessions");
+    unsigned answered = count_packets(&watched);
+    print_message("%u watches, %u of %u answered by then\n", count, answered, (unsigned)ANSWERS);
+    if (count > WATCHES / 2) /* what few watch is sent quickly */
+        assert_true(answered < ANSWERS / 2);
+    for (unsigned naps = 0; answered < ANSWERS; naps++, usleep(10000)) {
+        assert_true(naps < WAIT_S * 100);
+        answered += count_packets(&watched);
+    }
+    while (count > 0)
+        close(watches[--count]);
+    close(epoll_fd);
+    client_close(&watched);
+    client_close(&honest);
+}
+
 static int set_up(void **state)
 {
     static struct daemon daemon;
     struct client client;
     daemon_init(&daemon);
-    daemon_start(&daemon, REAL_EXECUTOR, "backend=cpu", NULL);
+    daemon_start(&daemon, REAL_EXECUTOR, "backend=cpu", "socket_mode=0666", NULL);
     client_open(&client, &daemon);
     wait_for_executor(&client);
     client_close(&client);
@@ -141,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_is_watched_is_told_of_everything),
+        cmocka_unit_test(test_answers_to_who_is_watched_come_later),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

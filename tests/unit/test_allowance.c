@@ -56,6 +56,8 @@ static void test_a_debt_has_a_limit(void **state)
     assert_int_equal(cgm_allowance_rest_ns(&allowance, NOW), CGM_ALLOWANCE_OWED_NS);
     cgm_allowance_take(&allowance, UINT64_MAX, 1, NOW);
     assert_int_equal(cgm_allowance_rest_ns(&allowance, NOW), CGM_ALLOWANCE_OWED_NS);
+    cgm_allowance_take_all(&allowance, UINT64_MAX, 1, NOW);
+    assert_int_equal(cgm_allowance_rest_ns(&allowance, NOW), CGM_ALLOWANCE_OWED_ALL_NS);
 }
 
 static void test_more_cannot_be_saved_up(void **state)

@@ -1,0 +1,141 @@
+#include "daemon/broker/linger.h"
+
+#include <linux/sockios.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/quota.h"
+
+/* Nobody says that a peer has read or gone. */
+#define LOOK_MS 50u
+/* Who reads why he was refused does so at once: the next one may look for those that have been
+ * read, but not all the time. */
+#define LOOK_AGAIN_NS 1000000u
+#define REFUSED_OF_USER 64u
+#define REFUSED_OF_ALL 512u
+
+struct cgm_lingering {
+    struct cgm_lingering *next;
+    uid_t uid;
+    int fd;
+    unsigned unread_fds;
+    bool refused; /* at nobody's cost */
+};
+
+static const struct cgm_charge session_charge = {{[CGM_QUOTA_SESSIONS] = 1, [CGM_QUOTA_FDS] = 1}};
+
+static bool is_unread(int fd)
+{
+    int bytes;
+    return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
+static void end(struct cgm_broker *broker, struct cgm_lingering *lingering)
+{
+    struct cgm_linger *linger = &broker->linger;
+    broker->wire->unread_fds -= lingering->unread_fds;
+    linger->refused -= lingering->refused;
+    linger->sessions -= !lingering->refused;
+    cgm_closer_hang_up(broker, lingering->uid, lingering->fd);
+    if (!lingering->refused)
+        cgm_quota_give(broker, lingering->uid, &session_charge);
+    free(lingering);
+}
+
+/* Ends those that have been read, or all. */
+static void end_some(struct cgm_broker *broker, bool all)
+{
+    for (struct cgm_lingering **at = &broker->linger.first; *at;) {
+        struct cgm_lingering *lingering = *at;
+        if (!all && is_unread(lingering->fd)) {
+            at = &lingering->next;
+            continue;
+        }
+        *at = lingering->next;
+        end(broker, lingering);
+    }
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct cgm_broker *broker = timer->data;
+    end_some(broker, false);
+    if (!broker->linger.first)
+        uv_timer_stop(timer);
+}
+
+void cgm_linger_init(struct cgm_broker *broker)
+{
+    uv_timer_init(&broker->loop, &broker->linger.timer);
+    broker->linger.timer.data = broker;
+}
+
+void cgm_linger_fini(struct cgm_broker *broker)
+{
+    end_some(broker, true);
+}
+
+/* False without memory. */
+static bool add(struct cgm_broker *broker, const struct cgm_lingering *what)
+{
+    struct cgm_linger *linger = &broker->linger;
+    struct cgm_lingering *lingering = malloc(sizeof(*lingering));
+    if (!lingering || (!what->refused && !cgm_quota_owe(broker, what->uid, &session_charge))) {
+        free(lingering);
+        return false;
+    }
+    *lingering = *what;
+    lingering->next = linger->first;
+    linger->first = lingering;
+    linger->refused += what->refused;
+    linger->sessions += !what->refused;
+    if (!uv_is_active((uv_handle_t *)&linger->timer))
+        uv_timer_start(&linger->timer, on_timer, LOOK_MS, LOOK_MS);
+    return true;
+}
+
+static void hang_up(struct cgm_broker *broker, const struct cgm_lingering *what)
+{
+    if (is_unread(what->fd) && !broker->ending && add(broker, what)) {
+        shutdown(what->fd, SHUT_RDWR);
+        return;
+    }
+    broker->wire->unread_fds -= what->unread_fds;
+    cgm_closer_hang_up(broker, what->uid, what->fd);
+}
+
+void cgm_linger_hang_up(struct cgm_broker *broker, uid_t uid, int fd, unsigned unread_fds)
+{
+    hang_up(broker, &(struct cgm_lingering){.uid = uid, .fd = fd, .unread_fds = unread_fds});
+}
+
+void cgm_linger_refuse(struct cgm_broker *broker, uid_t uid, int fd)
+{
+    hang_up(broker, &(struct cgm_lingering){.uid = uid, .fd = fd, .refused = true});
+}
+
+static bool are_few(const struct cgm_linger *linger, uid_t uid)
+{
+    size_t count = 0;
+    for (const struct cgm_lingering *one = linger->first; one; one = one->next)
+        count += one->refused && one->uid == uid;
+    return count < REFUSED_OF_USER && linger->refused < REFUSED_OF_ALL;
+}
+
+bool cgm_linger_has_room(struct cgm_broker *broker, uid_t uid, int fd)
+{
+    struct cgm_linger *linger = &broker->linger;
+    char unused[128];
+    if (!cgm_quota_spares_fd(fd, unused, sizeof(unused)))
+        return false;
+    if (are_few(linger, uid))
+        return true;
+    uint64_t now_ns = cgm_clock_ns();
+    if (now_ns < linger->next_look_ns)
+        return false;
+    linger->next_look_ns = now_ns + LOOK_AGAIN_NS;
+    end_some(broker, false);
+    return are_few(linger, uid);
+}
