@@ -15,8 +15,20 @@ struct cgm_openblas {
 };
 
 /* Loads the library once a process, with this many threads, and sets the environment variables that
- * say so; call it before other threads read the environment. 0, or -1 with a sentence. */
+ * say so; call it before other threads read the environment. 0, or -1 with a sentence, also where
+ * there is no address space for it. */
 int cgm_openblas_load(unsigned threads, char *ret_detail, size_t detail_bytes);
+
+/* Each thread inside the library has a buffer of it, 128 MiB of address space on x86-64, which is
+ * mapped when there is none left over from another thread; where that fails the library tries again
+ * for ever. This maps so many at once that no product of that many threads at a time needs more, as
+ * long as there is a margin before each; no memory is taken before a product touches it. Returns
+ * how many threads may be inside at a time, at most `threads`; 0: none. Call it after
+ * cgm_openblas_load, while no thread is inside. A library that does not show its buffers, or whose
+ * threads do not share them, is taken to have room. */
+unsigned cgm_openblas_reserve(unsigned threads);
+/* Of address space, for all else of the process. */
+#define CGM_OPENBLAS_MARGIN_BYTES (1ull << 30)
 
 /* Valid after cgm_openblas_load. */
 extern struct cgm_openblas cgm_openblas;

@@ -143,7 +143,7 @@ static void test_what_is_aborted_ends(void **state)
     struct cgm_seats seats;
     struct cgm_seat seat = {.seats = &seats};
     (void)state;
-    cgm_seats_init(&seats, 1);
+    cgm_seats_init(&seats, CGM_SEATS, 1);
     for (size_t i = 0; i < 2 * COLS; i++)
         values[i] = 1;
     sum.dst = (struct cgm_matrix){(char *)down, 1, COLS, COLS, CGM_DTYPE_FP32, NULL};

@@ -253,7 +253,7 @@ static void ask(struct cgm_gemm_panels *panels, char *data, uint64_t m, uint64_t
                                          .b = {data, k, n, n, dtype, NULL},
                                          .out = {data, m, n, n, dtype, NULL}};
     assert_int_equal(cgm_gemm_check(&gemm), CGM_OK);
-    cgm_seats_init(&seats, 1);
+    cgm_seats_init(&seats, CGM_SEATS, 1);
     memset(&asked, 0, sizeof(asked));
     asked.abort_at_first = abort_at_first;
     cgm_gemm_multiply(&gemm, panels, &seat);
@@ -308,7 +308,7 @@ static void test_memory_is_touched_in_pieces(void **state)
     struct cgm_openblas openblas = cgm_openblas;
     char some;
     (void)state;
-    cgm_seats_init(&seats, 1);
+    cgm_seats_init(&seats, CGM_SEATS, 1);
     cgm_openblas.sgemm = note_sgemm;
     for (size_t i = 0; i < 4 * sizeof(sizes) / sizeof(sizes[0]); i++) {
         bool transa = i & 1, transb = i & 2;

@@ -235,7 +235,7 @@ static void test_what_is_aborted_ends(void **state)
     for (size_t i = 0; i < 16; i++)
         ones[i] = 1;
     dst.data = (char *)copied;
-    cgm_seats_init(&seats, 1);
+    cgm_seats_init(&seats, CGM_SEATS, 1);
     seat.abort = (const _Atomic int *)copied;
     cgm_matrix_copy(&dst, &source, &seat);
     reduce.dst = dst;
@@ -309,7 +309,7 @@ static void test_seats_are_shared_within_long_work(void **state)
     for (size_t i = 0; i < sizeof(works) / sizeof(works[0]); i++) {
         struct cgm_seat seat = {.seats = &shared.seats};
         pthread_t thread;
-        cgm_seats_init(&shared.seats, 1);
+        cgm_seats_init(&shared.seats, CGM_SEATS, 1);
         shared.work = works[i];
         shared.begun = shared.over = false;
         assert_int_equal(pthread_create(&thread, NULL, work_long, &shared), 0);

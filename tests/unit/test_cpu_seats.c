@@ -86,7 +86,7 @@ static void test_a_user_has_a_share(void **state)
     struct cgm_seat busy[SHARE], other[SHARE], third[SHARE];
     struct guest guest;
     (void)state;
-    cgm_seats_init(&seats, SHARE);
+    cgm_seats_init(&seats, CGM_SEATS, SHARE);
     take(busy, BUSY_UID, SHARE);
     come(&guest, BUSY_UID);
     take(other, OTHER_UID, SHARE);
@@ -101,13 +101,12 @@ static void test_a_user_has_a_share(void **state)
 }
 
 /* The first one to wait is not the first one to sit: users take turns. */
-static void test_all_seats_are_taken(void **state)
+static void expect_turns(unsigned most)
 {
     struct cgm_seat all[CGM_SEATS];
     struct guest busy, other;
-    (void)state;
-    cgm_seats_init(&seats, CGM_SEATS);
-    take(all, BUSY_UID, CGM_SEATS);
+    cgm_seats_init(&seats, most, most);
+    take(all, BUSY_UID, most);
     come(&busy, BUSY_UID);
     come(&other, THIRD_UID);
     give(all, 1);
@@ -115,8 +114,29 @@ static void test_all_seats_are_taken(void **state)
     assert_int_equal(count_waiting(), 1);
     cgm_seat_give(&other.seat);
     expect_seated(&busy);
-    give(all, CGM_SEATS);
+    give(all, most);
     end();
+}
+
+static void test_all_seats_are_taken(void **state)
+{
+    (void)state;
+    expect_turns(CGM_SEATS);
+}
+
+static void test_there_may_be_fewer_seats(void **state)
+{
+    (void)state;
+    expect_turns(1);
+    expect_turns(3);
+}
+
+static void test_a_share_is_not_all(void **state)
+{
+    (void)state;
+    assert_int_equal(cgm_seats_share(1), 1);
+    for (unsigned most = 2; most <= CGM_SEATS; most++)
+        assert_in_range(cgm_seats_share(most), 1, most - 1);
 }
 
 static void test_who_is_aborted_does_not_wait(void **state)
@@ -124,7 +144,7 @@ static void test_who_is_aborted_does_not_wait(void **state)
     _Atomic int abort = 1;
     struct cgm_seat busy[SHARE], seat = {.seats = &seats, .uid = BUSY_UID, .abort = &abort};
     (void)state;
-    cgm_seats_init(&seats, SHARE);
+    cgm_seats_init(&seats, CGM_SEATS, SHARE);
     take(busy, BUSY_UID, SHARE);
     assert_false(cgm_seat_take(&seat));
     assert_int_equal(count_waiting(), 0);
@@ -141,7 +161,7 @@ static void test_a_turn_begins_when_it_is_taken(void **state)
 {
     struct cgm_seat seat;
     (void)state;
-    cgm_seats_init(&seats, 1);
+    cgm_seats_init(&seats, CGM_SEATS, 1);
     uint64_t before_ns = cgm_cpu_now_ns();
     take(&seat, BUSY_UID, 1);
     assert_in_range(seat.until_ns, before_ns + CGM_SEATS_TURN_NS,
@@ -154,7 +174,7 @@ static void test_it_is_kept_while_nobody_waits(void **state)
 {
     struct cgm_seat seat;
     (void)state;
-    cgm_seats_init(&seats, 1);
+    cgm_seats_init(&seats, CGM_SEATS, 1);
     take(&seat, BUSY_UID, 1);
     seat.until_ns = 0;
     for (unsigned i = 0; i < 3; i++)
@@ -171,7 +191,7 @@ static void test_it_is_kept_for_a_turn_while_others_wait(void **state)
     struct cgm_seat seat;
     struct guest guest;
     (void)state;
-    cgm_seats_init(&seats, 1);
+    cgm_seats_init(&seats, CGM_SEATS, 1);
     take(&seat, BUSY_UID, 1);
     come(&guest, BUSY_UID);
     seat.until_ns = UINT64_MAX; /* whatever else runs on the machine meanwhile */
@@ -194,7 +214,7 @@ static void test_it_changes_hands_after_a_turn(void **state)
     struct guest guest;
     pthread_t thread;
     (void)state;
-    cgm_seats_init(&seats, 1);
+    cgm_seats_init(&seats, CGM_SEATS, 1);
     take(&seat, BUSY_UID, 1);
     come(&guest, BUSY_UID);
     seat.until_ns = 0;
@@ -212,7 +232,7 @@ static void test_whom_it_would_not_help_does_not_get_it(void **state)
     struct cgm_seat seat, busy;
     struct guest guest;
     (void)state;
-    cgm_seats_init(&seats, 1);
+    cgm_seats_init(&seats, CGM_SEATS, 1);
     take(&seat, OTHER_UID, 1);
     take(&busy, BUSY_UID, 1);
     come(&guest, BUSY_UID);
@@ -232,7 +252,7 @@ static void test_who_is_aborted_does_not_wait_for_another_turn(void **state)
     struct cgm_seat seat;
     struct guest guest;
     (void)state;
-    cgm_seats_init(&seats, 1);
+    cgm_seats_init(&seats, CGM_SEATS, 1);
     take(&seat, BUSY_UID, 1);
     come(&guest, BUSY_UID);
     seat.until_ns = 0;
@@ -247,7 +267,7 @@ static void test_it_is_of_the_user_whose_work_is_done(void **state)
 {
     struct cgm_seat seat;
     (void)state;
-    cgm_seats_init(&seats, 1);
+    cgm_seats_init(&seats, CGM_SEATS, 1);
     take(&seat, BUSY_UID, 1);
     cgm_seat_serve(&seat, BUSY_UID, NULL);
     assert_int_equal(seats.n_taken, 1);
@@ -409,6 +429,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_user_has_a_share),
         cmocka_unit_test(test_all_seats_are_taken),
+        cmocka_unit_test(test_there_may_be_fewer_seats),
+        cmocka_unit_test(test_a_share_is_not_all),
         cmocka_unit_test(test_who_is_aborted_does_not_wait),
         cmocka_unit_test(test_a_turn_begins_when_it_is_taken),
         cmocka_unit_test(test_it_is_kept_while_nobody_waits),

@@ -1,9 +1,12 @@
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "daemon/executor/cpu/cpu.h"
 #include "kernels/openblas.h"
+#include "proto/log_line.h"
 #include "proto/messages.h"
 #include "proto/room.h"
 #include "proto/status.h"
@@ -11,10 +14,56 @@
 
 /* As a GPU has it, and without effect: so that queues of several priorities are used everywhere. */
 #define PRIORITY_GREATEST (-5)
+#define MIB (1ull << 20)
+#define WARNING 4
+
+static void warn(const struct cgm_backend_options *options, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void warn(const struct cgm_backend_options *options, const char *format, ...)
+{
+    va_list arguments;
+    if (options->log_level > 0 && options->log_level < WARNING)
+        return;
+    va_start(arguments, format);
+    cgm_log_line_write(WARNING, "executor: ", format, arguments);
+    va_end(arguments);
+}
+
+/* Why no more threads can compute at a time, and what helps. */
+static void address_limit_words(char *ret_text, size_t size)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        snprintf(ret_text, size, "the limit, ulimit -v or LimitAS, is %llu MiB: raise it",
+                 (unsigned long long)(limit.rlim_cur / MIB));
+    else
+        snprintf(ret_text, size,
+                 "ulimit -v is unlimited: see vm.overcommit_memory and vm.max_map_count");
+}
+
+/* Products have all address space that they will ever need before there are any. */
+static int reserve_seats(const struct cgm_backend_options *options, char *ret_detail,
+                         size_t detail_bytes, unsigned *ret_most)
+{
+    char why[128];
+    unsigned most = cgm_openblas_reserve(CGM_SEATS);
+    address_limit_words(why, sizeof(why));
+    if (most == 0)
+        return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY,
+                          "too little address space to compute: %llu MiB must be left over; %s",
+                          CGM_OPENBLAS_MARGIN_BYTES / MIB, why);
+    if (most < CGM_SEATS)
+        warn(options, "address space lets %u of %u threads compute at a time; %s", most, CGM_SEATS,
+             why);
+    *ret_most = most;
+    return CGM_OK;
+}
 
 static int backend_open(const struct cgm_backend_options *options, char *ret_detail,
                         size_t detail_bytes, struct cgm_backend **ret_backend)
 {
+    unsigned most_seats = 0;
     uint32_t devices = options->devices ? options->devices : CGM_CPU_DEVICES_DEFAULT;
     if (devices > CGM_CPU_DEVICES_MAX)
         return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
@@ -22,13 +71,16 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
                           CGM_CPU_DEVICES_MAX);
     if (cgm_openblas_load(1, ret_detail, detail_bytes))
         return CGM_NOT_SUPPORTED;
+    int status = reserve_seats(options, ret_detail, detail_bytes, &most_seats);
+    if (status != CGM_OK)
+        return status;
     struct cgm_backend *backend = calloc(1, sizeof(*backend));
     if (!backend)
         return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY, "no memory for the CPU backend");
     backend->options = *options;
     backend->devices = devices;
     cgm_holes_open();
-    cgm_seats_init(&backend->seats, cgm_seats_share());
+    cgm_seats_init(&backend->seats, most_seats, cgm_seats_share(most_seats));
     *ret_backend = backend;
     return CGM_OK;
 }

@@ -7,8 +7,6 @@
 #include "daemon/executor/cpu/matrix.h"
 #include "daemon/executor/cpu/park.h"
 
-/* Some are left for others, however many processors there are. */
-#define SHARE_MAX (CGM_SEATS * 3 / 4)
 /* Nobody wakes who waits for a seat when the work is aborted: it looks this often. */
 #define ABORT_LOOK_NS 100000000
 #define NS_PER_S 1000000000
@@ -21,18 +19,26 @@ struct cgm_seats_guest {
     pthread_cond_t wake;
 };
 
-unsigned cgm_seats_share(void)
+/* Some are left for others, however many processors there are. */
+static unsigned share_max(unsigned most)
 {
-    cpu_set_t processors;
-    int count = sched_getaffinity(0, sizeof(processors), &processors) == 0 ? CPU_COUNT(&processors)
-                                                                           : (int)SHARE_MAX;
-    return count < (int)SHARE_MAX ? (unsigned)count : SHARE_MAX;
+    return most > 1 ? most * 3 / 4 : 1;
 }
 
-void cgm_seats_init(struct cgm_seats *seats, unsigned share)
+unsigned cgm_seats_share(unsigned most)
+{
+    cpu_set_t processors;
+    unsigned max = share_max(most), count = max;
+    if (sched_getaffinity(0, sizeof(processors), &processors) == 0)
+        count = (unsigned)CPU_COUNT(&processors);
+    return count < max ? count : max;
+}
+
+void cgm_seats_init(struct cgm_seats *seats, unsigned most, unsigned share)
 {
     memset(seats, 0, sizeof(*seats));
     pthread_mutex_init(&seats->lock, NULL);
+    seats->most = most;
     seats->share = share;
 }
 
@@ -54,7 +60,7 @@ static bool may_sit(const struct cgm_seats *seats, uint32_t uid)
     unsigned count = 0;
     for (unsigned i = 0; i < seats->n_taken; i++)
         count += seats->taken_by[i] == uid;
-    return seats->n_taken < CGM_SEATS && count < seats->share;
+    return seats->n_taken < seats->most && count < seats->share;
 }
 
 static void sit(struct cgm_seats *seats, uint32_t uid)
@@ -116,7 +122,7 @@ static void seat_next(struct cgm_seats *seats, uint32_t uid)
 {
     if (atomic_load(&seats->n_waiting) == 0)
         return;
-    for (unsigned i = 0; seats->n_taken == CGM_SEATS - 1 && i < CGM_SEATS_LISTS; i++) {
+    for (unsigned i = 0; seats->n_taken == seats->most - 1 && i < CGM_SEATS_LISTS; i++) {
         unsigned list = seats->next_list++ % CGM_SEATS_LISTS;
         if (list != list_of(uid) && seat_one(seats, list))
             return;

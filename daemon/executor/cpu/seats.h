@@ -23,6 +23,7 @@ struct cgm_seats_guest;
 
 struct cgm_seats {
     pthread_mutex_t lock;
+    unsigned most;  /* of all users */
     unsigned share; /* of one user */
     unsigned n_taken;
     uint32_t taken_by[CGM_SEATS]; /* the first n_taken: whose they are, in no order */
@@ -41,11 +42,12 @@ struct cgm_seat {
     uint64_t until_ns; /* CLOCK_MONOTONIC: the end of its turn */
 };
 
-/* share: 1 to CGM_SEATS. */
-void cgm_seats_init(struct cgm_seats *seats, unsigned share);
+/* most: 1 to CGM_SEATS; share: 1 to most. */
+void cgm_seats_init(struct cgm_seats *seats, unsigned most, unsigned share);
 void cgm_seats_fini(struct cgm_seats *seats);
-/* A share of as many as there are processors for this process, but not of all. */
-unsigned cgm_seats_share(void);
+/* A share of as many as there are processors for this process, but not of all, unless there is but
+ * one. */
+unsigned cgm_seats_share(unsigned most);
 
 /* The thread's next work. A seat for another user's is given back. */
 void cgm_seat_serve(struct cgm_seat *seat, uint32_t uid, const _Atomic int *abort);
