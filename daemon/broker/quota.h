@@ -86,8 +86,8 @@ void cgm_quota_spend(struct cgm_broker *broker, uid_t uid, uint64_t ns);
  * submit jobs, for which he must not want the processor. 0: not at all. */
 uint64_t cgm_quota_rest_ns(const struct cgm_broker *broker, uid_t uid);
 
-/* Answers to sessions whose sockets very many watch take a share of a processor of the daemon, all of
- * a user's together: so much went into one. And for how long the next ones must lie. */
+/* Answers to sessions whose sockets very many watch take a share of a processor of the daemon, all
+ * of a user's together: so much went into one. And for how long the next ones must lie. */
 void cgm_quota_spend_on_sends(struct cgm_broker *broker, uid_t uid, uint64_t ns);
 uint64_t cgm_quota_sends_rest_ns(const struct cgm_broker *broker, uid_t uid);
 
