@@ -16,6 +16,7 @@
 
 /* Above every number that a process gets them at. */
 #define FDS_FROM 16
+#define TELLS_MAX 100 /* for lack of memory, a millisecond apart */
 
 struct order {
     char path[PATH_MAX];
@@ -129,13 +130,24 @@ static void let_go(const struct cgm_starter *starter, const struct order *order)
         close(order->fds[i]);
 }
 
+/* Who waits for it must not wait for ever: without it the other end hangs up. */
+static void tell(const struct cgm_starter *starter, const struct outcome *outcome)
+{
+    for (int i = 0; i < TELLS_MAX; i++) {
+        if (send(starter->thread_end, outcome, sizeof(*outcome), MSG_NOSIGNAL) >= 0)
+            return;
+        usleep(1000);
+    }
+    shutdown(starter->thread_end, SHUT_RDWR);
+}
+
 static void carry_out(const struct cgm_starter *starter, struct order *order)
 {
     struct outcome outcome = {.error = lift(order)};
     if (!outcome.error)
         outcome.error = spawn(order, &outcome.pid);
     let_go(starter, order);
-    (void)!send(starter->thread_end, &outcome, sizeof(outcome), MSG_NOSIGNAL);
+    tell(starter, &outcome);
 }
 
 /* Its own table goes with it. */
