@@ -8,8 +8,9 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/quota.h"
 
-/* Nobody says that a peer has read or gone. */
-#define LOOK_MS 50u
+/* Nobody says that a peer has read or gone, which may be a moment after its hang-up. So many are
+ * looked at in a millisecond. */
+#define LOOKS_PER_MS 20u
 /* Who reads why he was refused does so at once: the next one may look for those that have been
  * read, but not all the time. */
 #define LOOK_AGAIN_NS 1000000u
@@ -58,12 +59,20 @@ static void end_some(struct cgm_broker *broker, bool all)
     }
 }
 
+static void look_later(struct cgm_linger *linger);
+
 static void on_timer(uv_timer_t *timer)
 {
     struct cgm_broker *broker = timer->data;
     end_some(broker, false);
-    if (!broker->linger.first)
-        uv_timer_stop(timer);
+    if (broker->linger.first)
+        look_later(&broker->linger);
+}
+
+static void look_later(struct cgm_linger *linger)
+{
+    uv_timer_start(&linger->timer, on_timer,
+                   1 + (linger->sessions + linger->refused) / LOOKS_PER_MS, 0);
 }
 
 void cgm_linger_init(struct cgm_broker *broker)
@@ -92,7 +101,7 @@ static bool add(struct cgm_broker *broker, const struct cgm_lingering *what)
     linger->refused += what->refused;
     linger->sessions += !what->refused;
     if (!uv_is_active((uv_handle_t *)&linger->timer))
-        uv_timer_start(&linger->timer, on_timer, LOOK_MS, LOOK_MS);
+        look_later(linger);
     return true;
 }
 

@@ -350,7 +350,8 @@ void cgm_contents_on_end(struct cgm_job *job, int status)
         judge_copy_in(job, status);
     } else if (is_launched(job)) {
         count_fillers(job, UINT32_MAX);
-        look_again(own_contents(job)->first);
+        if (filled_unnamed(job))
+            look_again(own_contents(job)->first);
         judge(own_contents(job), filled_unnamed(job), job->ticket, status, job->plan->spec.m);
         judge_operands(job, status);
     }
