@@ -144,22 +144,23 @@ static bool lets_fds_go(struct cgm_connection *connection, unsigned n_fds)
 static int send_bytes(struct cgm_connection *connection, const uint8_t *bytes, size_t size,
                       const int *fds, unsigned n_fds)
 {
-    uint64_t begin_ns = cgm_clock_ns(), spent_ns = connection->weary ? cgm_spent_ns() : 0;
+    uint64_t begin_ns = cgm_clock_ns(), spent_ns = connection->measured ? cgm_spent_ns() : 0;
     int status = cgm_packet_send_bytes(connection->fd, bytes, size, fds, n_fds), error = errno;
-    if (connection->weary)
+    if (connection->measured)
         spent_ns = cgm_spent_ns() - spent_ns;
     uint64_t took_ns = cgm_clock_ns() - begin_ns;
-    if (spent_ns > LONG_SEND_NS && took_ns > LONG_SEND_NS && connection->events->on_long_send)
+    connection->slow = spent_ns > LONG_SEND_NS && took_ns > LONG_SEND_NS;
+    if (connection->slow && connection->events->on_long_send)
         connection->events->on_long_send(connection->owner,
                                          spent_ns < took_ns ? spent_ns : took_ns);
-    connection->weary = took_ns > LONG_SEND_NS;
+    connection->measured = took_ns > LONG_SEND_NS;
     errno = error;
     return status;
 }
 
 static uint64_t sends_rest_ms(const struct cgm_connection *connection)
 {
-    return connection->weary && connection->events->sends_rest_ms
+    return connection->slow && connection->events->sends_rest_ms
                ? connection->events->sends_rest_ms(connection->owner)
                : 0;
 }

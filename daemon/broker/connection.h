@@ -82,7 +82,8 @@ struct cgm_connection {
     uv_timer_t rested;
     unsigned handles;    /* still being closed: poll, rested, retry */
     bool crowded;        /* what is queued must wait, and when it need not will not be announced */
-    bool weary;          /* sends seem to take long, and are measured */
+    bool measured;       /* the last send seemed to take long: the next one is looked at */
+    bool slow;           /* it did take long */
     uv_timer_t retry;    /* while it is */
     unsigned unread_fds; /* sent since the peer was seen to have read all */
     const char *broken;  /* why it is cut off; NULL: it is not */

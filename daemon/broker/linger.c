@@ -16,6 +16,7 @@
 #define LOOK_AGAIN_NS 1000000u
 #define REFUSED_OF_USER 64u
 #define REFUSED_OF_ALL 512u
+#define REFUSED_OF_ANY 4u /* of a user, while those are all there */
 
 struct cgm_lingering {
     struct cgm_lingering *next;
@@ -130,7 +131,7 @@ static bool are_few(const struct cgm_linger *linger, uid_t uid)
     size_t count = 0;
     for (const struct cgm_lingering *one = linger->first; one; one = one->next)
         count += one->refused && one->uid == uid;
-    return count < REFUSED_OF_USER && linger->refused < REFUSED_OF_ALL;
+    return count < (linger->refused < REFUSED_OF_ALL ? REFUSED_OF_USER : REFUSED_OF_ANY);
 }
 
 bool cgm_linger_has_room(struct cgm_broker *broker, uid_t uid, int fd)
