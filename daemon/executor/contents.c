@@ -7,6 +7,9 @@
 #include "daemon/executor/plan.h"
 #include "proto/status.h"
 
+/* Of those at the front of a line; whoever stands behind more of them is found by the next look. */
+#define LAUNCHED_SEEN 64
+
 typedef unsigned long long ull;
 
 struct cgm_contents *cgm_contents_new(const struct cgm_spec *spec, bool lost)
@@ -68,6 +71,16 @@ static uint64_t filled_unnamed(const struct cgm_job *job)
     return job->memory[CGM_OPERAND_AUX_IN] ? all : all & ~own;
 }
 
+/* Where an ag_gemm gathers whose lhs lies elsewhere, what was copied in is gone: whether it does so
+ * is up to the algorithm. */
+static uint64_t gathered_over(const struct cgm_job *job)
+{
+    bool gathers = job->opcode == CGM_OPCODE_RUN && job->plan->spec.op == CGM_OP_AG_GEMM;
+    bool elsewhere = job->memory[CGM_OPERAND_LHS] != job->plan->user[job->rank] &&
+                     !job->memory[CGM_OPERAND_AUX_OUT];
+    return gathers && elsewhere ? 1ull << job->rank : 0;
+}
+
 static uint64_t chunk_bytes(const struct cgm_memory *memory)
 {
     return memory->bytes / memory->contents->n_chunks;
@@ -119,12 +132,35 @@ static bool reads_user_buffers(const struct cgm_job *job)
     return read_unnamed(job) != 0;
 }
 
-static bool names_own(const struct cgm_job *job)
+/* Of its own rank's user buffer, the chunks of operands that it names there. */
+static uint64_t named_own(const struct cgm_job *job, bool written)
 {
+    uint64_t mask = 0;
     for (int i = next_operand(job, 0); i < CGM_OPERAND_COUNT; i = next_operand(job, i + 1))
-        if (job->memory[i] == job->plan->user[job->rank])
-            return true;
-    return false;
+        if (job->memory[i] == job->plan->user[job->rank] &&
+            (written ? CGM_OPERANDS_WRITTEN >> i & 1 : cgm_job_reads(job, i)))
+            mask |= chunks_of_operand(job, i, false);
+    return mask;
+}
+
+/* A chunk that there is not may have meant any. */
+static uint64_t copied(const struct cgm_job *job)
+{
+    const struct cgm_contents *contents = own_contents(job);
+    return job->chunk < contents->n_chunks ? 1ull << job->chunk : all_chunks(contents);
+}
+
+/* What it leaves in its own rank's user buffer. */
+static uint64_t filled(const struct cgm_job *job)
+{
+    if (job->opcode == CGM_OPCODE_COPY_IN)
+        return copied(job);
+    return filled_unnamed(job) | named_own(job, true);
+}
+
+static uint64_t read_of_own(const struct cgm_job *job)
+{
+    return read_unnamed(job) | named_own(job, false);
 }
 
 bool cgm_contents_are_unnamed(const struct cgm_job *job)
@@ -132,16 +168,58 @@ bool cgm_contents_are_unnamed(const struct cgm_job *job)
     return read_unnamed(job) || filled_unnamed(job);
 }
 
+/* Of jobs that fill the same chunk, the one that was submitted last has the last word: ends are
+ * noticed in any order. */
+static void judge(struct cgm_contents *contents, uint64_t mask, uint64_t ticket, int status,
+                  uint64_t rows)
+{
+    for (; mask; mask &= mask - 1) {
+        struct cgm_chunk *chunk = &contents->chunk[__builtin_ctzll(mask)];
+        if (ticket < chunk->ticket)
+            continue;
+        chunk->ticket = ticket;
+        if (status != CGM_OK) {
+            chunk->rows = 0;
+            chunk->why = status;
+        } else if (rows > chunk->rows) {
+            chunk->rows = rows;
+        }
+    }
+}
+
 /* ---- the line -------------------------------------------------------------------------------- */
+
+static void voids_add(struct cgm_voids *voids, const struct cgm_voids *more)
+{
+    voids->mask |= more->mask;
+    if (more->mask && more->ticket >= voids->ticket) {
+        voids->ticket = more->ticket;
+        voids->why = more->why;
+    }
+}
+
+/* Nobody is before them any more. */
+static void voids_come_true(struct cgm_contents *contents, struct cgm_voids *voids)
+{
+    judge(contents, voids->mask, voids->ticket, voids->why, 0);
+    *voids = (struct cgm_voids){0};
+}
 
 static void line_enter(struct cgm_job *job)
 {
     struct cgm_contents *contents = own_contents(job);
     job->in_line = true;
+    job->voids = contents->behind;
+    contents->behind = (struct cgm_voids){0};
     job->next = NULL;
     job->previous = contents->last;
     *(contents->last ? &contents->last->next : &contents->first) = job;
     contents->last = job;
+}
+
+static bool is_launched(const struct cgm_job *job)
+{
+    return job->gang && job->gang->launch_ns != 0;
 }
 
 /* It may have waited for this alone. */
@@ -151,13 +229,26 @@ static void look_again(const struct cgm_job *job)
         cgm_gang_list_move(job->gang, true);
 }
 
+/* At the first one that is not launched. */
+static void look_at_line(const struct cgm_contents *contents)
+{
+    const struct cgm_job *job = contents->first;
+    for (int i = 0; job && is_launched(job) && i < LAUNCHED_SEEN; i++)
+        job = job->next;
+    look_again(job);
+}
+
 static void line_leave(struct cgm_job *job)
 {
     struct cgm_contents *contents = own_contents(job);
     struct cgm_job *next = job->next;
     if (!job->in_line)
         return;
+    struct cgm_voids *voids = next ? &next->voids : &contents->behind;
     job->in_line = false;
+    voids_add(voids, &job->voids);
+    if (!job->previous)
+        voids_come_true(contents, voids);
     *(job->previous ? &job->previous->next : &contents->first) = next;
     *(next ? &next->previous : &contents->last) = job->previous;
     job->next = job->previous = NULL;
@@ -167,19 +258,25 @@ static void line_leave(struct cgm_job *job)
 
 void cgm_contents_on_submit(struct cgm_job *job)
 {
-    if (job->opcode == CGM_OPCODE_COPY_IN || names_own(job) || cgm_contents_are_unnamed(job))
+    if (job->opcode == CGM_OPCODE_BARRIER)
+        return;
+    if (filled(job) || read_of_own(job) || gathered_over(job))
         line_enter(job);
-}
-
-static bool is_launched(const struct cgm_job *job)
-{
-    return job->gang && job->gang->launch_ns != 0;
 }
 
 static void count_fillers(const struct cgm_job *job, uint32_t by)
 {
-    for (uint64_t mask = filled_unnamed(job); mask; mask &= mask - 1)
+    for (uint64_t mask = filled(job); mask; mask &= mask - 1)
         own_contents(job)->chunk[__builtin_ctzll(mask)].fillers += by;
+}
+
+static void gather_over(const struct cgm_job *job)
+{
+    for (uint64_t mask = gathered_over(job); mask; mask &= mask - 1) {
+        struct cgm_chunk *chunk = &own_contents(job)->chunk[__builtin_ctzll(mask)];
+        if (job->ticket >= chunk->ticket)
+            *chunk = (struct cgm_chunk){.ticket = job->ticket, .fillers = chunk->fillers};
+    }
 }
 
 /* A copy_in stays in the line until it has ended. */
@@ -192,26 +289,31 @@ void cgm_contents_on_launch(struct cgm_gang *gang)
         if (gang->opcode == CGM_OPCODE_RUN) {
             line_leave(job);
             count_fillers(job, 1);
+            gather_over(job);
         } else if (gang->opcode == CGM_OPCODE_COPY_IN) {
             look_again(job->next);
         }
     }
 }
 
-static bool is_being_filled(const struct cgm_job *job)
+static bool are_being_filled(const struct cgm_contents *contents, uint64_t mask)
 {
-    for (uint64_t mask = read_unnamed(job); mask; mask &= mask - 1)
-        if (own_contents(job)->chunk[__builtin_ctzll(mask)].fillers)
+    for (; mask; mask &= mask - 1)
+        if (contents->chunk[__builtin_ctzll(mask)].fillers)
             return true;
     return false;
 }
 
+/* One that only gathers is behind the others in the queues, as a copy_in is. */
 static bool waits_in_line(const struct cgm_job *job)
 {
     const struct cgm_job *previous = job->previous;
-    if (job->opcode != CGM_OPCODE_COPY_IN)
-        return previous || is_being_filled(job);
-    return previous && !is_launched(previous);
+    const struct cgm_contents *contents = own_contents(job);
+    if (job->opcode == CGM_OPCODE_COPY_IN)
+        return (previous && !is_launched(previous)) || are_being_filled(contents, filled(job));
+    if (!filled(job) && !read_of_own(job))
+        return previous && !is_launched(previous);
+    return previous || are_being_filled(contents, read_of_own(job));
 }
 
 bool cgm_contents_are_awaited(const struct cgm_gang *gang)
@@ -251,6 +353,11 @@ static int describe(const struct cgm_memory *memory, const struct cgm_chunk *chu
     while (memory->owner->user[rank] != memory)
         rank++;
     uint32_t number = (uint32_t)(chunk - memory->contents->chunk);
+    if (chunk->why == CGM_OK)
+        return cgm_detail(detail, bytes, CGM_TAINTED,
+                          "rank %u: chunk %u of its user buffer is gone, as a job whose lhs lay "
+                          "elsewhere gathered there; copy it in again",
+                          rank, number);
     if (chunk->why == CGM_EXECUTOR_LOST)
         return cgm_detail(detail, bytes, CGM_TAINTED,
                           "rank %u: chunk %u of its user buffer was lost with an executor; copy it "
@@ -291,25 +398,6 @@ int cgm_contents_check(const struct cgm_gang *gang, char *ret_detail, size_t det
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
 
-/* Of jobs that fill the same chunk, the one that was submitted last has the last word: ends are
- * noticed in any order. */
-static void judge(struct cgm_contents *contents, uint64_t mask, uint64_t ticket, int status,
-                  uint64_t rows)
-{
-    for (; mask; mask &= mask - 1) {
-        struct cgm_chunk *chunk = &contents->chunk[__builtin_ctzll(mask)];
-        if (ticket < chunk->ticket)
-            continue;
-        chunk->ticket = ticket;
-        if (status != CGM_OK) {
-            chunk->rows = 0;
-            chunk->why = status;
-        } else if (rows > chunk->rows) {
-            chunk->rows = rows;
-        }
-    }
-}
-
 /* Where chunks are of the same size whatever the rows, a copy_in fills them. */
 static uint64_t rows_copied(const struct cgm_job *job)
 {
@@ -325,10 +413,32 @@ static uint64_t rows_copied(const struct cgm_job *job)
 
 static void judge_copy_in(const struct cgm_job *job, int status)
 {
+    judge(own_contents(job), copied(job), job->ticket, status,
+          status == CGM_OK ? rows_copied(job) : 0);
+}
+
+/* It was not launched: those before it in the line read what was there before. */
+static void fail_in_line(struct cgm_job *job, int status)
+{
     struct cgm_contents *contents = own_contents(job);
-    /* A chunk that there is not may have meant any. */
-    uint64_t mask = job->chunk < contents->n_chunks ? 1ull << job->chunk : all_chunks(contents);
-    judge(contents, mask, job->ticket, status, status == CGM_OK ? rows_copied(job) : 0);
+    const struct cgm_voids voids = {filled(job), job->ticket, status};
+    if (!voids.mask)
+        return;
+    struct cgm_voids *place = &contents->behind;
+    if (job->in_line && job->next)
+        place = &job->next->voids;
+    voids_add(place, &voids);
+    if (job->in_line ? !job->previous : !contents->first)
+        voids_come_true(contents, place);
+}
+
+/* Of other user buffers than its own. */
+static void fail_elsewhere(const struct cgm_job *job, int status)
+{
+    for (int i = next_operand(job, 0); i < CGM_OPERAND_COUNT; i = next_operand(job, i + 1))
+        if (CGM_OPERANDS_WRITTEN >> i & 1 && job->memory[i] != job->plan->user[job->rank])
+            judge(job->memory[i]->contents, chunks_of_operand(job, i, false), job->ticket, status,
+                  0);
 }
 
 static void judge_operands(const struct cgm_job *job, int status)
@@ -341,18 +451,32 @@ static void judge_operands(const struct cgm_job *job, int status)
     }
 }
 
+static void end_launched(struct cgm_job *job, int status)
+{
+    line_leave(job);
+    if (job->opcode == CGM_OPCODE_COPY_IN) {
+        judge_copy_in(job, status);
+        return;
+    }
+    count_fillers(job, UINT32_MAX);
+    judge(own_contents(job), filled_unnamed(job), job->ticket, status, job->plan->spec.m);
+    judge_operands(job, status);
+    if (filled(job))
+        look_at_line(own_contents(job));
+}
+
 void cgm_contents_on_end(struct cgm_job *job, int status)
 {
     if (!job->plan || job->opcode == CGM_OPCODE_BARRIER)
         return;
-    line_leave(job);
-    if (job->opcode == CGM_OPCODE_COPY_IN) {
-        judge_copy_in(job, status);
-    } else if (is_launched(job)) {
-        count_fillers(job, UINT32_MAX);
-        if (filled_unnamed(job))
-            look_again(own_contents(job)->first);
-        judge(own_contents(job), filled_unnamed(job), job->ticket, status, job->plan->spec.m);
-        judge_operands(job, status);
+    if (is_launched(job)) {
+        end_launched(job, status);
+        return;
     }
+    /* Of a refused one not all operands are known. */
+    if (job->gang || job->opcode == CGM_OPCODE_COPY_IN) {
+        fail_in_line(job, status);
+        fail_elsewhere(job, status);
+    }
+    line_leave(job);
 }

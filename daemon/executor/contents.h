@@ -2,11 +2,13 @@
  * fill it should have left there. Jobs read these buffers without naming a generation, so it is
  * here that stale data is found. Owned by the poller.
  *
- * A copy_in, and a job that reads its own rank's user buffer or leaves its result there, stand in
- * the line of that buffer from their submission on: a copy_in is launched after all before it, the
- * others when every copy_in before them has ended. So a reader knows at its launch how all of them
- * ended. What clients write by their own mappings nobody sees: it is taken for right, but once a
- * chunk is unsound only when they vouch for it. */
+ * A copy_in, and a job that reads its own rank's user buffer, leaves its result there or gathers
+ * there, stand in the line of that buffer from their submission on: a copy_in is launched after all
+ * before it, and when those that leave something where it copies to have ended; a reader when every
+ * copy_in before it has ended, and those that left something where it reads. So it knows at its
+ * launch how all of them ended. What one did that failed before it was launched holds for those
+ * behind it in the line, and not before it. What clients write by their own mappings nobody sees:
+ * it is taken for right, but once a chunk is unsound only when they vouch for it. */
 #ifndef CGM_CONTENTS_H
 #define CGM_CONTENTS_H
 
@@ -19,15 +21,23 @@ struct cgm_job;
 struct cgm_memory;
 struct cgm_spec;
 
+/* Chunks that are not sound any more, from a place in the line on. */
+struct cgm_voids {
+    uint64_t mask, ticket;
+    int why;
+};
+
 struct cgm_chunk {
     uint64_t rows;    /* of the product: as many of the chunk's are sound; the plan's m: all */
     uint64_t ticket;  /* of the job that said so last, of the session that has the rank */
     uint32_t fillers; /* launched jobs that write it, copy_ins apart */
-    int why;          /* rows below m: what the job ended with, EXECUTOR_LOST for a new buffer */
+    int why;          /* rows below m: what the job ended with, EXECUTOR_LOST for a new buffer, OK
+                         where another one gathered there */
 };
 
 struct cgm_contents {
     struct cgm_job *first, *last; /* the line, by the jobs' next and previous */
+    struct cgm_voids behind;      /* the last one */
     uint32_t n_chunks;
     uint64_t rows; /* the plan's m */
     struct cgm_chunk chunk[];

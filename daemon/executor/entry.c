@@ -216,8 +216,7 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
     return CGM_OK;
 }
 
-/* Both lie within their memory: check_range has seen to it. */
-static bool views_overlap(const struct cgm_view *a, const struct cgm_view *b)
+bool cgm_views_overlap(const struct cgm_view *a, const struct cgm_view *b)
 {
     uint64_t end_a = 0, end_b = 0;
     return a->mem == b->mem && cgm_view_end(a, &end_a) && cgm_view_end(b, &end_b) &&
@@ -231,7 +230,8 @@ static int check_overlaps(const struct cgm_job *job, char *detail, size_t bytes)
         if (!operand_is_written(w) || !job->memory[w])
             continue;
         for (int other = 0; other < CGM_OPERAND_COUNT; other++)
-            if (other != w && job->memory[other] && views_overlap(&job->view[w], &job->view[other]))
+            if (other != w && job->memory[other] &&
+                cgm_views_overlap(&job->view[w], &job->view[other]))
                 return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
                                   "%s: overlaps %s in object %llu", operand_names[w],
                                   operand_names[other], (ull)job->memory[w]->id);

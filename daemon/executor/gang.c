@@ -7,6 +7,7 @@
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/entry.h"
 #include "daemon/executor/plan.h"
+#include "daemon/executor/poison.h"
 #include "daemon/executor/preparation.h"
 #include "daemon/executor/recordings.h"
 #include "daemon/executor/quiet.h"
@@ -165,6 +166,8 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
         flight->ranks_mask |= 1ull << rank;
         flight->chunk = job->chunk;
         memcpy(flight->views[rank], job->view, sizeof(job->view));
+        if (kind == CGM_FLIGHT_POISON)
+            cgm_poison_spare(gang, rank, flight->views[rank]);
         if (job->flags & CGM_ENTRY_WANT_PHASES && kind != CGM_FLIGHT_POISON)
             cgm_flight_want_phases(flight);
     }
@@ -178,6 +181,7 @@ static void gang_start(struct cgm_gang *gang, uint64_t now_ns)
 {
     gang->state = CGM_GANG_RUNNING;
     gang->launch_ns = now_ns;
+    gang->launch = ++gang->comm->last_launch;
     cgm_journal_count(&gang->comm->poller->executor->journal->jobs_launched, gang->n_expected);
 }
 
@@ -465,6 +469,8 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
     }
     each_written(gang, restore);
     each_written(gang, end_write);
+    if (gang->opcode == CGM_OPCODE_RUN && gang->launch > gang->comm->last_ended)
+        gang->comm->last_ended = gang->launch;
     gang_end(gang, now_ns);
     return true;
 }

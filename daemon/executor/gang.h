@@ -37,6 +37,7 @@ struct cgm_gang {
     uint64_t rows;
     uint64_t first_ns, collected_ns, launch_ns, deadline_ms; /* deadline 0: the comm's */
     uint64_t stood_ns;                                       /* the poller's, at first_ns */
+    uint64_t launch; /* counts its comm's launches; 0: it was not launched */
     struct cgm_flight *flight;
     int status;
     char detail[CGM_CQE_DETAIL];

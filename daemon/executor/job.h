@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "daemon/executor/backend.h"
+#include "daemon/executor/contents.h"
 #include "daemon/executor/memory.h"
 #include "proto/ring.h"
 
@@ -23,6 +24,7 @@ struct cgm_job {
     uint32_t slot, opcode, rank, flags, chunk;
     uint32_t in_user_buffers;                     /* bits of the operands that lie there */
     bool in_line;                                 /* of its own rank's user buffer */
+    struct cgm_voids voids;                       /* before it there, when it is not the first */
     struct cgm_memory *memory[CGM_OPERAND_COUNT]; /* referenced; NULL: absent */
     struct cgm_view view[CGM_OPERAND_COUNT];
 };

@@ -396,7 +396,14 @@ static void test_deadlines_count_in_line(void **state)
     assert_int_equal(cqe.status, CGM_READY_TIMEOUT);
     push_bulk(&scene, 1);
     scene.number++;
-    for (uint32_t r = 0; r < WORLD; r++) /* it came after the job, but its end before: stale */
+    for (uint32_t r = 0; r < WORLD; r++) { /* it came before the copy, whose end came first */
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
+        check_gathered(&scene, r, 3, 4);
+    }
+    for (uint32_t r = 0; r < WORLD; r++)
+        push_bulk(&scene, r);
+    scene.number++;
+    for (uint32_t r = 0; r < WORLD; r++)
         assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_TAINTED);
     copy_both(&scene, 5, 6);
     run_right(&scene, 5, 6);
