@@ -120,7 +120,9 @@ enum commgemm_dtype {
  * A user buffer is zeroes until something is copied in. When a COPY_IN fails in any way its chunks,
  * and when the executor is replaced all of them, are not to be trusted: until a later COPY_IN
  * succeeds, jobs that would read them fail with TAINTED on all ranks. So do those of a job that
- * failed while it left its result there. Who writes a user buffer by his own mapping says so with
+ * failed before or while it left its result there, and, of an ag_gemm, those behind one whose lhs
+ * lies elsewhere, without aux_out: it may gather over the rank's chunk. Jobs of that line that came
+ * before are not concerned. Who writes a user buffer by his own mapping says so with
  * commgemm_buffer_rewritten then; before, nobody asks.
  *
  * a2av: S are the rows that the rank sends, T those that it receives. In lhs they lie in the order
@@ -560,9 +562,11 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * at a time.
  * The stream goes on however the job ends: when it failed, was cancelled, or when executor or
  * daemon died; the completion says which. Outputs of a failed job are NaN, integers the lowest one,
- * unless it failed before the stream had come: they are as the stream left them then; or that took
- * longer than job_timeout: the detail says so, and a buffer among them is tainted. On failure
- * nothing was submitted, or the job was cancelled on all ranks and is over: the stream may have
+ * unless it failed before the stream had come: they are as the stream left them then; or another
+ * job of the comm is to find something else there, one before it that has yet to read it, or one
+ * behind it that has written it meanwhile; or they lie in user buffers, and it was not launched; or
+ * that took longer than job_timeout: the detail says so, and a buffer among them is tainted. On
+ * failure nothing was submitted, or the job was cancelled on all ranks and is over: the stream may have
  * been made to wait for that. NOT_SUPPORTED without a CUDA driver, with no_ring, and while the
  * stream is being captured. The first call for each executor registers the ring with the driver.
  * From then on commgemm_disconnect waits until the contexts of the streams have run empty. */

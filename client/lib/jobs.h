@@ -118,6 +118,10 @@ int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
 /* Waits for anything to change (a new lane, the loss of the daemon), until deadline_ns. */
 void cgm_jobs_wait_change(struct cgm_jobs *jobs, uint64_t deadline_ns);
 
+/* Not under the lock. What a request takes away, jobs that were submitted before may still name:
+ * waits until the executor has read their entries, but not for ever. */
+void cgm_jobs_await_taken(struct cgm_jobs *jobs);
+
 /* Creates the poll fd on the first call. */
 int cgm_jobs_poll_fd(struct cgm_jobs *jobs, int *ret_fd);
 

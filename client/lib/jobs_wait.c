@@ -1,5 +1,6 @@
 /* How a thread waits for the end of a job; the rules are in jobs.h. */
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "client/lib/clock.h"
@@ -8,6 +9,8 @@
 
 /* Iterations between two looks at the clock. */
 #define SPINS_PER_CLOCK 32
+/* Until an executor that is at other users' jobs has come to a ring. */
+#define TAKEN_WITHIN_NS 1000000000u
 
 /* Without the lock: what it reads are hints, and the lane stays because of lane->waiters. */
 static void spin(struct cgm_jobs *jobs, const struct cgm_slot *slot, uint64_t begin_ns,
@@ -125,4 +128,28 @@ int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
     }
     *ret_slot = slot;
     return CGM_OK;
+}
+
+/* Or never will be. */
+static bool is_taken(const struct cgm_jobs *jobs, const struct cgm_lane *lane, uint32_t tail)
+{
+    if (!lane || jobs->lane != lane || lane->buried || !lane->ring.header || cgm_lane_dead(lane))
+        return true;
+    /* Pairs with the poller's release after it has taken the entries. */
+    uint32_t head = atomic_load_explicit(&lane->ring.header->sq_head, memory_order_acquire);
+    return (int32_t)(head - tail) >= 0;
+}
+
+void cgm_jobs_await_taken(struct cgm_jobs *jobs)
+{
+    uint64_t until_ns = cgm_now_ns() + TAKEN_WITHIN_NS;
+    cgm_jobs_lock(jobs);
+    const struct cgm_lane *lane = jobs->lane;
+    uint32_t tail = lane ? lane->sq_tail : 0;
+    while (!is_taken(jobs, lane, tail) && cgm_now_ns() < until_ns) {
+        cgm_jobs_unlock(jobs);
+        sched_yield();
+        cgm_jobs_lock(jobs);
+    }
+    cgm_jobs_unlock(jobs);
 }

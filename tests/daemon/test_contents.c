@@ -360,6 +360,97 @@ static void test_results_are_in_line(void **state)
     scene_close(&scene);
 }
 
+static void cancel_last(struct scene *scene, uint32_t rank)
+{
+    Cgm__CancelForward cancel = CGM__CANCEL_FORWARD__INIT;
+    cancel.session = rank + 1;
+    cancel.ticket = scene->s[rank].ticket;
+    fixture_ok(&scene->f, CGM_MSG_CANCEL_FORWARD, &cancel.base, NULL, 0);
+    struct cgm_cqe cqe = fixture_reap(&scene->s[rank]);
+    assert_int_equal(cqe.status, CGM_CANCELLED);
+    assert_int_equal(cqe.ticket, cancel.ticket);
+}
+
+/* The second one is cancelled while the first one, which reads what it was to write, waits for the
+ * other rank. user: it lies in the user buffer. */
+static void cancel_behind_a_reader(bool user)
+{
+    struct scene scene;
+    const struct cgm_operand shared =
+        user ? (struct cgm_operand){RESULT * 1000, 0, 0, 1, 0} : at(0, SOURCE_AT);
+    scene_open(&scene, false);
+    fixture_plan(&scene.f, RESULT, COMM, CGM_OP_AG, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
+    grant_user_buffers(&scene, RESULT);
+    assert_int_equal(copy(&scene, RESULT, 0, 7), CGM_OK);
+    set_source(&scene, 1, 0, 3);
+    push_gathering(&scene, 0, 1, shared, at(0, GATHERED_AT));
+    push_gathering(&scene, 0, 2, at(0, LHS_AT), shared);
+    cancel_last(&scene, 0);
+    push_gathering(&scene, 1, 1, at(1, SOURCE_AT), at(1, GATHERED_AT));
+    for (uint32_t r = 0; r < WORLD; r++) {
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
+        check_gathered(&scene, r, 7, 3);
+    }
+    push_gathering(&scene, 1, 2, at(1, SOURCE_AT), at(1, RHS_AT));
+    assert_int_equal(fixture_reap(&scene.s[1]).status, CGM_CANCELLED);
+    push_gathering(&scene, 0, 3, shared, at(0, GATHERED_AT));
+    push_gathering(&scene, 1, 3, at(1, SOURCE_AT), at(1, GATHERED_AT));
+    for (uint32_t r = 0; r < WORLD; r++) /* it was to leave its result there, and has not */
+        assert_int_equal(fixture_reap(&scene.s[r]).status, user ? CGM_TAINTED : CGM_OK);
+    scene_close(&scene);
+}
+
+static void test_who_fails_spoils_nothing_before_it(void **state)
+{
+    (void)state;
+    cancel_behind_a_reader(true);
+    cancel_behind_a_reader(false);
+}
+
+static void push_product(struct scene *scene, uint32_t rank, struct cgm_operand lhs)
+{
+    struct cgm_entry e = {.ticket = ++scene->s[rank].ticket,
+                          .plan = GATHER,
+                          .comm_number = scene->number + 1,
+                          .opcode = CGM_OPCODE_RUN,
+                          .rank = rank};
+    e.operand[CGM_OPERAND_LHS] = lhs;
+    e.operand[CGM_OPERAND_RHS] = at(rank, RHS_AT);
+    e.operand[CGM_OPERAND_OUT] = at(rank, OUT_AT);
+    push(scene, &e, 1);
+}
+
+static void run_product(struct scene *scene, bool in_place, int status)
+{
+    for (uint32_t r = 0; r < WORLD; r++)
+        push_product(scene, r,
+                     in_place ? (struct cgm_operand){GATHER * 1000 + r,
+                                                     r * CHUNK_FLOATS * sizeof(float), 0, 1, 0}
+                              : at(r, LHS_AT));
+    scene->number++;
+    for (uint32_t r = 0; r < WORLD; r++)
+        assert_int_equal(fixture_reap(&scene->s[r]).status, status);
+}
+
+/* Some algorithms gather there, and some do not. */
+static void test_what_is_gathered_over_is_gone(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, false);
+    for (uint32_t r = 0; r < WORLD; r++)
+        assert_int_equal(copy(&scene, GATHER, r, 7), CGM_OK);
+    run_product(&scene, true, CGM_OK);
+    run_product(&scene, true, CGM_OK);
+    run_product(&scene, false, CGM_OK);
+    run_product(&scene, true, CGM_TAINTED);
+    run_product(&scene, false, CGM_OK);
+    for (uint32_t r = 0; r < WORLD; r++)
+        assert_int_equal(copy(&scene, GATHER, r, 7), CGM_OK);
+    run_product(&scene, true, CGM_OK);
+    scene_close(&scene);
+}
+
 /* Of a plan that is destroyed and created again the user buffers are others, too. */
 static void test_buffers_of_a_plan_that_is_created_again(void **state)
 {
@@ -552,6 +643,8 @@ int main(void)
         cmocka_unit_test(test_jobs_see_the_copies_before_them),
         cmocka_unit_test(test_jobs_see_no_copy_behind_them),
         cmocka_unit_test(test_results_are_in_line),
+        cmocka_unit_test(test_who_fails_spoils_nothing_before_it),
+        cmocka_unit_test(test_what_is_gathered_over_is_gone),
         cmocka_unit_test(test_buffers_of_a_plan_that_is_created_again),
         cmocka_unit_test(test_deadlines_count_in_line),
         cmocka_unit_test(test_the_last_copy_has_the_last_word),

@@ -303,6 +303,32 @@ static void test_nothing_is_computed_for_who_left(void **state)
     assert_true(failed >= LAST);
 }
 
+/* What takes it away comes behind them, though it takes another way to the executor. */
+static void test_a_plan_is_destroyed_behind_its_jobs(void **state)
+{
+    struct commgemm_plan_options options;
+    struct commgemm_join_options join;
+    struct commgemm_plan plan;
+    const uint32_t rank = 0;
+    (void)state;
+    commgemm_join_options_init(&join);
+    commgemm_plan_options_init(&options);
+    join.name = "destroyed";
+    join.size = join.n_ranks = join.create = 1;
+    join.ranks = &rank;
+    options.op = COMMGEMM_OP_GEMM_AR;
+    options.m = options.n = options.k = SIDE;
+    assert_int_equal(commgemm_comm_join(other.client, &join, &options.comm), COMMGEMM_OK);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(commgemm_plan_create(other.client, &options, &plan), COMMGEMM_OK);
+        other.plan = plan.id;
+        submit(&other, 8);
+        assert_int_equal(commgemm_plan_destroy(other.client, plan.id), COMMGEMM_OK);
+        for (int k = 0; k < 8; k++)
+            await(&other, other.tickets[k]);
+    }
+}
+
 /* Of the executor, whoever else has the processors meanwhile. */
 static uint64_t spent_on_noops(pid_t executor)
 {
@@ -388,6 +414,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nothing_is_computed_for_who_left, set_up_for_runs,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_waits_for_a_line, set_up_for_lines, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_plan_is_destroyed_behind_its_jobs, set_up_for_lines,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_waits_behind_copies_of_all_chunks,
                                         set_up_for_copies, tear_down),
     };
