@@ -146,6 +146,7 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
                      const struct cgm_recorded *recorded, uint64_t now_ns)
 {
     struct cgm_flight *flight = gang->flight;
+    uint32_t looks = CGM_POISON_LOOKS;
     flight->plan = gang->plan;
     flight->gang = gang;
     flight->kind = kind;
@@ -167,7 +168,7 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
         flight->chunk = job->chunk;
         memcpy(flight->views[rank], job->view, sizeof(job->view));
         if (kind == CGM_FLIGHT_POISON)
-            cgm_poison_spare(gang, rank, flight->views[rank]);
+            cgm_poison_spare(gang, rank, flight->views[rank], &looks);
         if (job->flags & CGM_ENTRY_WANT_PHASES && kind != CGM_FLIGHT_POISON)
             cgm_flight_want_phases(flight);
     }

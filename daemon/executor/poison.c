@@ -6,14 +6,16 @@
 #include "daemon/executor/window.h"
 #include "proto/status.h"
 
-/* Of the jobs before it so many are looked at. */
-#define SEEN_MAX 256u
-
-/* Whether the gang has such an operand that shares bytes with the view. */
-static bool has_there(const struct cgm_gang *gang, const struct cgm_view *view, bool written)
+/* Whether the gang has such an operand that shares bytes with the view; looks at jobs as long as it
+ * may. */
+static bool has_there(const struct cgm_gang *gang, const struct cgm_view *view, bool written,
+                      uint32_t *looks)
 {
     for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
         const struct cgm_job *job = gang->jobs[rank];
+        if (*looks == 0)
+            return true;
+        *looks -= 1;
         for (int i = 0; job && i < CGM_OPERAND_COUNT; i++)
             if (job->memory[i] &&
                 (written ? CGM_OPERANDS_WRITTEN >> i & 1 : cgm_job_reads(job, i)) &&
@@ -24,42 +26,48 @@ static bool has_there(const struct cgm_gang *gang, const struct cgm_view *view, 
 }
 
 /* By one that was submitted before it and is not launched. */
-static bool will_be_read(const struct cgm_gang *gang, const struct cgm_view *view)
+static bool will_be_read(const struct cgm_gang *gang, const struct cgm_view *view, uint32_t *looks)
 {
     struct cgm_comm *comm = gang->comm;
     if (comm->dead_status != CGM_OK)
         return false;
-    if (gang->number > comm->launched + SEEN_MAX)
+    if (gang->number > comm->launched + *looks)
         return true;
     for (uint64_t number = comm->launched + 1; number < gang->number; number++) {
         const struct cgm_gang *other = *cgm_window_slot(comm, number);
-        if (other && other->state < CGM_GANG_RUNNING && has_there(other, view, false))
+        if (other && other->state < CGM_GANG_RUNNING && has_there(other, view, false, looks))
             return true;
     }
     return false;
 }
 
 /* By one that was launched behind it, and perhaps was seen to end before it. */
-static bool is_written(const struct cgm_gang *gang, const struct cgm_view *view)
+static bool is_written(const struct cgm_gang *gang, const struct cgm_view *view, uint32_t *looks)
 {
     if (gang->comm->last_ended > gang->launch)
         return true;
     for (const struct cgm_gang *other = gang->comm->gangs; other;
-         other = other->links[CGM_GANGS_OF_COMM].next)
-        if (other != gang && other->state == CGM_GANG_RUNNING && other->launch > gang->launch &&
-            has_there(other, view, true))
+         other = other->links[CGM_GANGS_OF_COMM].next) {
+        if (*looks == 0)
             return true;
+        *looks -= 1;
+        if (other != gang && other->state == CGM_GANG_RUNNING && other->launch > gang->launch &&
+            has_there(other, view, true, looks))
+            return true;
+    }
     return false;
 }
 
-void cgm_poison_spare(const struct cgm_gang *gang, uint32_t rank, struct cgm_view *views)
+void cgm_poison_spare(const struct cgm_gang *gang, uint32_t rank, struct cgm_view *views,
+                      uint32_t *looks)
 {
     const struct cgm_job *job = gang->jobs[rank];
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
         if (!(CGM_OPERANDS_WRITTEN >> i & 1) || !job->memory[i])
             continue;
-        bool spared = gang->launch ? is_written(gang, &views[i])
-                                   : job->memory[i]->contents || will_be_read(gang, &views[i]);
+        bool spared = gang->launch
+                          ? is_written(gang, &views[i], looks)
+                          : job->memory[i]->contents || will_be_read(gang, &views[i], looks);
         if (spared)
             views[i].mem = NULL;
     }

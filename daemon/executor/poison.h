@@ -11,7 +11,11 @@
 
 struct cgm_gang;
 
-/* Takes those out of the rank's outputs. views: of its operands. */
-void cgm_poison_spare(const struct cgm_gang *gang, uint32_t rank, struct cgm_view *views);
+/* So many looks at other jobs each gang may have: whoever fails in a crowd of them spares all. */
+#define CGM_POISON_LOOKS 4096u
+
+/* Takes those out of the rank's outputs. views: of its operands; looks: as many as are left. */
+void cgm_poison_spare(const struct cgm_gang *gang, uint32_t rank, struct cgm_view *views,
+                      uint32_t *looks);
 
 #endif
