@@ -36,7 +36,6 @@ struct cgm_comm {
     uint64_t retired;     /* every number up to it has ended and every rank has come */
     uint64_t launched;    /* every number up to it was launched or has ended; never below retired */
     uint64_t last_launch; /* counts launches, also of what has no number */
-    uint64_t last_ended;  /* the last of those that were runs and have ended right */
     uint64_t burnt;       /* numbers up to it fail with burnt_status */
     int burnt_status;
     int dead_status; /* not OK: every submission fails with it, and every number not launched */

@@ -51,10 +51,15 @@ static bool is_bulk(const struct cgm_job *job)
     return job->opcode == CGM_OPCODE_RUN && (op == CGM_OP_BULK_AG || op == CGM_OP_BULK_RS);
 }
 
+static bool names(const struct cgm_job *job, int operand)
+{
+    return job->named >> operand & 1;
+}
+
 /* What a bulk job reads of its own rank's user buffer without naming it. */
 static uint64_t read_unnamed(const struct cgm_job *job)
 {
-    if (!is_bulk(job) || job->memory[CGM_OPERAND_AUX_IN])
+    if (!is_bulk(job) || names(job, CGM_OPERAND_AUX_IN))
         return 0;
     return job->plan->spec.op == CGM_OP_BULK_AG ? 1ull << job->rank : all_chunks(own_contents(job));
 }
@@ -63,12 +68,12 @@ static uint64_t read_unnamed(const struct cgm_job *job)
 static uint64_t filled_unnamed(const struct cgm_job *job)
 {
     uint64_t own = 1ull << job->rank;
-    if (!is_bulk(job) || job->memory[CGM_OPERAND_AUX_OUT])
+    if (!is_bulk(job) || names(job, CGM_OPERAND_AUX_OUT))
         return 0;
     if (job->plan->spec.op == CGM_OP_BULK_RS)
         return own;
     uint64_t all = all_chunks(own_contents(job));
-    return job->memory[CGM_OPERAND_AUX_IN] ? all : all & ~own;
+    return names(job, CGM_OPERAND_AUX_IN) ? all : all & ~own;
 }
 
 /* Where an ag_gemm gathers whose lhs lies elsewhere, what was copied in is gone: whether it does so
@@ -155,6 +160,8 @@ static uint64_t filled(const struct cgm_job *job)
 {
     if (job->opcode == CGM_OPCODE_COPY_IN)
         return copied(job);
+    if (!job->gang && job->results_in_own) /* it was refused, and where is not known */
+        return all_chunks(own_contents(job));
     return filled_unnamed(job) | named_own(job, true);
 }
 
@@ -473,10 +480,7 @@ void cgm_contents_on_end(struct cgm_job *job, int status)
         end_launched(job, status);
         return;
     }
-    /* Of a refused one not all operands are known. */
-    if (job->gang || job->opcode == CGM_OPCODE_COPY_IN) {
-        fail_in_line(job, status);
-        fail_elsewhere(job, status);
-    }
+    fail_in_line(job, status);
+    fail_elsewhere(job, status);
     line_leave(job);
 }

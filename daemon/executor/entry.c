@@ -257,10 +257,24 @@ static int check_rows_and_chunk(const struct cgm_entry *entry, struct cgm_job *j
     return cgm_operation_check_rows(spec, job->rows, detail, bytes);
 }
 
+/* Also of one that will be refused: who waits for its results is told that there are none. */
+static void note_names(const struct cgm_entry *entry, struct cgm_job *job)
+{
+    const struct cgm_memory *own = job->plan->user[job->rank];
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
+        if (entry->operand[i].id == 0)
+            continue;
+        job->named |= 1u << i;
+        job->results_in_own |= operand_is_written(i) && entry->operand[i].id == own->id;
+    }
+}
+
 int cgm_entry_check(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
                     struct cgm_job *job, char *ret_detail, size_t detail_bytes, bool *ret_burns)
 {
     int status = check_place(endpoint, entry, job, ret_detail, detail_bytes, ret_burns);
+    if (job->plan)
+        note_names(entry, job);
     if (status == CGM_OK)
         status = check_fixed(entry, ret_detail, detail_bytes);
     if (status == CGM_OK)

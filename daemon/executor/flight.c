@@ -237,7 +237,7 @@ bool cgm_flight_is_done(struct cgm_flight *flight)
 {
     const struct cgm_plan *plan = flight->plan;
     bool both = uses_both_queues(flight);
-    if (flight->held)
+    if (flight->held || flight->n_waits > 0)
         return false;
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
         int rank = __builtin_ctzll(mask);

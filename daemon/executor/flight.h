@@ -66,7 +66,8 @@ void cgm_flight_divert(struct cgm_flight *flight);
 /* Hands the ranks' parts to the threads of their devices; runway.c. */
 void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns);
 
-/* True when every rank is through. The flight's memory is the poller's again. */
+/* True when every rank is through, and those before it in the queues were seen to be. The flight's
+ * memory is the poller's again. */
 bool cgm_flight_is_done(struct cgm_flight *flight);
 
 /* Looks after a flight that is not done, every LOOK_NS: the backend's health, and the waits of a

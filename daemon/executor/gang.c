@@ -398,7 +398,7 @@ static bool step_collected(struct cgm_gang *gang, uint64_t now_ns, bool look_at_
         return true;
     }
     if (rank == gang->comm->size)
-        return false;
+        return look_at_deadlines && step_late_contents(gang, now_ns);
     cgm_warmth_keep(gang, now_ns);
     return look_at_deadlines && step_late_stream(gang, rank, now_ns);
 }
@@ -470,8 +470,6 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
     }
     each_written(gang, restore);
     each_written(gang, end_write);
-    if (gang->opcode == CGM_OPCODE_RUN && gang->launch > gang->comm->last_ended)
-        gang->comm->last_ended = gang->launch;
     gang_end(gang, now_ns);
     return true;
 }

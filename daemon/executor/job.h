@@ -22,9 +22,11 @@ struct cgm_job {
     struct cgm_gang *gang; /* NULL: none yet, or a noop */
     uint64_t ticket, comm_number, rows, submit_ns, accept_ns, deadline_ms;
     uint32_t slot, opcode, rank, flags, chunk;
-    uint32_t in_user_buffers;                     /* bits of the operands that lie there */
-    bool in_line;                                 /* of its own rank's user buffer */
-    struct cgm_voids voids;                       /* before it there, when it is not the first */
+    uint32_t named;           /* bits of the operands that the entry has */
+    uint32_t in_user_buffers; /* of those, the ones that lie there */
+    bool results_in_own;      /* it names its own rank's user buffer for a result */
+    bool in_line;             /* of its own rank's user buffer */
+    struct cgm_voids voids;   /* before it there, when it is not the first */
     struct cgm_memory *memory[CGM_OPERAND_COUNT]; /* referenced; NULL: absent */
     struct cgm_view view[CGM_OPERAND_COUNT];
 };

@@ -26,14 +26,14 @@ static bool has_there(const struct cgm_gang *gang, const struct cgm_view *view, 
 }
 
 /* By one that was submitted before it and is not launched. */
-static bool will_be_read(const struct cgm_gang *gang, const struct cgm_view *view, uint32_t *looks)
+static bool will_be_read(struct cgm_comm *comm, uint64_t behind, const struct cgm_view *view,
+                         uint32_t *looks)
 {
-    struct cgm_comm *comm = gang->comm;
     if (comm->dead_status != CGM_OK)
         return false;
-    if (gang->number > comm->launched + *looks)
+    if (behind > comm->launched + *looks)
         return true;
-    for (uint64_t number = comm->launched + 1; number < gang->number; number++) {
+    for (uint64_t number = comm->launched + 1; number < behind; number++) {
         const struct cgm_gang *other = *cgm_window_slot(comm, number);
         if (other && other->state < CGM_GANG_RUNNING && has_there(other, view, false, looks))
             return true;
@@ -41,11 +41,9 @@ static bool will_be_read(const struct cgm_gang *gang, const struct cgm_view *vie
     return false;
 }
 
-/* By one that was launched behind it, and perhaps was seen to end before it. */
+/* By one that was launched behind it. None of those was seen to end before it (flight.c). */
 static bool is_written(const struct cgm_gang *gang, const struct cgm_view *view, uint32_t *looks)
 {
-    if (gang->comm->last_ended > gang->launch)
-        return true;
     for (const struct cgm_gang *other = gang->comm->gangs; other;
          other = other->links[CGM_GANGS_OF_COMM].next) {
         if (*looks == 0)
@@ -67,7 +65,8 @@ void cgm_poison_spare(const struct cgm_gang *gang, uint32_t rank, struct cgm_vie
             continue;
         bool spared = gang->launch
                           ? is_written(gang, &views[i], looks)
-                          : job->memory[i]->contents || will_be_read(gang, &views[i], looks);
+                          : job->memory[i]->contents ||
+                                will_be_read(gang->comm, job->comm_number, &views[i], looks);
         if (spared)
             views[i].mem = NULL;
     }

@@ -12,7 +12,7 @@
 struct cgm_gang;
 
 /* So many looks at other jobs each gang may have: whoever fails in a crowd of them spares all. */
-#define CGM_POISON_LOOKS 4096u
+#define CGM_POISON_LOOKS 1024u
 
 /* Takes those out of the rank's outputs. views: of its operands; looks: as many as are left. */
 void cgm_poison_spare(const struct cgm_gang *gang, uint32_t rank, struct cgm_view *views,
