@@ -407,6 +407,57 @@ static void test_who_fails_spoils_nothing_before_it(void **state)
     cancel_behind_a_reader(false);
 }
 
+/* The second number has failed before the other rank comes for it, which has the first one still to
+ * run. */
+static void test_who_comes_late_spoils_nothing_before_it(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, false);
+    fixture_plan(&scene.f, RESULT, COMM, CGM_OP_AG, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
+    set_source(&scene, 0, 0, 7);
+    set_source(&scene, 1, 0, 3);
+    struct cgm_entry late = {
+        .ticket = ++scene.s[0].ticket, .plan = RESULT, .comm_number = 1, .opcode = CGM_OPCODE_RUN};
+    late.operand[CGM_OPERAND_LHS] = at(0, SOURCE_AT);
+    late.operand[CGM_OPERAND_OUT] = at(0, GATHERED_AT);
+    push(&scene, &late, 0);
+    push_gathering(&scene, 0, 2, at(0, LHS_AT), at(0, RHS_AT));
+    cancel_last(&scene, 0);
+    push_gathering(&scene, 1, 1, at(1, SOURCE_AT), at(1, GATHERED_AT));
+    push_gathering(&scene, 1, 2, at(1, LHS_AT), at(1, SOURCE_AT));
+    assert_int_equal(fixture_reap(&scene.s[1]).status, CGM_CANCELLED);
+    atomic_store(&scene.s[0].ring.ready[late.ticket % FIXTURE_ENTRIES], late.ticket);
+    for (uint32_t r = 0; r < WORLD; r++) {
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
+        check_gathered(&scene, r, 7, 3);
+    }
+    scene_close(&scene);
+}
+
+/* Its result was to lie in the user buffer, and where in it is not known. */
+static void test_refused_results_are_marked(void **state)
+{
+    (void)state;
+    struct scene scene;
+    const struct cgm_operand user = {RESULT * 1000, 0, 0, 1, 0};
+    struct cgm_operand bad = at(0, LHS_AT);
+    bad.generation = 6;
+    scene_open(&scene, false);
+    fixture_plan(&scene.f, RESULT, COMM, CGM_OP_AG, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
+    grant_user_buffers(&scene, RESULT);
+    assert_int_equal(copy(&scene, RESULT, 0, 7), CGM_OK);
+    push_gathering(&scene, 0, 1, bad, user);
+    assert_int_equal(fixture_reap(&scene.s[0]).status, CGM_STALE);
+    push_gathering(&scene, 1, 1, at(1, SOURCE_AT), at(1, GATHERED_AT));
+    assert_int_equal(fixture_reap(&scene.s[1]).status, CGM_STALE);
+    push_gathering(&scene, 0, 2, user, at(0, GATHERED_AT));
+    push_gathering(&scene, 1, 2, at(1, SOURCE_AT), at(1, GATHERED_AT));
+    for (uint32_t r = 0; r < WORLD; r++)
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_TAINTED);
+    scene_close(&scene);
+}
+
 static void push_product(struct scene *scene, uint32_t rank, struct cgm_operand lhs)
 {
     struct cgm_entry e = {.ticket = ++scene->s[rank].ticket,
@@ -644,6 +695,8 @@ int main(void)
         cmocka_unit_test(test_jobs_see_no_copy_behind_them),
         cmocka_unit_test(test_results_are_in_line),
         cmocka_unit_test(test_who_fails_spoils_nothing_before_it),
+        cmocka_unit_test(test_who_comes_late_spoils_nothing_before_it),
+        cmocka_unit_test(test_refused_results_are_marked),
         cmocka_unit_test(test_what_is_gathered_over_is_gone),
         cmocka_unit_test(test_buffers_of_a_plan_that_is_created_again),
         cmocka_unit_test(test_deadlines_count_in_line),

@@ -134,6 +134,31 @@ static void test_stream_that_never_comes_is_named(void **state)
     scene_close(&scene);
 }
 
+static void test_a_deadline_holds_behind_an_earlier_number(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 60000);
+    struct cgm_entry first = job_of(&scene, 0, 1);
+    fixture_push(&scene.s[0], (uint32_t)(first.ticket % FIXTURE_ENTRIES), &first, 0);
+    submit(&scene, 1, 1);
+    for (uint32_t r = 0; r < WORLD; r++) {
+        struct cgm_entry e = job_of(&scene, r, 2);
+        e.deadline_ms = 20;
+        fixture_push(&scene.s[r], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
+    }
+    for (uint32_t r = 0; r < WORLD; r++) {
+        struct cgm_cqe cqe = fixture_reap(&scene.s[r]);
+        assert_int_equal(cqe.status, CGM_READY_TIMEOUT);
+        assert_int_equal(cqe.comm_number, 2);
+    }
+    atomic_store(&scene.s[0].ring.ready[first.ticket % FIXTURE_ENTRIES], first.ticket);
+    for (uint32_t r = 0; r < WORLD; r++)
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
+    run_right(&scene, 3);
+    scene_close(&scene);
+}
+
 static void test_late_stream_launches(void **state)
 {
     (void)state;
@@ -412,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_own_chunk_needs_no_stride),
         cmocka_unit_test(test_rank_that_never_comes_is_named),
         cmocka_unit_test(test_stream_that_never_comes_is_named),
+        cmocka_unit_test(test_a_deadline_holds_behind_an_earlier_number),
         cmocka_unit_test(test_late_stream_launches),
         cmocka_unit_test(test_mismatch_names_rank_and_field),
         cmocka_unit_test(test_a_plan_goes_with_a_mismatch),
