@@ -261,11 +261,12 @@ static int check_rows_and_chunk(const struct cgm_entry *entry, struct cgm_job *j
 static void note_names(const struct cgm_entry *entry, struct cgm_job *job)
 {
     const struct cgm_memory *own = job->plan->user[job->rank];
+    uint64_t own_id = own ? own->id : 0;
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
         if (entry->operand[i].id == 0)
             continue;
         job->named |= 1u << i;
-        job->results_in_own |= operand_is_written(i) && entry->operand[i].id == own->id;
+        job->results_in_own |= operand_is_written(i) && entry->operand[i].id == own_id;
     }
 }
 

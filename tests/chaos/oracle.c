@@ -114,8 +114,9 @@ static uint32_t allowed(const struct chaos_round *round, const struct chaos_job 
     if (job->canceller != CHAOS_NOBODY && (job->collective || job->canceller == rank))
         set |= BIT(CANCELLED);
     set |= job->deadline_ms ? BIT(JOIN_TIMEOUT) : 0;
-    set |=
-        (job->deadline_ms || board->impatient) && has_stream(board, job) ? BIT(READY_TIMEOUT) : 0;
+    /* Its deadline also holds while it waits for jobs before it. */
+    if (job->deadline_ms || (board->impatient && has_stream(board, job)))
+        set |= BIT(READY_TIMEOUT);
     set |= chaos_comm_misses_peer(board, job->comm) ? BIT(PEER_LOST) : 0;
     /* Ranks may have given a job up with the old executor that others then cancel on the new one.
      */
@@ -143,7 +144,8 @@ static bool detail_is_right(const struct chaos_board *board, const struct chaos_
     case COMMGEMM_PEER_LOST:
         return names_lost_rank(board, job, result->detail);
     case COMMGEMM_READY_TIMEOUT:
-        return strstr(result->detail, "the stream of rank ");
+        return strstr(result->detail, "the stream of rank ") ||
+               (job->deadline_ms && strstr(result->detail, "what its ranks submitted before it"));
     case COMMGEMM_JOIN_TIMEOUT:
         return !job->collective || strstr(result->detail, "rank ");
     case COMMGEMM_MISMATCH:

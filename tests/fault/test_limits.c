@@ -3,6 +3,7 @@
 #include "tests/daemon/broker_fixture.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,7 +196,11 @@ static void test_few_are_told_why_they_are_refused(void **state)
     unsigned fds = proc_entries(daemon.pid, "fd");
     for (int i = 0; i < MANY; i++)
         client_connect_as(STRANGER, &flood[i], &daemon);
-    assert_true(status_number(&honest, "sessions") == 3); /* the daemon has come to all */
+    for (int i = 0; i < MANY; i++) { /* the daemon has come to all */
+        struct pollfd gone = {.fd = flood[i].fd, .events = POLLRDHUP};
+        assert_int_equal(poll(&gone, 1, WAIT_S * 1000), 1);
+    }
+    assert_int_equal(status_number(&honest, "sessions"), 3);
     assert_in_range(proc_entries(daemon.pid, "fd"), 1, fds + AT_MOST);
     for (int i = 0; i < MANY; i++) {
         char byte;

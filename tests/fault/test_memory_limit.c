@@ -21,6 +21,13 @@
 #define SESSIONS 400u
 #define QUESTIONS 40 /* whose answers are more than a session's queue takes */
 
+/* A sanitizer does, which the limit has no room for. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KEEPS_WHAT_IS_FREED 1
+#else
+#define KEEPS_WHAT_IS_FREED 0
+#endif
+
 struct scene {
     struct daemon daemon;
     struct client client;
@@ -220,6 +227,8 @@ static void test_who_reads_nothing_is_ended(void **state)
     static struct client deaf[SESSIONS];
     struct scene *scene = scene_of(state);
     struct timespec begin;
+    if (KEEPS_WHAT_IS_FREED)
+        skip();
     fill(&scene->client);
     for (unsigned i = 0; i < SESSIONS; i++) {
         client_open(&deaf[i], &scene->daemon);
