@@ -10,7 +10,7 @@
 /* Iterations between two looks at the clock. */
 #define SPINS_PER_CLOCK 32
 /* Until an executor that is at other users' jobs has come to a ring. */
-#define TAKEN_WITHIN_NS 1000000000u
+#define TAKEN_WITHIN_NS 100000000u
 
 /* Without the lock: what it reads are hints, and the lane stays because of lane->waiters. */
 static void spin(struct cgm_jobs *jobs, const struct cgm_slot *slot, uint64_t begin_ns,
