@@ -85,7 +85,7 @@ static const struct step_row step_rows[] = {
     JOB(SUBMIT, DONE, 0),
     JOB(SUBMIT, COMPLETE, HALVED),
     JOB(SUBMIT, REAP, HALVED),
-    AT_GATE(WAIT),
+    {GATE_WAIT, 0, 0, HALVED}, /* the job ends meanwhile */
     /* a job that travels by message */
     {GATE_SUBMIT, CGM_STEP_CLIENT_REQUEST, CGM_MSG_SUBMIT, MESSAGES},
     SETTLED(SUBMIT, SUBMIT_FORWARD, MESSAGES | HALVED),
