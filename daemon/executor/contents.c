@@ -196,9 +196,20 @@ static void judge(struct cgm_contents *contents, uint64_t mask, uint64_t ticket,
 
 /* ---- the line -------------------------------------------------------------------------------- */
 
-static void voids_add(struct cgm_voids *voids, const struct cgm_voids *more)
+/* What a later job has judged meanwhile is left out: the joint ones have the last one's ticket. */
+static uint64_t not_judged_since(const struct cgm_contents *contents, const struct cgm_voids *voids)
 {
-    voids->mask |= more->mask;
+    uint64_t left = 0;
+    for (uint64_t mask = voids->mask; mask; mask &= mask - 1)
+        if (contents->chunk[__builtin_ctzll(mask)].ticket <= voids->ticket)
+            left |= mask & -mask;
+    return left;
+}
+
+static void voids_add(const struct cgm_contents *contents, struct cgm_voids *voids,
+                      const struct cgm_voids *more)
+{
+    voids->mask = not_judged_since(contents, voids) | not_judged_since(contents, more);
     if (more->mask && more->ticket >= voids->ticket) {
         voids->ticket = more->ticket;
         voids->why = more->why;
@@ -253,7 +264,7 @@ static void line_leave(struct cgm_job *job)
         return;
     struct cgm_voids *voids = next ? &next->voids : &contents->behind;
     job->in_line = false;
-    voids_add(voids, &job->voids);
+    voids_add(contents, voids, &job->voids);
     if (!job->previous)
         voids_come_true(contents, voids);
     *(job->previous ? &job->previous->next : &contents->first) = next;
@@ -434,7 +445,7 @@ static void fail_in_line(struct cgm_job *job, int status)
     struct cgm_voids *place = &contents->behind;
     if (job->in_line && job->next)
         place = &job->next->voids;
-    voids_add(place, &voids);
+    voids_add(contents, place, &voids);
     if (job->in_line ? !job->previous : !contents->first)
         voids_come_true(contents, place);
 }
@@ -458,13 +469,15 @@ static void judge_operands(const struct cgm_job *job, int status)
     }
 }
 
+/* A copy_in is judged while it stands in the line: what those before it left is known by then. */
 static void end_launched(struct cgm_job *job, int status)
 {
-    line_leave(job);
     if (job->opcode == CGM_OPCODE_COPY_IN) {
         judge_copy_in(job, status);
+        line_leave(job);
         return;
     }
+    line_leave(job);
     count_fillers(job, UINT32_MAX);
     judge(own_contents(job), filled_unnamed(job), job->ticket, status, job->plan->spec.m);
     judge_operands(job, status);

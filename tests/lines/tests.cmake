@@ -1,0 +1,7 @@
+file(GLOB LINES_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.c)
+add_executable(commgemm-lines ${LINES_SOURCES})
+target_link_libraries(commgemm-lines PRIVATE cgm_bench fake_cuda)
+target_compile_definitions(commgemm-lines PRIVATE FAKE_CUDA="${FAKE_CUDA_FILE}")
+add_dependencies(commgemm-lines commgemmd commgemm-executor-cpu)
+add_test(NAME fault.lines COMMAND commgemm-lines --seconds 10 --rounds 1000)
+set_tests_properties(fault.lines PROPERTIES LABELS fault TIMEOUT 600)
