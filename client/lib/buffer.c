@@ -169,8 +169,6 @@ int commgemm_buffer_close(commgemm_client *client, uint64_t id)
     int status = cgm_check_client(client);
     request.id = id;
     if (status == CGM_OK)
-        cgm_jobs_await_taken(&client->jobs);
-    if (status == CGM_OK)
         status = cgm_client_tell(client, CGM_MSG_BUFFER_CLOSE, &request.base);
     if (status == CGM_OK)
         fds_close(client, id, false);

@@ -40,7 +40,8 @@ void cgm_staging_free(struct cgm_staging *staging);
 /* What every call begins with: a client that this process may use. */
 int cgm_check_client(const commgemm_client *client);
 
-/* cgm_wire_call of a session. */
+/* cgm_wire_call of a session; one that lets something go comes behind the jobs that may name it.
+ * Not under the jobs' lock. */
 int cgm_client_call(commgemm_client *client, int type, const ProtobufCMessage *request,
                     int reply_type, struct cgm_reply *ret_reply);
 

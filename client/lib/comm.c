@@ -165,8 +165,6 @@ int commgemm_comm_leave(commgemm_client *client, uint64_t comm)
     int status = cgm_check_client(client);
     request.id = comm;
     if (status == CGM_OK)
-        cgm_jobs_await_taken(&client->jobs);
-    if (status == CGM_OK)
         status = cgm_client_tell(client, CGM_MSG_COMM_LEAVE, &request.base);
     if (status != CGM_OK)
         return status;

@@ -122,7 +122,6 @@ int cgm_import_release(commgemm_client *client, uint64_t id)
 {
     Cgm__ImportRelease request = CGM__IMPORT_RELEASE__INIT;
     request.id = id;
-    cgm_jobs_await_taken(&client->jobs);
     return cgm_client_tell(client, CGM_MSG_IMPORT_RELEASE, &request.base);
 }
 

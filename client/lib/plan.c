@@ -240,8 +240,6 @@ int commgemm_plan_destroy(commgemm_client *client, uint64_t plan)
     int status = cgm_check_client(client);
     request.id = plan;
     if (status == CGM_OK)
-        cgm_jobs_await_taken(&client->jobs);
-    if (status == CGM_OK)
         status = cgm_client_tell(client, CGM_MSG_PLAN_DESTROY, &request.base);
     if (status != CGM_OK)
         return status;
@@ -256,8 +254,6 @@ int commgemm_plan_destroy_all(commgemm_client *client, uint32_t *ret_count)
     struct cgm_reply reply;
     Cgm__PlanDestroyAll request = CGM__PLAN_DESTROY_ALL__INIT;
     int status = cgm_check_client(client);
-    if (status == CGM_OK)
-        cgm_jobs_await_taken(&client->jobs);
     if (status == CGM_OK)
         status = cgm_client_call(client, CGM_MSG_PLAN_DESTROY_ALL, &request.base,
                                  CGM_MSG_PLAN_DESTROY_ALL_REPLY, &reply);

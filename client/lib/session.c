@@ -19,9 +19,26 @@ int cgm_check_client(const commgemm_client *client)
     return CGM_OK;
 }
 
+/* Whether jobs that were submitted before may name what this request lets go of. */
+static bool lets_go(int type)
+{
+    switch (type) {
+    case CGM_MSG_BUFFER_CLOSE:
+    case CGM_MSG_IMPORT_RELEASE:
+    case CGM_MSG_COMM_LEAVE:
+    case CGM_MSG_PLAN_DESTROY:
+    case CGM_MSG_PLAN_DESTROY_ALL:
+        return true;
+    default:
+        return false;
+    }
+}
+
 int cgm_client_call(commgemm_client *client, int type, const ProtobufCMessage *request,
                     int reply_type, struct cgm_reply *ret_reply)
 {
+    if (lets_go(type))
+        cgm_jobs_await_taken(&client->jobs);
     return cgm_wire_call(&client->wire, type, request, NULL, 0, reply_type, ret_reply);
 }
 
