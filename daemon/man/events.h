@@ -61,19 +61,19 @@ static const struct cgm_event_row cgm_events[] = {
      "ended. One that succeeds, submitted later, makes the chunk sound again. Jobs that were "
      "submitted before it read what was there before",
      "daemon.contents:test_failed_copies_are_named daemon.contents:test_cancelled_copy "
-     "daemon.contents:test_deadlines_count_in_line "
-     "daemon.contents:test_the_last_copy_has_the_last_word"},
+     "daemon.line:test_deadlines_count_in_line "
+     "daemon.line:test_the_last_copy_has_the_last_word"},
     {"A job fails, is cancelled or late before its launch",
      "Its outputs are made NaN, but for what a job before it has yet to read. Those that lie in "
      "user buffers are marked: who would read them fails with TAINTED",
-     "daemon.contents:test_who_fails_spoils_nothing_before_it "
+     "daemon.line:test_who_fails_spoils_nothing_before_it "
      "daemon.executor:test_a_plan_goes_with_a_mismatch"},
     {"A plan is destroyed while jobs of it are in flight",
      "They finish. Other ranks may create it again for theirs, unless it is for what lies in its "
      "user buffers",
      "fault.backlog:test_a_plan_is_destroyed_behind_its_jobs "
      "daemon.executor:test_jobs_of_a_plan_that_is_created_again "
-     "daemon.contents:test_buffers_of_a_plan_that_is_created_again"},
+     "daemon.line:test_buffers_of_a_plan_that_is_created_again"},
     {"A client gives back pages of memory that it has imported, with the CPU backend",
      "No page is made in their place. The job that misses one ends with STALE on all ranks, which "
      "names rank, operand and import, and so do those after it; the import is closed, until the "

@@ -65,6 +65,7 @@ lane_of_backend() {
     check one-executor 120 "$bin/test_gpu_executor"
     check one-entries 60 "$bin/test_gpu_entries"
     check one-contents 120 "$bin/test_gpu_contents"
+    check one-line 120 "$bin/test_gpu_line"
 }
 
 lane_of_clients() {
@@ -164,6 +165,7 @@ together() {
     check group 120 "$bin/test_gpu_group"
     check executor 120 "$bin/test_gpu_executor"
     check contents 120 "$bin/test_gpu_contents"
+    check line 120 "$bin/test_gpu_line"
     check copy_in 120 "$bin/test_gpu_copy_in"
     check priorities 60 "$bin/test_gpu_priorities"
     check lives 120 "$bin/test_gpu_lives"
