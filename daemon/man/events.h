@@ -139,8 +139,9 @@ static const struct cgm_event_row cgm_events[] = {
     {"Memory or a quota is exhausted",
      "The request is refused with how much was asked for, used and allowed; nothing else is "
      "disturbed",
-     "daemon.broker_objects:test_quotas_say_asked_used_allowed fault.limits fault.descriptors "
-     "daemon.priorities:test_a_comm_has_few_pairs"},
+     "daemon.broker_objects:test_quotas_say_asked_used_allowed fault.limits fault.connections "
+     "fault.descriptors "
+     "fault.descriptors daemon.priorities:test_a_comm_has_few_pairs"},
     {"File descriptors come that nobody closes, or more than a user may have",
      "They end their session, and a thread waits for each; the daemon serves everybody else and "
      "can "

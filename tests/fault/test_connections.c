@@ -1,0 +1,196 @@
+/* Who may connect, how often, and who is told why he may not. */
+#include "tests/daemon/broker_fixture.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "commgemm.h"
+#include "tests/proc_entries.h"
+
+static void expect_refusal(struct client *client, int status, const char *text)
+{
+    expect_error(client_event(client, CGM_MSG_ERROR), status, text);
+    assert_true(client_is_closed(client));
+    client_close(client);
+}
+
+static void test_who_says_nothing_is_sent_away(void **state)
+{
+    struct daemon daemon;
+    struct client silent, late, friendly;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "hello_timeout=1", NULL);
+    client_open(&friendly, &daemon);
+    client_connect(&silent, &daemon);
+    usleep(300000);
+    client_connect(&late, &daemon); /* has a time of its own */
+    expect_refusal(&silent, CGM_TIMEOUT, "Hello did not come within 1 s");
+    expect_refusal(&late, CGM_TIMEOUT, "Hello did not come within 1 s");
+    wait_for_status(&friendly, "sessions", 1);
+    client_close(&friendly);
+    daemon_stop(&daemon);
+}
+
+static void test_connection_rate(void **state)
+{
+    struct commgemm_connect_options options;
+    commgemm_client *library = NULL;
+    struct daemon daemon;
+    struct client clients[4], more;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "connection_rate=4", NULL);
+    usleep(1000000); /* the one that waited for the daemon is forgotten */
+    for (int i = 0; i < 4; i++)
+        client_open(&clients[i], &daemon);
+    client_connect(&more, &daemon);
+    expect_refusal(&more, CGM_QUOTA, "asked for 1, used 4 within a second, allowed 4");
+    commgemm_connect_options_init(&options);
+    options.socket = daemon.socket;
+    assert_int_equal(commgemm_connect(&options, &library), COMMGEMM_QUOTA);
+    assert_non_null(strstr(commgemm_last_error(), "connection_rate"));
+    usleep(1000000);
+    client_open(&more, &daemon);
+    client_close(&more);
+    for (int i = 0; i < 4; i++)
+        client_close(&clients[i]);
+    daemon_stop(&daemon);
+}
+
+/* Whatever one user opens, silently or not, the others get in. */
+static void test_one_user_cannot_take_every_session(void **state)
+{
+    enum { MANY = 40 };
+    struct daemon daemon;
+    struct client flood[MANY], honest;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "quota_sessions=3", "max_sessions=8", NULL);
+    for (int i = 0; i < MANY; i++)
+        client_connect_as(STRANGER, &flood[i], &daemon);
+    client_open_as(STRANGER + 1, &honest, &daemon);
+    assert_true(status_number(&honest, "sessions") <= 4);
+    expect_refusal(&flood[MANY - 1], CGM_QUOTA, "quota_sessions of uid 12345: asked for 1, used 3");
+    for (int i = 0; i < MANY - 1; i++)
+        client_close(&flood[i]);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+static void test_an_operator_gets_in_when_it_is_full(void **state)
+{
+    struct daemon daemon;
+    struct client two[2], stranger, operator;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "max_sessions=2", NULL);
+    client_open_as(STRANGER, &two[0], &daemon);
+    wait_for_status(&two[0], "sessions", 1);
+    client_open_as(STRANGER, &two[1], &daemon);
+    client_connect_as(STRANGER + 1, &stranger, &daemon);
+    expect_refusal(&stranger, CGM_QUOTA, "max_sessions: asked for 1, used 2, allowed 2");
+    client_open(&operator, & daemon);
+    assert_int_equal(status_number(&operator, "sessions"), 3);
+    client_close(&operator);
+    client_close(&two[0]);
+    client_close(&two[1]);
+    daemon_stop(&daemon);
+}
+
+static void send_garbage(const struct client *client)
+{
+    assert_int_equal(send(client->fd, "junk", 4, MSG_NOSIGNAL), 4);
+}
+
+/* What was sent to a session is the daemon's until it is read, also when the session has ended. */
+static void test_what_the_ended_have_not_read_counts(void **state)
+{
+    enum { SESSIONS = 3 };
+    struct daemon daemon;
+    struct client deaf[SESSIONS], more, honest;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "quota_sessions=3", NULL);
+    client_open(&honest, &daemon);
+    for (int i = 0; i < SESSIONS; i++) {
+        client_open_as(STRANGER, &deaf[i], &daemon);
+        send_garbage(&deaf[i]); /* the answer to which is not read */
+    }
+    wait_for_status(&honest, "sessions", 1);
+    assert_int_equal(quota_used(&honest, STRANGER, "quota_sessions"), SESSIONS);
+    client_connect_as(STRANGER, &more, &daemon);
+    expect_refusal(&more, CGM_QUOTA, "quota_sessions of uid 12345: asked for 1, used 3");
+    assert_true(client_is_closed(&deaf[0])); /* reads it */
+    client_close(&deaf[1]);
+    for (int naps = 0; quota_used(&honest, STRANGER, "quota_sessions") != SESSIONS - 2; naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+    }
+    client_open_as(STRANGER, &more, &daemon);
+    client_close(&more);
+    client_close(&deaf[0]);
+    client_close(&deaf[2]);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+/* Of those who are refused, and do not read why, some are told. */
+static void test_few_are_told_why_they_are_refused(void **state)
+{
+    enum { MANY = 200, AT_MOST = 64 };
+    struct daemon daemon;
+    struct client in[2], flood[MANY], honest;
+    unsigned told = 0;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "quota_sessions=2", NULL);
+    client_open(&honest, &daemon);
+    for (int i = 0; i < 2; i++)
+        client_open_as(STRANGER, &in[i], &daemon);
+    unsigned fds = proc_entries(daemon.pid, "fd");
+    for (int i = 0; i < MANY; i++)
+        client_connect_as(STRANGER, &flood[i], &daemon);
+    for (int i = 0; i < MANY; i++) { /* the daemon has come to all */
+        struct pollfd gone = {.fd = flood[i].fd, .events = POLLRDHUP};
+        assert_int_equal(poll(&gone, 1, WAIT_S * 1000), 1);
+    }
+    assert_int_equal(status_number(&honest, "sessions"), 3);
+    assert_in_range(proc_entries(daemon.pid, "fd"), 1, fds + AT_MOST);
+    for (int i = 0; i < MANY; i++) {
+        char byte;
+        told += recv(flood[i].fd, &byte, 1, MSG_PEEK) == 1;
+        assert_true(client_is_closed(&flood[i]));
+        client_close(&flood[i]);
+    }
+    assert_in_range(told, 1, AT_MOST);
+    daemon_wait_for_at_most(&daemon, "fd", fds);
+    for (int i = 0; i < MANY; i++) { /* who reads it is told, however often */
+        client_connect_as(STRANGER, &flood[0], &daemon);
+        expect_refusal(&flood[0], CGM_QUOTA, "quota_sessions of uid 12345: asked for 1, used 2");
+    }
+    client_close(&in[0]);
+    client_close(&in[1]);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_says_nothing_is_sent_away),
+        cmocka_unit_test(test_connection_rate),
+        cmocka_unit_test(test_one_user_cannot_take_every_session),
+        cmocka_unit_test(test_an_operator_gets_in_when_it_is_full),
+        cmocka_unit_test(test_what_the_ended_have_not_read_counts),
+        cmocka_unit_test(test_few_are_told_why_they_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
