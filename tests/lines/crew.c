@@ -322,6 +322,7 @@ bool crew_submit(struct crew *crew, uint32_t rank, const struct step *step,
     job.plan = crew->plan[step->plan].id;
     job.rank = rank;
     job.chunk = step->chunk;
+    job.rows = step->rows;
     job.lhs = operand_at(crew, step, rank, LHS);
     job.rhs = operand_at(crew, step, rank, RHS);
     job.aux_in = operand_at(crew, step, rank, AUX_IN);

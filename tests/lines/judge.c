@@ -250,9 +250,9 @@ static const float *values_at(const struct judge *judge, const struct step *step
     const struct place *place = &step->place[rank][operand];
     const struct user_model *user = &judge->user[step->plan][rank];
     if (place->kind == CELL) {
+        const struct sizes sizes = step_sizes(judge->script, step);
         *known = *known && judge->cell[rank][place->cell].known >=
-                               operand_size(operation_of(judge, step),
-                                            &judge->script->sizes[step->plan], operand);
+                               operand_size(operation_of(judge, step), &sizes, operand);
         return judge->cell[rank][place->cell].values;
     }
     *known = *known && chunks_are_known(user, mask_of(judge, step, rank).read);
@@ -282,11 +282,12 @@ static void leave_results(struct judge *judge, const struct step *step, uint32_t
     struct user_model *user = &judge->user[step->plan][rank];
     uint32_t filled = mask_of(judge, step, rank).filled, size = chunk_size(user);
     bool scatters = operation_of(judge, step)->op == COMMGEMM_OP_BULK_RS;
+    const struct sizes sizes = step_sizes(judge->script, step);
     float values[LINES_CELL] = {0};
     for (enum operand i = OUT; i <= AUX_OUT; i++) {
         struct cell_model *cell = &judge->cell[rank][place[i].cell];
         const float *result = i == OUT ? out : aux;
-        uint32_t n = operand_size(operation_of(judge, step), &judge->script->sizes[step->plan], i);
+        uint32_t n = operand_size(operation_of(judge, step), &sizes, i);
         if (place[i].kind == CELL) {
             cell->known = !known ? 0 : n > cell->known ? n : cell->known;
             memcpy(cell->values, result, n * sizeof(float));
@@ -301,7 +302,7 @@ static void leave_results(struct judge *judge, const struct step *step, uint32_t
 static void judge_right_run(struct judge *judge, const struct step *step)
 {
     static float out[LINES_WORLD][LINES_CELL], aux[LINES_WORLD][LINES_CELL];
-    const struct sizes *sizes = &judge->script->sizes[step->plan];
+    const struct sizes sizes = step_sizes(judge->script, step);
     const float *in[LINES_WORLD][OPERANDS] = {{0}};
     float *outs[LINES_WORLD], *auxes[LINES_WORLD];
     bool known = true;
@@ -313,7 +314,7 @@ static void judge_right_run(struct judge *judge, const struct step *step)
                 operation_of(judge, step)->operand[i].rows)
                 in[rank][i] = values_at(judge, step, rank, i, &known);
     }
-    operation_compute(operation_of(judge, step), sizes, in, outs, auxes);
+    operation_compute(operation_of(judge, step), &sizes, in, outs, auxes);
     judge->runs_right += known;
     for (uint32_t rank = 0; rank < judge->script->world; rank++)
         if (step_has_rank(judge->script, step, rank)) {

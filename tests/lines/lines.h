@@ -89,6 +89,7 @@ struct step {
     uint32_t plan;
     uint32_t rank;  /* of what one rank does alone; LINES_NOBODY */
     uint32_t chunk; /* of a copy_in, or COMMGEMM_WHOLE_BUFFER */
+    uint32_t rows;  /* of a run: the active ones; 0: all */
     struct place place[LINES_WORLD][OPERANDS];
     uint32_t lane[LINES_WORLD];
     enum step_fault fault;
@@ -116,6 +117,9 @@ struct script {
 /* The world and its plans; then the steps of one batch after the other. */
 void script_begin(struct script *script, struct cgm_random *random);
 void script_batch(struct script *script, struct cgm_random *random);
+
+/* As the plan's, with the rows that are active. */
+struct sizes step_sizes(const struct script *script, const struct step *step);
 
 static inline bool step_has_rank(const struct script *script, const struct step *step,
                                  uint32_t rank)

@@ -243,6 +243,28 @@ static void place_all(struct script *script, struct step *step, struct hand *han
                           step->place[r]);
 }
 
+struct sizes step_sizes(const struct script *script, const struct step *step)
+{
+    struct sizes sizes = script->sizes[step->plan];
+    sizes.m = step->rows ? step->rows : sizes.m;
+    return sizes;
+}
+
+/* Not where that would leave part of a chunk behind, or move a buffer of all rows. */
+static uint32_t choose_rows(const struct script *script, const struct step *step,
+                            struct cgm_random *random)
+{
+    const struct operation *operation = &operations[script->operation[step->plan]];
+    const struct sizes *sizes = &script->sizes[step->plan];
+    bool in_place = operation->op == COMMGEMM_OP_AG_GEMM;
+    if (operation->operand[AUX_IN].rows || !one_in(random, 3))
+        return 0;
+    for (uint32_t r = 0; r < script->world; r++)
+        if (step->place[r][OUT].kind > CELL || (step->place[r][LHS].kind > CELL && !in_place))
+            return 0;
+    return sizes->world * between(random, 1, sizes->m / sizes->world);
+}
+
 static void make_run(struct script *script, struct step *step, struct cgm_random *random,
                      uint32_t *fresh)
 {
@@ -266,6 +288,7 @@ static void make_run(struct script *script, struct step *step, struct cgm_random
         hands[r].constants = out > MOST_KEPT || aux > MOST_KEPT;
     place_all(script, step, hands, true);
     set_bounds(script, step, out, aux);
+    step->rows = choose_rows(script, step, random);
 }
 
 /* What is done again and again may be recorded. */
@@ -360,6 +383,8 @@ void step_text(const struct script *script, uint32_t index, char *ret_text, size
     if (step->kind == STEP_COPY_IN && length < size)
         length +=
             (size_t)snprintf(ret_text + length, size - length, ", chunk %d", (int)step->chunk);
+    if (step->rows && length < size)
+        length += (size_t)snprintf(ret_text + length, size - length, ", %u rows", step->rows);
     if (step->fault != FAULT_NONE && length < size)
         length +=
             (size_t)snprintf(ret_text + length, size - length, ", by rank %u", step->offender);
