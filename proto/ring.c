@@ -230,11 +230,13 @@ void cgm_ring_each_entry(const struct cgm_ring *ring,
     if (sysconf(_SC_PAGESIZE) != PAGE || mincore(ring->entry, bytes, there) != 0)
         memset(there, 1, sizeof(there));
     for (uint32_t slot = 0; slot < ring->entries; slot++) {
-        struct cgm_entry head;
-        if (!(there[slot * sizeof(head) / PAGE] & 1))
+        struct cgm_entry entry;
+        if (!(there[slot * sizeof(entry) / PAGE] & 1))
             continue;
-        cgm_ring_load_entry(ring, slot, 0, &head);
-        visit(context, slot, &head);
+        cgm_ring_load_entry(ring, slot, 0, &entry);
+        if (entry.comm_number)
+            cgm_ring_load_rest(ring, slot, &entry);
+        visit(context, slot, &entry);
     }
 }
 

@@ -88,7 +88,8 @@ struct cgm_entry {
     uint32_t flags;       /* enum cgm_entry_flags */
     uint32_t chunk;       /* COPY_IN: which chunk, UINT32_MAX for the whole user buffer */
     uint64_t submit_ns;   /* CLOCK_MONOTONIC at submission, for the times in the completion */
-    uint64_t reserved[8]; /* 0 */
+    uint64_t comm;        /* the plan's, so that the number counts where that is gone; 0: not said */
+    uint64_t reserved[7]; /* 0 */
     struct cgm_operand operand[CGM_OPERAND_COUNT];
 };
 
@@ -153,7 +154,7 @@ struct cgm_ring_header {
 
 _Static_assert(sizeof(struct cgm_operand) == 32, "layout is protocol");
 _Static_assert(sizeof(struct cgm_entry) == 128 + 32 * CGM_OPERAND_COUNT, "layout is protocol");
-_Static_assert(offsetof(struct cgm_entry, reserved) == CGM_CACHE_LINE, "the head is one line");
+_Static_assert(offsetof(struct cgm_entry, comm) == CGM_CACHE_LINE, "the head is one line");
 _Static_assert(sizeof(struct cgm_cqe) == 256, "layout is protocol");
 _Static_assert(offsetof(struct cgm_cqe, detail) == CGM_CACHE_LINE, "a success is one line");
 _Static_assert(sizeof(struct cgm_phase) == 32, "layout is protocol");
@@ -208,7 +209,8 @@ void cgm_ring_set_done(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, in
 /* True when the slot's ticket has ended; *ret_status is set then. */
 int cgm_ring_done(const struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t *ret_status);
 
-/* Calls visit with a copy of the head of every entry that may have been written. Of one that is
+/* Calls visit with a copy of the head of every entry that may have been written, and of all of those
+ * that have a number. Of one that is
  * written meanwhile perhaps not; but whoever stores something for its writer to see, and then a
  * seq_cst fence, before this, finds the entry or is seen by the writer. */
 void cgm_ring_each_entry(const struct cgm_ring *ring,

@@ -278,7 +278,7 @@ int commgemm_comm_join_simple(commgemm_client *client, const char *name, uint32_
                               uint32_t rank, uint64_t *ret_comm);
 
 /* Gives up this session's ranks. The comm's unlaunched jobs end with PEER_LOST on all ranks, and so
- * do later submissions of the others. */
+ * do those that the others submit later and that need all ranks. */
 int commgemm_comm_leave(commgemm_client *client, uint64_t comm);
 
 /* ---- buffers ----------------------------------------------------------------------------------
@@ -449,10 +449,11 @@ struct commgemm_plan {
 int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_options *options,
                          struct commgemm_plan *ret_plan);
 
-/* Drops this session's reference. Jobs in flight finish; other ranks may create the plan again for
- * theirs, unless it is for what lies in its user buffers. Other users who hold the plan keep it at
- * their own cost when who created it has dropped his: whose quotas have no room for it loses it.
- * NOT_FOUND when this session holds none. */
+/* Drops this session's reference. Jobs in flight finish, but those that an executor which stands
+ * still has not read within a tenth of a second end with NOT_FOUND on all ranks; other ranks may
+ * create the plan again for theirs, unless it is for what lies in its user buffers. Other users who
+ * hold the plan keep it at their own cost when who created it has dropped his: whose quotas have no
+ * room for it loses it. NOT_FOUND when this session holds none. */
 int commgemm_plan_destroy(commgemm_client *client, uint64_t plan);
 
 /* Drops every plan reference of this session. */
@@ -539,9 +540,9 @@ struct commgemm_job {
     struct commgemm_operand lhs, rhs, bias, gelu_input, aux_in;
     struct commgemm_operand out, bias_grad, pre_gelu_out, aux_out;
     struct commgemm_operand lhs_scale, rhs_scale, out_scale;
-    int accumulate;       /* out += */
-    int want_phases;      /* completion carries begin and end of each phase on each device */
-    uint32_t chunk;       /* COPY_IN: which chunk; default COMMGEMM_WHOLE_BUFFER */
+    int accumulate;  /* 1: out += was meant; a plan with ACCUMULATE always adds, others refuse */
+    int want_phases; /* completion carries begin and end of each phase on each device */
+    uint32_t chunk;  /* COPY_IN: which chunk; default COMMGEMM_WHOLE_BUFFER */
     uint64_t deadline_ms; /* from submission to launch; 0: the comm's join timeout */
     int detached;         /* nobody takes the completion: see commgemm_detached_failures */
 };

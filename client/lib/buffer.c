@@ -71,13 +71,14 @@ static int take_buffer(commgemm_client *client, struct cgm_reply *reply,
     return CGM_OK;
 }
 
-/* Of what the session has open as the daemon sees it; the error that is there stays. */
+/* Of the one open that the daemon counts and this side does not; the error that is there stays. */
 static void let_go(commgemm_client *client, uint64_t id)
 {
     Cgm__BufferClose request = CGM__BUFFER_CLOSE__INIT;
     char error[CGM_ERROR_BYTES];
     snprintf(error, sizeof(error), "%s", commgemm_last_error());
     request.id = id;
+    request.has_once = request.once = 1;
     cgm_client_tell(client, CGM_MSG_BUFFER_CLOSE, &request.base);
     cgm_fail(CGM_OK, "%s", error);
 }

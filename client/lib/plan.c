@@ -234,17 +234,27 @@ int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_opt
     return status == CGM_OK ? create(client, known, ret_plan) : status;
 }
 
+static uint64_t last_serial(commgemm_client *client)
+{
+    cgm_jobs_lock(&client->jobs);
+    uint64_t serial = client->jobs.plans.last_serial;
+    cgm_jobs_unlock(&client->jobs);
+    return serial;
+}
+
 int commgemm_plan_destroy(commgemm_client *client, uint64_t plan)
 {
     Cgm__PlanDestroy request = CGM__PLAN_DESTROY__INIT;
     int status = cgm_check_client(client);
+    if (status != CGM_OK)
+        return status;
+    uint64_t serial = last_serial(client);
     request.id = plan;
-    if (status == CGM_OK)
-        status = cgm_client_tell(client, CGM_MSG_PLAN_DESTROY, &request.base);
+    status = cgm_client_tell(client, CGM_MSG_PLAN_DESTROY, &request.base);
     if (status != CGM_OK)
         return status;
     cgm_jobs_lock(&client->jobs);
-    cgm_plans_remove(&client->jobs.plans, plan);
+    cgm_plans_remove(&client->jobs.plans, plan, serial);
     cgm_jobs_unlock(&client->jobs);
     return CGM_OK;
 }
@@ -254,16 +264,18 @@ int commgemm_plan_destroy_all(commgemm_client *client, uint32_t *ret_count)
     struct cgm_reply reply;
     Cgm__PlanDestroyAll request = CGM__PLAN_DESTROY_ALL__INIT;
     int status = cgm_check_client(client);
-    if (status == CGM_OK)
-        status = cgm_client_call(client, CGM_MSG_PLAN_DESTROY_ALL, &request.base,
-                                 CGM_MSG_PLAN_DESTROY_ALL_REPLY, &reply);
+    if (status != CGM_OK)
+        return status;
+    uint64_t serial = last_serial(client);
+    status = cgm_client_call(client, CGM_MSG_PLAN_DESTROY_ALL, &request.base,
+                             CGM_MSG_PLAN_DESTROY_ALL_REPLY, &reply);
     if (status != CGM_OK)
         return status;
     if (ret_count)
         *ret_count = ((const Cgm__PlanDestroyAllReply *)reply.message)->count;
     cgm_reply_fini(&reply);
     cgm_jobs_lock(&client->jobs);
-    cgm_plans_remove_all(&client->jobs.plans);
+    cgm_plans_remove_all(&client->jobs.plans, serial);
     cgm_jobs_unlock(&client->jobs);
     return CGM_OK;
 }

@@ -64,7 +64,7 @@ void cgm_comms_remove(struct cgm_plans *plans, uint64_t id)
         struct cgm_plan *plan = plans->table[i];
         if (!plan || plan->comm->id != id)
             continue;
-        cgm_plans_remove(plans, plan->id);
+        cgm_plans_remove(plans, plan->id, UINT64_MAX);
         i = UINT32_MAX;
     }
     comm_unlink(plans, id);
@@ -131,6 +131,7 @@ int cgm_plans_add(struct cgm_plans *plans, uint64_t comm, const Cgm__PlanReply *
     struct cgm_plan *plan = plan_new(comm_find(plans, comm), reply);
     if (!plan)
         return cgm_fail_plain(CGM_NO_MEMORY);
+    plan->serial = ++plans->last_serial;
     assert(plans->table);
     struct cgm_plan **place = &plans->table[place_of(plans->table, plans->mask, plan->id)];
     if (*place)
@@ -156,30 +157,34 @@ static void close_gap(struct cgm_plans *plans, uint32_t i)
     }
 }
 
-void cgm_plans_remove(struct cgm_plans *plans, uint64_t id)
+static void remove_at(struct cgm_plans *plans, uint32_t i)
 {
-    if (!cgm_plans_find(plans, id))
-        return;
-    uint32_t i = place_of(plans->table, plans->mask, id);
     cgm_plan_unref(plans->table[i]);
     plans->table[i] = NULL;
     plans->count--;
     close_gap(plans, i);
 }
 
-void cgm_plans_remove_all(struct cgm_plans *plans)
+void cgm_plans_remove(struct cgm_plans *plans, uint64_t id, uint64_t serial)
 {
+    const struct cgm_plan *plan = cgm_plans_find(plans, id);
+    if (plan && plan->serial <= serial)
+        remove_at(plans, place_of(plans->table, plans->mask, id));
+}
+
+void cgm_plans_remove_all(struct cgm_plans *plans, uint64_t serial)
+{
+    /* What a removal moves comes to its place, or to one that is not passed yet. */
     for (uint32_t i = 0; plans->table && i <= plans->mask; i++)
-        if (plans->table[i])
-            cgm_plan_unref(plans->table[i]);
-    free(plans->table);
-    plans->table = NULL;
-    plans->mask = plans->count = 0;
+        while (plans->table[i] && plans->table[i]->serial <= serial)
+            remove_at(plans, i);
 }
 
 void cgm_plans_fini(struct cgm_plans *plans)
 {
-    cgm_plans_remove_all(plans);
+    cgm_plans_remove_all(plans, UINT64_MAX);
+    free(plans->table);
+    plans->table = NULL;
     while (plans->comms)
         comm_unlink(plans, plans->comms->id);
 }

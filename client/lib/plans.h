@@ -24,7 +24,8 @@ struct cgm_plan {
     struct cgm_comm *comm;
     int op, algorithm;
     bool collective;
-    uint32_t refs; /* of the table and of slots */
+    uint32_t refs;   /* of the table and of slots */
+    uint64_t serial; /* counts what was added to the table */
     char reason[CGM_REASON_BYTES];
 };
 
@@ -32,6 +33,7 @@ struct cgm_plan {
 struct cgm_plans {
     struct cgm_plan **table;
     uint32_t mask, count; /* table NULL: empty */
+    uint64_t last_serial;
     struct cgm_comm *comms;
 };
 void cgm_plans_fini(struct cgm_plans *plans);
@@ -44,8 +46,10 @@ void cgm_comms_remove(struct cgm_plans *plans, uint64_t id);
 /* Notes a plan and its comm; replaces an older record of the same id. NO_MEMORY. */
 int cgm_plans_add(struct cgm_plans *plans, uint64_t comm, const Cgm__PlanReply *reply);
 struct cgm_plan *cgm_plans_find(const struct cgm_plans *plans, uint64_t id);
-void cgm_plans_remove(struct cgm_plans *plans, uint64_t id);
-void cgm_plans_remove_all(struct cgm_plans *plans);
+/* Only what was there at a serial: another thread may have created a plan since the request that
+ * ended those before it. */
+void cgm_plans_remove(struct cgm_plans *plans, uint64_t id, uint64_t serial);
+void cgm_plans_remove_all(struct cgm_plans *plans, uint64_t serial);
 
 void cgm_plan_unref(struct cgm_plan *plan);
 

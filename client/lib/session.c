@@ -113,8 +113,8 @@ static void on_executor_lost(commgemm_client *client, struct cgm_reply *event)
 {
     const Cgm__ExecutorLost *lost = (const Cgm__ExecutorLost *)event->message;
     uint64_t life = lost->executor_life;
-    atomic_compare_exchange_strong(&client->executor_life, &life, 0);
     cgm_jobs_lock(&client->jobs);
+    atomic_compare_exchange_strong(&client->executor_life, &life, 0);
     cgm_jobs_lose(&client->jobs, lost->executor_life,
                   lost->status < 0 ? lost->status : CGM_EXECUTOR_LOST, lost->detail);
     cgm_jobs_unlock(&client->jobs);

@@ -58,8 +58,10 @@ static void fill_entry(struct cgm_entry *entry, const struct cgm_slot *slot,
     entry->flags = flags_of(job);
     entry->chunk = job->chunk;
     entry->submit_ns = cgm_now_ns();
-    if (job->kind != COMMGEMM_JOB_NOOP)
-        fill_operands(entry, job);
+    if (job->kind == COMMGEMM_JOB_NOOP)
+        return;
+    entry->comm = slot->plan->comm->id;
+    fill_operands(entry, job);
 }
 
 /* ---- taking a place ---------------------------------------------------------------------------
@@ -151,12 +153,20 @@ static int submit_by_ring(commgemm_client *client, const struct commgemm_job *jo
     return status;
 }
 
+/* Under the lock of the jobs: the executor that counts the slot's ticket; 0: not known. */
+static uint64_t life_of(commgemm_client *client, const struct cgm_slot *slot)
+{
+    return slot->lane->life ? slot->lane->life : atomic_load(&client->executor_life);
+}
+
 /* ---- through the socket -----------------------------------------------------------------------
  */
 
-static int send_entry(commgemm_client *client, struct cgm_entry *entry)
+static int send_entry(commgemm_client *client, struct cgm_entry *entry, uint64_t executor_life)
 {
     Cgm__Submit request = CGM__SUBMIT__INIT;
+    request.has_executor_life = executor_life != 0;
+    request.executor_life = executor_life;
     request.entry.data = (uint8_t *)entry;
     request.entry.len = sizeof(*entry);
     return cgm_client_tell(client, CGM_MSG_SUBMIT, &request.base);
@@ -176,18 +186,19 @@ static int submit_by_socket(commgemm_client *client, const struct commgemm_job *
     struct cgm_jobs *jobs = &client->jobs;
     struct cgm_entry entry = {0};
     struct cgm_slot *slot;
-    uint64_t ticket = 0;
+    uint64_t ticket = 0, life = 0;
     cgm_jobs_lock(jobs);
     int status = cgm_submit_take(jobs, job, &slot);
     if (status == CGM_OK) {
         fill_entry(&entry, slot, job);
+        life = life_of(client, slot);
         ticket = slot->ticket;
         cgm_jobs_hold(slot); /* it may end before the reply: nobody reaps it until then */
     }
     cgm_jobs_unlock(jobs);
     if (status != CGM_OK)
         return status;
-    status = send_entry(client, &entry);
+    status = send_entry(client, &entry, life);
     cgm_jobs_lock(jobs);
     cgm_jobs_unhold(jobs, slot);
     if (status != CGM_OK)
@@ -269,13 +280,18 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
     return status;
 }
 
-/* The executor's number of a job in flight; 0 for one that has ended. */
-static int find_ticket(struct cgm_jobs *jobs, uint64_t ticket, uint64_t *ret_entry_ticket)
+/* The executor's number of a job in flight, and which executor's; 0 for one that has ended. */
+static int find_ticket(commgemm_client *client, uint64_t ticket, Cgm__Cancel *ret_request)
 {
+    struct cgm_jobs *jobs = &client->jobs;
     cgm_jobs_lock(jobs);
     uint64_t last = jobs->last_ticket;
     const struct cgm_slot *slot = ticket ? cgm_jobs_find(jobs, ticket) : NULL;
-    *ret_entry_ticket = slot && !cgm_slot_has_ended(slot) ? slot->entry_ticket : 0;
+    if (slot && !cgm_slot_has_ended(slot)) {
+        ret_request->ticket = slot->entry_ticket;
+        ret_request->executor_life = life_of(client, slot);
+        ret_request->has_executor_life = ret_request->executor_life != 0;
+    }
     cgm_jobs_unlock(jobs);
     if (ticket > 0 && ticket <= last)
         return CGM_OK;
@@ -289,7 +305,7 @@ int commgemm_cancel(commgemm_client *client, uint64_t ticket)
     int status = cgm_check_client(client);
     if (status != CGM_OK)
         return status;
-    status = find_ticket(&client->jobs, ticket, &request.ticket);
+    status = find_ticket(client, ticket, &request);
     if (status != CGM_OK || request.ticket == 0)
         return status;
     return cgm_client_tell(client, CGM_MSG_CANCEL, &request.base);

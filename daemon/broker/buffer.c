@@ -193,6 +193,12 @@ void cgm_buffer_close_once(struct cgm_session *session, struct cgm_buffer_hold *
     drop_hold(session, hold);
 }
 
+void cgm_buffer_close(struct cgm_session *session, struct cgm_buffer_hold *hold)
+{
+    hold->opens = 0;
+    cgm_buffer_close_once(session, hold);
+}
+
 void cgm_buffer_drop_all(struct cgm_session *session)
 {
     uint64_t at = 0;
@@ -333,8 +339,7 @@ void cgm_buffer_drop_of_plan(struct cgm_session *session, struct cgm_buffer *buf
     if (!hold)
         return;
     hold->by_plan = false;
-    hold->opens = 0;
-    cgm_buffer_close_once(session, hold);
+    cgm_buffer_close(session, hold);
 }
 
 void cgm_buffer_free_of_plan(struct cgm_broker *broker, struct cgm_buffer *buffer)

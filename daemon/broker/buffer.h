@@ -64,7 +64,8 @@ struct cgm_buffer *cgm_buffer_find_name(struct cgm_broker *broker, const char *n
  * one has. Who has no room for it in his quota loses it, and with the last one it is freed. */
 void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer);
 
-/* Undoes one open; the last one ends the hold, and may end the buffer. */
+/* Undoes every open, or one; the last one ends the hold, and may end the buffer. */
+void cgm_buffer_close(struct cgm_session *session, struct cgm_buffer_hold *hold);
 void cgm_buffer_close_once(struct cgm_session *session, struct cgm_buffer_hold *hold);
 
 /* What the client gets: a read-only session gets a read-only fd; of memory that has no such thing

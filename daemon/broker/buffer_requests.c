@@ -280,7 +280,11 @@ int cgm_buffer_find_held(struct cgm_request *request)
 
 int cgm_buffer_on_close(struct cgm_request *request)
 {
-    cgm_buffer_close_once(request->session, request->object);
+    const Cgm__BufferClose *close_it = (const Cgm__BufferClose *)request->message;
+    if (close_it->once)
+        cgm_buffer_close_once(request->session, request->object);
+    else
+        cgm_buffer_close(request->session, request->object);
     cgm_reply_ok(request);
     return CGM_OK;
 }

@@ -16,16 +16,21 @@ void cgm_burnt_note_taken(struct cgm_broker *broker)
     }
 }
 
+/* Also of a plan that is gone: its jobs are not. */
+static struct cgm_comm *comm_of(struct cgm_broker *broker, const struct cgm_entry *entry)
+{
+    const struct cgm_plan *plan = cgm_registry_find(&broker->plans, entry->plan);
+    return cgm_registry_find(&broker->comms, plan ? plan->comm : entry->comm);
+}
+
 /* A client's word, but only of its own rank, and no further ahead than a ring reaches. */
 static void note_entry(void *context, uint32_t slot, const struct cgm_entry *entry)
 {
     const struct cgm_session *session = context;
     struct cgm_broker *broker = session->broker;
-    const struct cgm_plan *plan = cgm_registry_find(&broker->plans, entry->plan);
-    struct cgm_comm *comm = plan ? cgm_registry_find(&broker->comms, plan->comm) : NULL;
+    struct cgm_comm *comm = entry->comm_number ? comm_of(broker, entry) : NULL;
     (void)slot;
-    if (entry->comm_number == 0 || !comm || entry->rank >= comm->size ||
-        comm->sessions[entry->rank] != session->id)
+    if (!comm || entry->rank >= comm->size || comm->sessions[entry->rank] != session->id)
         return;
     uint64_t high = atomic_load(&broker->executor.journal->comm_high[comm->index]);
     uint64_t furthest = (high > comm->burnt ? high : comm->burnt) + CGM_RING_ENTRIES_MAX;

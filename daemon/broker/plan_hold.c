@@ -10,8 +10,6 @@
 #include "daemon/broker/user_log.h"
 #include "proto/status.h"
 
-#define REFERENCES_MAX (1u << 20) /* of one session to one plan */
-
 int cgm_plan_reference(struct cgm_session *session, struct cgm_plan *plan)
 {
     char unused[384];
@@ -23,17 +21,14 @@ int cgm_plan_reference(struct cgm_session *session, struct cgm_plan *plan)
         if (status != CGM_OK)
             return status;
     }
-    if (!hold) {
-        hold = calloc(1, sizeof(*hold));
-        if (!hold || cgm_registry_add(&session->plans, plan->id, hold) != CGM_OK) {
-            free(hold);
-            return CGM_NO_MEMORY;
-        }
-        hold->plan = plan;
+    if (hold)
+        return CGM_OK;
+    hold = calloc(1, sizeof(*hold));
+    if (!hold || cgm_registry_add(&session->plans, plan->id, hold) != CGM_OK) {
+        free(hold);
+        return CGM_NO_MEMORY;
     }
-    if (hold->references == REFERENCES_MAX)
-        return CGM_QUOTA;
-    hold->references++;
+    hold->plan = plan;
     plan->references++;
     return CGM_OK;
 }
@@ -44,7 +39,7 @@ static void let_go(struct cgm_session *session, struct cgm_plan_hold *hold)
     for (uint32_t rank = 0; rank < plan->world; rank++)
         cgm_buffer_drop_of_plan(session, plan->buffers[rank]);
     cgm_registry_remove(&session->plans, plan->id);
-    plan->references -= hold->references;
+    plan->references--;
     free(hold);
 }
 
@@ -86,16 +81,11 @@ void cgm_plan_free_unused(struct cgm_broker *broker, struct cgm_plan *plan)
 }
 
 /* May free the plan. */
-static void drop_references(struct cgm_session *session, struct cgm_plan_hold *hold, uint32_t count)
+static void drop(struct cgm_session *session, struct cgm_plan_hold *hold)
 {
     struct cgm_plan *plan = hold->plan;
-    if (hold->references == count) {
-        let_go(session, hold);
-        cgm_plan_free_unused(session->broker, plan);
-        return;
-    }
-    hold->references -= count;
-    plan->references -= count;
+    let_go(session, hold);
+    cgm_plan_free_unused(session->broker, plan);
 }
 
 uint32_t cgm_plan_drop_all(struct cgm_session *session, uint64_t comm_or_0)
@@ -106,8 +96,8 @@ uint32_t cgm_plan_drop_all(struct cgm_session *session, uint64_t comm_or_0)
     while ((hold = cgm_registry_next(&session->plans, &at))) {
         if (comm_or_0 && hold->plan->comm != comm_or_0)
             continue;
-        count += hold->references;
-        drop_references(session, hold, hold->references);
+        drop(session, hold);
+        count++;
     }
     return count;
 }
@@ -125,7 +115,7 @@ int cgm_plan_find_held(struct cgm_request *request)
 
 int cgm_plan_on_destroy(struct cgm_request *request)
 {
-    drop_references(request->session, request->object, 1);
+    drop(request->session, request->object);
     cgm_reply_ok(request);
     return CGM_OK;
 }

@@ -11,14 +11,14 @@ struct cgm_plan;
 /* A session's, by the plan's id. */
 struct cgm_plan_hold {
     struct cgm_plan *plan;
-    uint32_t references;
 };
 
-/* Takes one more reference. CGM_QUOTA: it comes back to its owner, who has no room for it. */
+/* The session has it from now on, however often it asks. CGM_QUOTA: it comes back to its owner, who
+ * has no room for it. */
 int cgm_plan_reference(struct cgm_session *session, struct cgm_plan *plan);
 
-/* Drops every reference of the session to plans of the comm, or of all comms when it is 0. Returns
- * how many references. */
+/* Drops every plan of the comm that the session has, or of all comms when it is 0. Returns how many
+ * there were. */
 uint32_t cgm_plan_drop_all(struct cgm_session *session, uint64_t comm_or_0);
 
 /* Some of those who have it may lose it. */

@@ -316,6 +316,12 @@ int cgm_session_ensure_added(struct cgm_session *session, char *ret_detail, size
     return status;
 }
 
+/* Each executor counts a session's tickets anew. */
+static bool is_current(const struct cgm_broker *broker, uint64_t executor_life)
+{
+    return broker->executor.life == executor_life;
+}
+
 int cgm_session_on_submit(struct cgm_request *request)
 {
     const Cgm__Submit *submit = (const Cgm__Submit *)request->message;
@@ -326,6 +332,10 @@ int cgm_session_on_submit(struct cgm_request *request)
     if (request->session->ring.entries != 0)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT,
                           "this session has a ring; its jobs must go through it");
+    if (submit->has_executor_life && !is_current(request->broker, submit->executor_life))
+        return cgm_refuse(request, CGM_EXECUTOR_LOST,
+                          "the executor that the job was for has ended (executor_life %ju)",
+                          (uintmax_t)submit->executor_life);
     struct cgm_call call = cgm_request_call(request, cgm_call_done_relay, 0);
     forward.session = request->session->id;
     forward.entry = submit->entry;
@@ -337,6 +347,10 @@ int cgm_session_on_cancel(struct cgm_request *request)
 {
     const Cgm__Cancel *cancel = (const Cgm__Cancel *)request->message;
     Cgm__CancelForward forward = CGM__CANCEL_FORWARD__INIT;
+    if (cancel->has_executor_life && !is_current(request->broker, cancel->executor_life)) {
+        cgm_reply_ok(request);
+        return CGM_OK;
+    }
     struct cgm_call call = cgm_request_call(request, cgm_call_done_relay, 0);
     forward.session = request->session->id;
     forward.ticket = cancel->ticket;

@@ -113,13 +113,25 @@ static uint64_t chunks_of_operand(const struct cgm_job *job, int operand, bool w
     return chunks_between(job->memory[operand], view->offset_bytes, end, whole);
 }
 
-/* As many rows of a chunk as the operand reads: of the plan's own chunk those of the job. */
-static uint64_t rows_of_operand(const struct cgm_job *job, int operand)
+/* Whether it lies as a copy_in of as many rows lays it, so that no other rows are read. */
+static bool lies_as_copied(const struct cgm_job *job, int operand)
 {
     const struct cgm_memory *memory = job->memory[operand];
-    bool in_place = operand == CGM_OPERAND_LHS && memory->owner == job->plan &&
-                    job->view[operand].offset_bytes % chunk_bytes(memory) == 0;
-    return in_place && job->opcode == CGM_OPCODE_RUN ? job->rows : memory->contents->rows;
+    const struct cgm_view *view = &job->view[operand];
+    uint64_t offset, stride;
+    struct cgm_shape shape;
+    if (operand != CGM_OPERAND_LHS || job->opcode != CGM_OPCODE_RUN || memory->owner != job->plan ||
+        view->offset_bytes % chunk_bytes(memory) != 0 ||
+        !cgm_operation_chunk(&job->plan->spec, job->rows, 0, &offset, &stride, &shape))
+        return false;
+    return view->rows == shape.rows && view->cols == shape.cols &&
+           (view->rows == 1 || view->stride == stride);
+}
+
+/* As many rows of a chunk as the operand reads. */
+static uint64_t rows_of_operand(const struct cgm_job *job, int operand)
+{
+    return lies_as_copied(job, operand) ? job->rows : job->memory[operand]->contents->rows;
 }
 
 /* The operands that lie in user buffers, one after the other; CGM_OPERAND_COUNT: no more. */

@@ -167,7 +167,7 @@ static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *en
                        uint64_t now_ns)
 {
     char detail[CGM_CQE_DETAIL] = "";
-    bool burns = false;
+    struct cgm_comm *burns = NULL;
     struct cgm_job *job = job_take(endpoint, entry, slot, now_ns);
     int status = cgm_entry_check(endpoint, entry, job, detail, sizeof(detail), &burns);
     if (status == CGM_OK)
@@ -181,7 +181,7 @@ static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *en
         return;
     }
     if (burns)
-        cgm_gang_refuse(job->plan->comm, job->rank, job->comm_number, status, detail);
+        cgm_gang_refuse(burns, job->rank, job->comm_number, status, detail);
     struct cgm_outcome outcome = {.status = status, .detail = detail};
     if (job->plan)
         outcome.algorithm = (uint16_t)job->plan->algorithm->number;

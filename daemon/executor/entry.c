@@ -49,19 +49,9 @@ static bool is_collective(const struct cgm_entry *entry, const struct cgm_plan *
            (entry->opcode == CGM_OPCODE_RUN && cgm_op_is_collective(plan->spec.op));
 }
 
-/* Who submits: the plan, its comm, the rank, the number. */
-static int check_place(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
-                       struct cgm_job *job, char *detail, size_t bytes, bool *ret_burns)
+static int check_rank(const struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
+                      const struct cgm_comm *comm, char *detail, size_t bytes)
 {
-    if (entry->opcode > CGM_OPCODE_BARRIER)
-        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
-                          "opcode: %u; it must be 0 (noop), 1 (run), 2 (copy_in) or 3 (barrier)",
-                          entry->opcode);
-    struct cgm_plan *plan = cgm_map_get(&endpoint->poller->plans, entry->plan);
-    if (!plan || plan->creation)
-        return cgm_detail(detail, bytes, CGM_NOT_FOUND, "plan: %llu does not exist",
-                          (ull)entry->plan);
-    struct cgm_comm *comm = plan->comm;
     if (entry->rank >= comm->size)
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
                           "rank: %u; comm %llu has ranks 0 to %u", entry->rank, (ull)comm->id,
@@ -70,6 +60,43 @@ static int check_place(struct cgm_endpoint *endpoint, const struct cgm_entry *en
         return cgm_detail(detail, bytes, CGM_PERMISSION,
                           "rank: %u of comm %llu belongs to another session", entry->rank,
                           (ull)comm->id);
+    return CGM_OK;
+}
+
+/* Its plan went before it was read: the rank has come for its number all the same. */
+static struct cgm_comm *comm_without_plan(const struct cgm_endpoint *endpoint,
+                                          const struct cgm_entry *entry)
+{
+    char unused[CGM_CQE_DETAIL];
+    struct cgm_comm *comm = cgm_map_get(&endpoint->poller->comms, entry->comm);
+    bool right = comm && check_rank(endpoint, entry, comm, unused, sizeof(unused)) == CGM_OK &&
+                 cgm_gang_check_number(comm, entry->rank, entry->comm_number, unused,
+                                       sizeof(unused)) == CGM_OK;
+    return right ? comm : NULL;
+}
+
+/* Who submits: the plan, its comm, the rank, the number. */
+static int check_place(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
+                       struct cgm_job *job, char *detail, size_t bytes, struct cgm_comm **ret_burns)
+{
+    *ret_burns = NULL;
+    if (entry->opcode > CGM_OPCODE_BARRIER)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "opcode: %u; it must be 0 (noop), 1 (run), 2 (copy_in) or 3 (barrier)",
+                          entry->opcode);
+    struct cgm_plan *plan = cgm_map_get(&endpoint->poller->plans, entry->plan);
+    if (!plan || plan->creation) {
+        *ret_burns = comm_without_plan(endpoint, entry);
+        return cgm_detail(detail, bytes, CGM_NOT_FOUND, "plan: %llu does not exist",
+                          (ull)entry->plan);
+    }
+    struct cgm_comm *comm = plan->comm;
+    int status = check_rank(endpoint, entry, comm, detail, bytes);
+    if (status != CGM_OK)
+        return status;
+    if (entry->comm != 0 && entry->comm != comm->id)
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT, "comm: %llu; plan %llu is of %llu",
+                          (ull)entry->comm, (ull)plan->id, (ull)comm->id);
     cgm_plan_ref(plan);
     job->plan = plan;
     if (!is_collective(entry, plan)) {
@@ -78,8 +105,8 @@ static int check_place(struct cgm_endpoint *endpoint, const struct cgm_entry *en
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
                           "comm_number: %llu; a local operation has 0", (ull)entry->comm_number);
     }
-    int status = cgm_gang_check_number(comm, entry->rank, entry->comm_number, detail, bytes);
-    *ret_burns = status == CGM_OK;
+    status = cgm_gang_check_number(comm, entry->rank, entry->comm_number, detail, bytes);
+    *ret_burns = status == CGM_OK ? comm : NULL;
     return status;
 }
 
@@ -216,11 +243,31 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
     return CGM_OK;
 }
 
+static uint64_t row_bytes(const struct cgm_view *view)
+{
+    return view->cols * cgm_dtype_bytes(view->dtype);
+}
+
+static uint64_t stride_bytes(const struct cgm_view *view)
+{
+    return view->stride * cgm_dtype_bytes(view->dtype);
+}
+
+/* Columns of one matrix that lie beside each other: rows are equally far apart, and those of `b`
+ * begin and end in the gaps between those of `a`. a begins first. */
+static bool lie_in_gaps(const struct cgm_view *a, const struct cgm_view *b)
+{
+    uint64_t stride = stride_bytes(a), from = (b->offset_bytes - a->offset_bytes) % stride;
+    return stride == stride_bytes(b) && from >= row_bytes(a) && from + row_bytes(b) <= stride;
+}
+
 bool cgm_views_overlap(const struct cgm_view *a, const struct cgm_view *b)
 {
     uint64_t end_a = 0, end_b = 0;
-    return a->mem == b->mem && cgm_view_end(a, &end_a) && cgm_view_end(b, &end_b) &&
-           a->offset_bytes < end_b && b->offset_bytes < end_a;
+    if (a->mem != b->mem || !cgm_view_end(a, &end_a) || !cgm_view_end(b, &end_b) ||
+        a->offset_bytes >= end_b || b->offset_bytes >= end_a)
+        return false;
+    return a->offset_bytes <= b->offset_bytes ? !lie_in_gaps(a, b) : !lie_in_gaps(b, a);
 }
 
 /* A written operand must not share bytes with another one of the job. */
@@ -271,7 +318,8 @@ static void note_names(const struct cgm_entry *entry, struct cgm_job *job)
 }
 
 int cgm_entry_check(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
-                    struct cgm_job *job, char *ret_detail, size_t detail_bytes, bool *ret_burns)
+                    struct cgm_job *job, char *ret_detail, size_t detail_bytes,
+                    struct cgm_comm **ret_burns)
 {
     int status = check_place(endpoint, entry, job, ret_detail, detail_bytes, ret_burns);
     if (job->plan)

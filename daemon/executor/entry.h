@@ -6,10 +6,12 @@
 
 /* Checks the copy of an entry (not a noop) against plan, comm, grants and memory bounds, and fills
  * the job: plan and memory objects referenced, views resolved. On failure nothing is referenced
- * beyond job->plan, and the detail names the field, its value and the limits. *ret_burns is true
- * when comm, rank and number were right, so that the refusal must reach the other ranks. */
+ * beyond job->plan, and the detail names the field, its value and the limits. *ret_burns is the
+ * comm when it, rank and number were right, so that the refusal must reach the other ranks; else
+ * NULL. */
 int cgm_entry_check(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
-                    struct cgm_job *job, char *ret_detail, size_t detail_bytes, bool *ret_burns);
+                    struct cgm_job *job, char *ret_detail, size_t detail_bytes,
+                    struct cgm_comm **ret_burns);
 
 const char *cgm_operand_name(int operand);
 

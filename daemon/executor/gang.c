@@ -328,6 +328,16 @@ static bool is_late(const struct cgm_gang *gang, uint64_t from_ns, uint64_t limi
     return limit_ms != 0 && now_ns > from_ns && (now_ns - from_ns) / 1000000 >= limit_ms;
 }
 
+/* The limit that is reached: one that a job asked for, or the one of those that did not, which
+ * counts from default_ns (0: there is none). 0: none is. */
+static uint64_t late_by(const struct cgm_gang *gang, uint64_t default_ns, uint64_t default_ms,
+                        uint64_t now_ns)
+{
+    if (is_late(gang, gang->deadline.from_ns, gang->deadline.limit_ms, now_ns))
+        return gang->deadline.limit_ms;
+    return default_ns && is_late(gang, default_ns, default_ms, now_ns) ? default_ms : 0;
+}
+
 static void missing_ranks(const struct cgm_gang *gang, char *ret_text, size_t size)
 {
     size_t used = 0;
@@ -340,8 +350,8 @@ static void missing_ranks(const struct cgm_gang *gang, char *ret_text, size_t si
 static bool step_collecting(struct cgm_gang *gang, uint64_t now_ns)
 {
     char detail[CGM_CQE_DETAIL], missing[80];
-    uint64_t limit_ms = gang->deadline_ms ? gang->deadline_ms : gang->comm->join_timeout_ms;
-    if (!is_late(gang, gang->first_ns, limit_ms, now_ns))
+    uint64_t limit_ms = late_by(gang, gang->default_ns, gang->comm->join_timeout_ms, now_ns);
+    if (limit_ms == 0)
         return false;
     missing_ranks(gang, missing, sizeof(missing));
     cgm_detail(detail, sizeof(detail), 0,
@@ -354,13 +364,9 @@ static bool step_collecting(struct cgm_gang *gang, uint64_t now_ns)
 static bool step_late_stream(struct cgm_gang *gang, uint32_t rank, uint64_t now_ns)
 {
     char detail[CGM_CQE_DETAIL];
-    uint64_t limit_ms = gang->deadline_ms;
-    uint64_t from_ns = gang->first_ns;
-    if (limit_ms == 0) {
-        limit_ms = gang->comm->poller->executor->limits.ready_timeout_ns / 1000000;
-        from_ns = gang->collected_ns;
-    }
-    if (!is_late(gang, from_ns, limit_ms, now_ns))
+    uint64_t ready_ms = gang->comm->poller->executor->limits.ready_timeout_ns / 1000000;
+    uint64_t limit_ms = late_by(gang, gang->default_ns ? gang->collected_ns : 0, ready_ms, now_ns);
+    if (limit_ms == 0)
         return false;
     cgm_detail(detail, sizeof(detail), 0,
                "the stream of rank %u did not reach job %llu of comm %llu within %llu ms", rank,
@@ -373,11 +379,12 @@ static bool step_late_stream(struct cgm_gang *gang, uint32_t rank, uint64_t now_
 static bool step_late_contents(struct cgm_gang *gang, uint64_t now_ns)
 {
     char detail[CGM_CQE_DETAIL];
-    if (!is_late(gang, gang->first_ns, gang->deadline_ms, now_ns))
+    uint64_t limit_ms = late_by(gang, 0, 0, now_ns);
+    if (limit_ms == 0)
         return false;
     cgm_detail(detail, sizeof(detail), 0,
                "job %llu of comm %llu waited for what its ranks submitted before it for %llu ms",
-               (ull)gang->number, (ull)gang->comm->id, (ull)gang->deadline_ms);
+               (ull)gang->number, (ull)gang->comm->id, (ull)limit_ms);
     cgm_gang_fail(gang, CGM_READY_TIMEOUT, detail);
     return true;
 }

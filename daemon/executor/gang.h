@@ -35,8 +35,13 @@ struct cgm_gang {
     enum cgm_gang_state state;
     uint32_t opcode, n_expected, n_came;
     uint64_t rows;
-    uint64_t first_ns, collected_ns, launch_ns, deadline_ms; /* deadline 0: the comm's */
-    uint64_t stood_ns;                                       /* the poller's, at first_ns */
+    uint64_t first_ns, collected_ns, launch_ns;
+    uint64_t stood_ns; /* the poller's, at first_ns */
+    /* The end that comes first of those that jobs asked for; limit_ms 0: none did. */
+    struct {
+        uint64_t from_ns, limit_ms;
+    } deadline;
+    uint64_t default_ns; /* when the first job came that asked for none; 0: all did */
     uint64_t launch; /* counts its comm's launches; 0: it was not launched */
     struct cgm_flight *flight;
     int status;

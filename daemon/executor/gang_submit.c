@@ -158,6 +158,21 @@ static void gang_collected(struct cgm_gang *gang, uint64_t now_ns)
         poller->awaits_streams = poller->look_found_streams = true;
 }
 
+/* Each job's limit counts from when it came; the first that is reached fails the gang. */
+static void note_deadline(struct cgm_gang *gang, const struct cgm_job *job)
+{
+    uint64_t from_ns = job->accept_ns - (gang->comm->poller->stood_ns - gang->stood_ns);
+    uint64_t ms = from_ns / 1000000, end_ms = ms + job->deadline_ms;
+    uint64_t earliest_ms = gang->deadline.from_ns / 1000000 + gang->deadline.limit_ms;
+    if (job->deadline_ms == 0) {
+        if (gang->default_ns == 0)
+            gang->default_ns = from_ns;
+    } else if (end_ms >= ms && (gang->deadline.limit_ms == 0 || end_ms < earliest_ms)) {
+        gang->deadline.from_ns = from_ns;
+        gang->deadline.limit_ms = job->deadline_ms;
+    }
+}
+
 static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
 {
     char detail[CGM_CQE_DETAIL];
@@ -167,7 +182,6 @@ static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
         gang_take_plan(gang, job->plan);
         gang->opcode = job->opcode;
         gang->rows = job->rows;
-        gang->deadline_ms = job->deadline_ms;
     } else {
         matches = job_matches(gang, job, cgm_gang_first_rank(gang), detail, sizeof(detail));
     }
@@ -175,8 +189,7 @@ static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
     job->gang = gang;
     gang->n_came++;
     alert(job);
-    if (job->deadline_ms && (!gang->deadline_ms || job->deadline_ms < gang->deadline_ms))
-        gang->deadline_ms = job->deadline_ms;
+    note_deadline(gang, job);
     if (!matches) {
         cgm_gang_fail(gang, CGM_MISMATCH, detail);
         return;

@@ -185,6 +185,54 @@ static void test_everything_is_handed_to_the_next_executor(void **state)
     client_close(&client);
 }
 
+/* A job's plan may be gone while its entry is not read: its number is burnt all the same. */
+static void test_numbers_without_a_plan_are_burnt(void **state)
+{
+    struct cgm_ring ring;
+    struct client client;
+    char line[128];
+    client_open(&client, *state);
+    message_free(ring_set_up(&client, &ring));
+    uint64_t comm = comm_join_all(&client, "tp", 2);
+    ring.entry[0].plan = 99;
+    ring.entry[0].comm = comm;
+    ring.entry[0].comm_number = 3;
+    ring.entry[0].rank = 1;
+    ring.entry[0].ticket = 1;
+    fake_forget_lines(*state);
+    kill_executor(&client);
+    message_free(client_event(&client, CGM_MSG_RING));
+    fake_wait_line(*state, "comm ", line, sizeof(line));
+    assert_string_equal(line, "comm 1 burnt 3\n");
+    cgm_ring_unmap(&ring);
+    client_close(&client);
+}
+
+/* What was meant for an executor that has ended is not the next one's, which counts anew. */
+static void test_tickets_are_of_one_executor(void **state)
+{
+    struct cgm_entry entry = {.ticket = 1, .opcode = CGM_OPCODE_NOOP};
+    Cgm__Submit late_job = CGM__SUBMIT__INIT;
+    Cgm__Cancel cancel = CGM__CANCEL__INIT;
+    struct client client;
+    client_open(&client, *state);
+    uint64_t life = kill_executor(&client);
+    message_free(client_event(&client, CGM_MSG_RING));
+    late_job.entry.data = (uint8_t *)&entry;
+    late_job.entry.len = sizeof(entry);
+    late_job.has_executor_life = cancel.has_executor_life = 1;
+    late_job.executor_life = cancel.executor_life = life;
+    cancel.ticket = 1;
+    client_error(&client, CGM_MSG_SUBMIT, &late_job.base, NULL, 0, CGM_EXECUTOR_LOST, "has ended");
+    client_ok(&client, CGM_MSG_CANCEL, &cancel.base);
+    assert_false(fake_has_line(*state, "SubmitForward"));
+    assert_false(fake_has_line(*state, "CancelForward"));
+    late_job.executor_life = life + 1;
+    client_ok(&client, CGM_MSG_SUBMIT, &late_job.base);
+    message_free(client_event(&client, CGM_MSG_COMPLETION));
+    client_close(&client);
+}
+
 /* Several deaths at every message of the replay; in the end everything is there. */
 static void test_death_in_the_middle_of_the_replay(void **state)
 {
@@ -463,6 +511,8 @@ int main(void)
         WITH_DAEMON(test_rings_are_killed_and_new_ones_come),
         WITH_DAEMON(test_submit_by_message),
         WITH_DAEMON(test_everything_is_handed_to_the_next_executor),
+        WITH_DAEMON(test_numbers_without_a_plan_are_burnt),
+        WITH_DAEMON(test_tickets_are_of_one_executor),
         WITH_DAEMON(test_death_in_the_middle_of_the_replay),
         WITH_DAEMON(test_pending_requests_fail),
         WITH_DAEMON(test_death_while_a_comm_is_added),

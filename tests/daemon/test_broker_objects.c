@@ -330,6 +330,33 @@ static void test_equal_plans_are_one(void **state)
     client_close(&two);
 }
 
+/* However often a session asks for it: what it has once goes at once. */
+static void test_a_session_has_it_once(void **state)
+{
+    Cgm__PlanDestroy destroy = CGM__PLAN_DESTROY__INIT;
+    Cgm__BufferOpen open_request = CGM__BUFFER_OPEN__INIT;
+    Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+    struct client client;
+    client_open(&client, *state);
+    uint64_t comm = comm_join_all(&client, "tp", 2);
+    destroy.id = plan_create(&client, comm, 16);
+    assert_int_equal(plan_create(&client, comm, 16), destroy.id);
+    client_ok(&client, CGM_MSG_PLAN_DESTROY, &destroy.base);
+    assert_int_equal(status_number(&client, "plans"), 0);
+    close_it.id = open_request.id = buffer_create(&client, NULL, 4096, 0, NULL);
+    open_request.has_id = 1;
+    for (int i = 0; i < 2; i++)
+        message_free(client_call(&client, CGM_MSG_BUFFER_OPEN, &open_request.base, NULL, 0,
+                                 CGM_MSG_BUFFER_REPLY));
+    close_it.has_once = close_it.once = 1;
+    client_ok(&client, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+    assert_int_equal(status_number(&client, "buffers"), 1);
+    close_it.once = 0;
+    client_ok(&client, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+    assert_int_equal(status_number(&client, "buffers"), 0);
+    client_close(&client);
+}
+
 static void test_plan_chunks(void **state)
 {
     Cgm__PlanChunk chunk = CGM__PLAN_CHUNK__INIT;
@@ -395,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_session_limits),
         WITH_DAEMON(test_imports),
         WITH_DAEMON(test_equal_plans_are_one),
+        WITH_DAEMON(test_a_session_has_it_once),
         WITH_DAEMON(test_plan_chunks),
         WITH_DAEMON(test_drain),
     };

@@ -178,6 +178,41 @@ static void test_rows_that_were_copied(void **state)
     scene_close(&scene);
 }
 
+/* As many rows as were copied, but where they lie there are others between them. */
+static void test_rows_that_lie_otherwise(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, true);
+    fixture_plan(&scene.f, RESULT, COMM, CGM_OP_RS, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
+    grant_user_buffers(&scene, RESULT);
+    for (uint32_t r = 0; r < WORLD; r++) {
+        struct cgm_entry e = copy_in(&scene, RESULT, r, 0);
+        spoil_generation(&e);
+        push(&scene, &e, 1);
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_STALE);
+        e = copy_in(&scene, RESULT, r, 0);
+        e.chunk = UINT32_MAX;
+        e.rows = M / 2;
+        push(&scene, &e, 1);
+        assert_string_equal(fixture_reap(&scene.s[r]).detail, "");
+    }
+    for (uint32_t r = 0; r < WORLD; r++) {
+        struct cgm_entry e = {.ticket = ++scene.s[r].ticket,
+                              .plan = RESULT,
+                              .comm_number = 1,
+                              .opcode = CGM_OPCODE_RUN,
+                              .rank = r,
+                              .rows = M / 2};
+        e.operand[CGM_OPERAND_LHS] = (struct cgm_operand){RESULT * 1000 + r, 0, 0, 1, 0};
+        e.operand[CGM_OPERAND_OUT] = at(r, OUT_AT);
+        push(&scene, &e, 1);
+    }
+    for (uint32_t r = 0; r < WORLD; r++)
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_TAINTED);
+    scene_close(&scene);
+}
+
 /* ---- copies outside of jobs
  * ---------------------------------------------------------------------- */
 
@@ -212,6 +247,7 @@ int main(void)
         cmocka_unit_test(test_clients_may_vouch),
         cmocka_unit_test(test_new_buffers_are_zero),
         cmocka_unit_test(test_rows_that_were_copied),
+        cmocka_unit_test(test_rows_that_lie_otherwise),
         cmocka_unit_test(test_no_buffer_is_made_of_what_was_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

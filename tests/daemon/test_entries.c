@@ -17,6 +17,7 @@ struct bad_entry {
         statement;                                                                                 \
     }
 SPOIL(spoil_plan, e->plan = 99)
+SPOIL(spoil_comm, e->comm = COMM + 1)
 SPOIL(spoil_rank, e->rank = 7)
 SPOIL(spoil_other_rank, e->rank = 1)
 SPOIL(spoil_opcode, e->opcode = 77)
@@ -41,6 +42,7 @@ SPOIL(spoil_accumulate, e->flags = CGM_ENTRY_ACCUMULATE)
 
 static const struct bad_entry bad_entries[] = {
     {"plan: 99", CGM_NOT_FOUND, spoil_plan},
+    {"comm: 4; plan 5 is of 3", CGM_INVALID_ARGUMENT, spoil_comm},
     {"rank: 7", CGM_INVALID_ARGUMENT, spoil_rank},
     {"rank: 1", CGM_PERMISSION, spoil_other_rank},
     {"opcode: 77", CGM_INVALID_ARGUMENT, spoil_opcode},
@@ -93,10 +95,46 @@ static void test_bad_entries_are_refused_by_name(void **state)
     scene_close(&scene);
 }
 
+#define GEMM_PLAN 6u
+
+static void gemm_plan(struct scene *scene, uint64_t id, uint32_t epilogue)
+{
+    Cgm__PlanCreate ask = CGM__PLAN_CREATE__INIT;
+    ask.comm = COMM;
+    ask.op = CGM_OP_GEMM;
+    ask.method = CGM_METHOD_NONE;
+    ask.m = M;
+    ask.n = N;
+    ask.k = K;
+    ask.has_epilogue = 1;
+    ask.epilogue = epilogue;
+    assert_int_equal(fixture_plan_try(&scene->f, id, &ask, WORLD), CGM_OK);
+}
+
+/* Columns of one matrix, rows of which are twice as far apart. */
+static void test_columns_side_by_side(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct cgm_cqe cqe;
+    scene_open(&scene, 60000, 60000);
+    gemm_plan(&scene, GEMM_PLAN, 0);
+    for (uint32_t apart = K - 1; apart <= K; apart++) {
+        struct cgm_entry e = job_of(&scene, 0, 0);
+        e.plan = GEMM_PLAN;
+        e.operand[CGM_OPERAND_LHS].row_stride_bytes = (K + N) * sizeof(float);
+        e.operand[CGM_OPERAND_OUT].row_stride_bytes = (K + N) * sizeof(float);
+        e.operand[CGM_OPERAND_OUT].offset_bytes = LHS_AT + apart * sizeof(float);
+        fixture_push(&scene.s[0], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
+        cqe = fixture_reap(&scene.s[0]);
+        assert_int_equal(cqe.status, apart == K ? CGM_OK : CGM_INVALID_ARGUMENT);
+    }
+    scene_close(&scene);
+}
+
 /* ---- what an executor before this one left damaged ----------------------------------------------
  */
 
-#define GEMM_PLAN 6u
 #define DAMAGED 20u
 
 /* A buffer whose writer died: known to this executor as it is to one that comes after. */
@@ -116,20 +154,6 @@ static void adopt_damaged(struct scene *scene)
     grant.session = 1;
     grant.writable = 1;
     fixture_ok(&scene->f, CGM_MSG_GRANT, &grant.base, NULL, 0);
-}
-
-static void gemm_plan(struct scene *scene, uint64_t id, uint32_t epilogue)
-{
-    Cgm__PlanCreate ask = CGM__PLAN_CREATE__INIT;
-    ask.comm = COMM;
-    ask.op = CGM_OP_GEMM;
-    ask.method = CGM_METHOD_NONE;
-    ask.m = M;
-    ask.n = N;
-    ask.k = K;
-    ask.has_epilogue = 1;
-    ask.epilogue = epilogue;
-    assert_int_equal(fixture_plan_try(&scene->f, id, &ask, WORLD), CGM_OK);
 }
 
 static struct cgm_cqe multiply_into_damaged(struct scene *scene, uint64_t plan)
@@ -228,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_entries_are_refused_by_name),
+        cmocka_unit_test(test_columns_side_by_side),
         cmocka_unit_test(test_nothing_is_added_to_a_tainted_buffer),
         cmocka_unit_test(test_broken_rings_are_reported),
     };

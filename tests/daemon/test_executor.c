@@ -159,6 +159,52 @@ static void test_a_deadline_holds_behind_an_earlier_number(void **state)
     scene_close(&scene);
 }
 
+/* That of one job neither begins with another rank's, nor takes a limit from it. */
+static void test_each_job_has_its_own_deadline(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 400);
+    submit(&scene, 0, 1);
+    usleep(300000);
+    struct cgm_entry e = job_of(&scene, 1, 1);
+    e.deadline_ms = 250; /* the other one came longer ago */
+    fixture_push(&scene.s[1], 1, &e, 0);
+    usleep(20000);
+    atomic_store(&scene.s[1].ring.ready[1], e.ticket);
+    for (uint32_t r = 0; r < WORLD; r++)
+        assert_string_equal(fixture_reap(&scene.s[r]).detail, "");
+    e = job_of(&scene, 0, 2);
+    e.deadline_ms = UINT64_MAX;
+    fixture_push(&scene.s[0], 2, &e, 1);
+    e = job_of(&scene, 1, 2);
+    fixture_push(&scene.s[1], 2, &e, 0);
+    for (uint32_t r = 0; r < WORLD; r++)
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_READY_TIMEOUT);
+    run_right(&scene, 3);
+    scene_close(&scene);
+}
+
+/* Its rank has come for the number, with or without the plan. */
+static void test_a_plan_that_is_gone_burns_the_number(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 60000);
+    submit(&scene, 1, 1);
+    struct cgm_entry e = job_of(&scene, 0, 1);
+    e.plan = PLAN + 1;
+    e.comm = COMM;
+    fixture_push(&scene.s[0], 1, &e, 1);
+    for (uint32_t r = 0; r < WORLD; r++) {
+        struct cgm_cqe cqe = fixture_reap(&scene.s[r]);
+        assert_int_equal(cqe.status, CGM_NOT_FOUND);
+        assert_non_null(strstr(cqe.detail, "plan: 6 does not exist"));
+    }
+    run_right(&scene, 2);
+    scene_close(&scene);
+}
+
 static void test_late_stream_launches(void **state)
 {
     (void)state;
@@ -438,6 +484,8 @@ int main(void)
         cmocka_unit_test(test_rank_that_never_comes_is_named),
         cmocka_unit_test(test_stream_that_never_comes_is_named),
         cmocka_unit_test(test_a_deadline_holds_behind_an_earlier_number),
+        cmocka_unit_test(test_each_job_has_its_own_deadline),
+        cmocka_unit_test(test_a_plan_that_is_gone_burns_the_number),
         cmocka_unit_test(test_late_stream_launches),
         cmocka_unit_test(test_mismatch_names_rank_and_field),
         cmocka_unit_test(test_a_plan_goes_with_a_mismatch),

@@ -79,6 +79,7 @@ static struct world *the_world(void)
     world.comm.sessions[0] = SESSION;
     world.comm.sessions[1] = SESSION + 1;
     world.comm.last_number[0] = LAST_NUMBER;
+    FUZZ_CHECK(cgm_map_add(&world.poller.comms, world.comm.id, &world.comm) == CGM_OK);
     world.endpoint.session = SESSION;
     world.endpoint.poller = &world.poller;
     plan_init(&world, &world.plans[0], PLAN_AG, CGM_OP_AG_GEMM, CGM_COMM_TYPE_AG,
@@ -148,7 +149,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct world *world = the_world();
     struct cgm_entry entry = right_entry();
     char detail[CGM_CQE_DETAIL] = "";
-    bool burns = false;
+    struct cgm_comm *burns;
     patch(&entry, data, size);
     if (entry.opcode == CGM_OPCODE_NOOP)
         return 0; /* nobody checks more than its ticket */
@@ -158,6 +159,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                           .flags = entry.flags,
                           .chunk = entry.chunk};
     int status = cgm_entry_check(&world->endpoint, &entry, &job, detail, sizeof(detail), &burns);
+    FUZZ_CHECK(!burns || burns == &world->comm);
     FUZZ_CHECK(memchr(detail, '\0', sizeof(detail)));
     FUZZ_CHECK(size >= PATCH_BYTES || status == CGM_OK);
     if (status != CGM_OK)

@@ -448,11 +448,11 @@ static void check_nothing_is_left(void)
     FUZZ_CHECK(fuzz_count_fds() == fds_at_rest);
 }
 
-/* Its own deadline, or that of a number before it. */
+/* Its jobs asked for deadlines, or those of a number before it. */
 static bool has_deadline(const struct cgm_gang *gang)
 {
     for (const struct cgm_gang *g = executor.poller.gangs; g; g = g->links[CGM_GANGS_ALL].next)
-        if (g->comm == gang->comm && g->number <= gang->number && g->deadline_ms != 0)
+        if (g->comm == gang->comm && g->number <= gang->number && g->default_ns == 0)
             return true;
     return false;
 }

@@ -135,7 +135,8 @@ static void run_entry(int no_ring)
     assert_int_equal(entry.flags, CGM_ENTRY_ACCUMULATE);
     assert_int_equal(entry.chunk, 3);
     assert_true(entry.submit_ns > 0);
-    for (int i = 0; i < 8; i++)
+    assert_int_equal(entry.comm, plan.comm);
+    for (size_t i = 0; i < sizeof(entry.reserved) / sizeof(entry.reserved[0]); i++)
         assert_int_equal(entry.reserved[i], 0);
     check_operands(&entry);
     fixture_close(&f);
