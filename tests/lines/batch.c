@@ -1,5 +1,7 @@
 #include "tests/lines/batch.h"
 
+#include "tests/lines/stalls.h"
+
 struct batch {
     struct crew *crew;
     struct cgm_random *random;
@@ -126,11 +128,15 @@ static bool await_all(struct batch *batch)
     return crew_streams_are_done(batch->crew);
 }
 
-bool batch_run(struct crew *crew, struct cgm_random *random,
+bool batch_run(struct crew *crew, struct cgm_random *random, pid_t executor, bool *ret_stalled,
                struct lines_job ret_jobs[LINES_STEPS][LINES_WORLD])
 {
     struct batch batch = {.crew = crew, .random = random, .jobs = ret_jobs};
+    struct stalls stalls;
+    stalls_begin(&stalls, executor, random);
+    *ret_stalled = stalls.n > 0;
     bool submitted = submit_all(&batch);
+    stalls_end(&stalls);
     release_those_due(&batch, true);
     return submitted && await_all(&batch);
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -210,6 +211,18 @@ bool crew_renew(struct crew *crew, uint32_t plan, struct cgm_random *random)
             return false;
     }
     return open_plan(crew, plan);
+}
+
+pid_t crew_executor(struct crew *crew)
+{
+    static const char key[] = "\"executor_pid\":";
+    char *json = NULL;
+    if (wrong(0, "commgemm_query", commgemm_query(crew->rank[0].client, "status", &json)))
+        return 0;
+    const char *at = strstr(json, key);
+    pid_t pid = at ? (pid_t)strtol(at + sizeof(key) - 1, NULL, 10) : 0;
+    free(json);
+    return pid;
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */

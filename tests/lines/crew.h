@@ -2,6 +2,8 @@
 #ifndef LINES_CREW_H
 #define LINES_CREW_H
 
+#include <sys/types.h>
+
 #include "tests/lines/lines.h"
 
 struct lines_rank {
@@ -51,6 +53,9 @@ bool crew_renew(struct crew *crew, uint32_t plan, struct cgm_random *random);
 bool crew_vouch(struct crew *crew, uint32_t plan, uint32_t rank);
 bool crew_await(struct crew *crew, uint32_t rank, struct lines_job *job);
 bool crew_streams_are_done(struct crew *crew);
+
+/* 0 where it cannot be found. */
+pid_t crew_executor(struct crew *crew);
 
 /* The stream of a rank comes late from now on, until it is let go. */
 void crew_hold(struct crew *crew, uint32_t rank, uint32_t lane);

@@ -144,6 +144,16 @@ static bool has_to_fail(enum step_fault fault)
            fault == FAULT_HOLE;
 }
 
+/* An executor that stands still may not have read it when all ranks destroy its plan. */
+static bool may_be_without_plan(const struct judge *judge, const struct step *step)
+{
+    const struct step *end = judge->script->step + judge->script->n_steps;
+    for (const struct step *later = step + 1; judge->stalled && later < end; later++)
+        if (later->kind == STEP_RENEW && later->plan == step->plan)
+            return true;
+    return false;
+}
+
 static bool status_is_allowed(const struct judge *judge, const struct step *step, int status)
 {
     uint32_t rank;
@@ -153,6 +163,8 @@ static bool status_is_allowed(const struct judge *judge, const struct step *step
         return worst != TAINTED && !has_to_fail(step->fault);
     if (status == COMMGEMM_TAINTED)
         return worst != SOUND;
+    if (status == COMMGEMM_NOT_FOUND)
+        return may_be_without_plan(judge, step);
     return step->fault != FAULT_NONE;
 }
 

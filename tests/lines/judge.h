@@ -29,6 +29,7 @@ struct judge {
     const struct script *script;
     struct cell_model cell[LINES_WORLD][LINES_CELLS];
     struct user_model user[LINES_PLANS][LINES_WORLD];
+    bool stalled;                  /* the executor stood still while the batch ran */
     uint64_t step;                 /* that is looked at, counted over the round */
     uint64_t statuses[64];         /* of jobs, by what they ended with */
     uint64_t compared, runs_right; /* floats; runs of which every result was known */

@@ -95,13 +95,14 @@ static void show_batch(void)
 
 static bool run_batches(struct cgm_random *random)
 {
+    pid_t executor = crew_executor(&crew);
     judge_begin(&judge, &crew);
     for (uint32_t i = 0; i < BATCHES; i++) {
         judge_fill_cells(&judge, random);
         if (!judge_fill_user_buffers(&judge, random))
             return false;
         script_batch(&script, random);
-        if (!batch_run(&crew, random, jobs) || !judge_batch(&judge, jobs))
+        if (!batch_run(&crew, random, executor, &judge.stalled, jobs) || !judge_batch(&judge, jobs))
             return false;
     }
     return true;
