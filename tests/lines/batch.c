@@ -1,13 +1,20 @@
 #include "tests/lines/batch.h"
 
+#include <signal.h>
+
 #include "tests/lines/stalls.h"
+#include "tests/send_signal.h"
+
+#define KILLED_ONE_IN 12u
 
 struct batch {
     struct crew *crew;
     struct cgm_random *random;
     struct lines_job (*jobs)[LINES_WORLD];
-    uint32_t next[LINES_WORLD];      /* step of each rank */
-    uint64_t submissions;            /* of all ranks */
+    uint32_t next[LINES_WORLD]; /* step of each rank */
+    uint64_t submissions;       /* of all ranks */
+    uint64_t kill_at;           /* 0: the executor is not killed */
+    struct batch_events *events;
     uint64_t cancel_at[LINES_STEPS]; /* 0: not */
     uint64_t release_at[LINES_WORLD][LINES_LANES];
 };
@@ -101,9 +108,18 @@ static uint32_t some_rank(struct batch *batch)
     }
 }
 
+static bool kill_when_due(struct batch *batch)
+{
+    if (batch->kill_at == 0 || batch->submissions < batch->kill_at)
+        return false;
+    batch->events->kills_left--;
+    batch->events->killed = send_signal(batch->events->executor, SIGKILL) == 0;
+    return batch->events->killed;
+}
+
 static bool submit_all(struct batch *batch)
 {
-    for (;;) {
+    while (!kill_when_due(batch)) {
         while (all_have_come_to_renew(batch))
             if (!renew(batch))
                 return false;
@@ -114,6 +130,17 @@ static bool submit_all(struct batch *batch)
             return false;
         release_those_due(batch, false);
     }
+    return true;
+}
+
+/* What was not submitted any more counts as lost. */
+static bool await_job(struct batch *batch, uint32_t index, uint32_t rank)
+{
+    struct lines_job *job = &batch->jobs[index][rank];
+    if (index < batch->next[rank])
+        return crew_await(batch->crew, rank, job);
+    *job = (struct lines_job){.status = COMMGEMM_EXECUTOR_LOST};
+    return true;
 }
 
 static bool await_all(struct batch *batch)
@@ -122,19 +149,23 @@ static bool await_all(struct batch *batch)
     for (uint32_t i = 0; i < script->n_steps; i++)
         for (uint32_t rank = 0; rank < script->world; rank++)
             if (step_at(batch, i)->kind != STEP_RENEW &&
-                step_has_rank(script, step_at(batch, i), rank) &&
-                !crew_await(batch->crew, rank, &batch->jobs[i][rank]))
+                step_has_rank(script, step_at(batch, i), rank) && !await_job(batch, i, rank))
                 return false;
     return crew_streams_are_done(batch->crew);
 }
 
-bool batch_run(struct crew *crew, struct cgm_random *random, pid_t executor, bool *ret_stalled,
+bool batch_run(struct crew *crew, struct cgm_random *random, struct batch_events *events,
                struct lines_job ret_jobs[LINES_STEPS][LINES_WORLD])
 {
-    struct batch batch = {.crew = crew, .random = random, .jobs = ret_jobs};
+    struct batch batch = {.crew = crew, .random = random, .events = events, .jobs = ret_jobs};
     struct stalls stalls;
-    stalls_begin(&stalls, executor, random);
-    *ret_stalled = stalls.n > 0;
+    stalls_begin(&stalls, events->executor, random);
+    events->stalled = stalls.n > 0;
+    events->killed = false;
+    if (events->executor > 0 && events->kills_left > 0 &&
+        cgm_random_below(random, KILLED_ONE_IN) == 0)
+        batch.kill_at =
+            1 + cgm_random_below(random, (uint64_t)crew->script->n_steps * crew->script->world);
     bool submitted = submit_all(&batch);
     stalls_end(&stalls);
     release_those_due(&batch, true);

@@ -7,9 +7,17 @@
 
 #include "tests/lines/crew.h"
 
-/* executor: stands still at times; 0: does not. *ret_stalled: it did. Until all jobs have ended and
+/* What happens to the executor meanwhile. */
+struct batch_events {
+    pid_t executor;      /* 0: nothing happens to it */
+    uint32_t kills_left; /* who dies often comes back late */
+    bool stalled;        /* set: it stood still at times */
+    bool killed;         /* set: it was killed, and nothing was submitted from then on */
+};
+
+/* Until all jobs have ended and
  * all streams have gone on. Prints what is wrong, returns false. */
-bool batch_run(struct crew *crew, struct cgm_random *random, pid_t executor, bool *ret_stalled,
+bool batch_run(struct crew *crew, struct cgm_random *random, struct batch_events *events,
                struct lines_job ret_jobs[LINES_STEPS][LINES_WORLD]);
 
 #endif

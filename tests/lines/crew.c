@@ -213,6 +213,76 @@ bool crew_renew(struct crew *crew, uint32_t plan, struct cgm_random *random)
     return open_plan(crew, plan);
 }
 
+/* ---- another executor ------------------------------------------------------------------------ */
+
+static bool reopen(struct crew *crew, uint32_t rank)
+{
+    struct lines_rank *r = &crew->rank[rank];
+    uint64_t id = r->buffer.id;
+    return !wrong(rank, "commgemm_wait_executor", commgemm_wait_executor(r->client, WAIT_MS)) &&
+           !wrong(rank, "commgemm_buffer_open",
+                  commgemm_buffer_open(r->client, NULL, id, 0, &r->buffer)) &&
+           !(r->buffer.tainted &&
+             wrong(rank, "commgemm_buffer_rewritten", commgemm_buffer_rewritten(r->client, id)));
+}
+
+static bool submit_barrier(struct crew *crew, uint32_t plan, uint32_t rank, uint64_t *ret_ticket)
+{
+    struct commgemm_job job;
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_BARRIER;
+    job.plan = crew->plan[plan].id;
+    job.rank = rank;
+    return !wrong(rank, "commgemm_submit",
+                  commgemm_submit(crew->rank[rank].client, &job, ret_ticket));
+}
+
+/* Who was behind loses it once more for each number that another one lost before. */
+static bool fall_into_step(struct crew *crew, uint32_t plan)
+{
+    uint64_t ticket[LINES_WORLD];
+    uint32_t w = crew->script->world, in_step = 0;
+    for (uint32_t rank = 0; rank < w; rank++)
+        if (!submit_barrier(crew, plan, rank, &ticket[rank]))
+            return false;
+    for (uint32_t looks = 0; in_step != (1u << w) - 1 && looks < WAIT_MS; looks++)
+        for (uint32_t rank = 0; rank < w; rank++) {
+            struct commgemm_completion done = {0};
+            if (in_step >> rank & 1 ||
+                commgemm_wait(crew->rank[rank].client, ticket[rank], 1, &done) == COMMGEMM_TIMEOUT)
+                continue;
+            if (done.status == COMMGEMM_OK)
+                in_step |= 1u << rank;
+            else if (done.status != COMMGEMM_EXECUTOR_LOST) {
+                printf("lines: rank %u does not fall into step: %s: %s\n", rank,
+                       commgemm_status_name(done.status), done.detail);
+                return false;
+            } else if (!submit_barrier(crew, plan, rank, &ticket[rank]))
+                return false;
+        }
+    return in_step == (1u << w) - 1;
+}
+
+bool crew_recover(struct crew *crew)
+{
+    uint32_t done = 0;
+    for (uint32_t rank = 0; rank < crew->script->world; rank++)
+        if (!reopen(crew, rank))
+            return false;
+    for (uint32_t plan = 0; plan < crew->script->n_plans; plan++) {
+        uint32_t comm = 1u << crew->script->comm[plan];
+        if (!(done & comm) && !fall_into_step(crew, plan))
+            return false;
+        done |= comm;
+        close_user_buffers(crew, plan);
+        if (operations[crew->script->operation[plan]].lines)
+            for (uint32_t rank = 0; rank < crew->script->world; rank++)
+                if (!ask_user_buffer(crew, plan, rank))
+                    return false;
+    }
+    return true;
+}
+
 pid_t crew_executor(struct crew *crew)
 {
     static const char key[] = "\"executor_pid\":";

@@ -54,6 +54,10 @@ bool crew_vouch(struct crew *crew, uint32_t plan, uint32_t rank);
 bool crew_await(struct crew *crew, uint32_t rank, struct lines_job *job);
 bool crew_streams_are_done(struct crew *crew);
 
+/* After the executor's end: another one serves, all ranks are in step again, and what they have
+ * open is as it is there. */
+bool crew_recover(struct crew *crew);
+
 /* 0 where it cannot be found. */
 pid_t crew_executor(struct crew *crew);
 

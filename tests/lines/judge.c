@@ -148,7 +148,7 @@ static bool has_to_fail(enum step_fault fault)
 static bool may_be_without_plan(const struct judge *judge, const struct step *step)
 {
     const struct step *end = judge->script->step + judge->script->n_steps;
-    for (const struct step *later = step + 1; judge->stalled && later < end; later++)
+    for (const struct step *later = step + 1; judge->events.stalled && later < end; later++)
         if (later->kind == STEP_RENEW && later->plan == step->plan)
             return true;
     return false;
@@ -165,6 +165,8 @@ static bool status_is_allowed(const struct judge *judge, const struct step *step
         return worst != SOUND;
     if (status == COMMGEMM_NOT_FOUND)
         return may_be_without_plan(judge, step);
+    if (status == COMMGEMM_EXECUTOR_LOST)
+        return judge->events.killed;
     return step->fault != FAULT_NONE;
 }
 
@@ -198,6 +200,8 @@ static bool judge_statuses(struct judge *judge, uint32_t index,
         return false;
     }
     *ret_ok = n_failed == 0;
+    if (judge->events.killed)
+        return true;
     if (n_ok && n_failed)
         complain(judge, index, "some ranks ended well, and some did not");
     return !n_ok || !n_failed;
@@ -438,5 +442,14 @@ bool judge_batch(struct judge *judge, const struct lines_job jobs[LINES_STEPS][L
         else if (step->kind == STEP_RUN)
             judge_failed_run(judge, step);
     }
-    return compare_cells(judge) && compare_user_buffers(judge);
+    return compare_cells(judge) && (judge->events.killed || compare_user_buffers(judge));
+}
+
+void judge_lose(struct judge *judge)
+{
+    for (uint32_t plan = 0; plan < judge->script->n_plans; plan++)
+        for (uint32_t rank = 0; rank < judge->script->world; rank++)
+            for (uint32_t i = 0; i < judge->user[plan][rank].n_chunks; i++)
+                judge->user[plan][rank].chunk[i] = (struct chunk_model){
+                    .soundness = TAINTED, .spoilt = judge->step, .by = "an executor's end"};
 }

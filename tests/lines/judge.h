@@ -2,7 +2,7 @@
 #ifndef LINES_JUDGE_H
 #define LINES_JUDGE_H
 
-#include "tests/lines/crew.h"
+#include "tests/lines/batch.h"
 
 enum soundness { SOUND, TAINTED, MAYBE };
 
@@ -29,7 +29,7 @@ struct judge {
     const struct script *script;
     struct cell_model cell[LINES_WORLD][LINES_CELLS];
     struct user_model user[LINES_PLANS][LINES_WORLD];
-    bool stalled;                  /* the executor stood still while the batch ran */
+    struct batch_events events;    /* of the batch */
     uint64_t step;                 /* that is looked at, counted over the round */
     uint64_t statuses[64];         /* of jobs, by what they ended with */
     uint64_t compared, runs_right; /* floats; runs of which every result was known */
@@ -46,5 +46,8 @@ bool judge_fill_user_buffers(struct judge *judge, struct cgm_random *random);
 
 /* Of a whole batch, all jobs of which have ended. Prints what is wrong, and returns false. */
 bool judge_batch(struct judge *judge, const struct lines_job jobs[LINES_STEPS][LINES_WORLD]);
+
+/* The executor was replaced: what lay in user buffers is not there any more. */
+void judge_lose(struct judge *judge);
 
 #endif

@@ -14,6 +14,7 @@
 
 #define BATCHES 6u        /* of a round */
 #define DAEMON_ROUNDS 32u /* of one daemon */
+#define DAEMON_KILLS 3u
 
 struct settings {
     uint64_t rounds, first, seed, seconds;
@@ -79,6 +80,7 @@ static double now_s(void)
 static struct judge judge;
 static struct script script;
 static struct crew crew;
+static uint64_t kills;
 static struct lines_job jobs[LINES_STEPS][LINES_WORLD];
 
 static void show_batch(void)
@@ -95,15 +97,23 @@ static void show_batch(void)
 
 static bool run_batches(struct cgm_random *random)
 {
-    pid_t executor = crew_executor(&crew);
+    struct batch_events *events = &judge.events;
     judge_begin(&judge, &crew);
+    events->executor = crew_executor(&crew);
     for (uint32_t i = 0; i < BATCHES; i++) {
         judge_fill_cells(&judge, random);
         if (!judge_fill_user_buffers(&judge, random))
             return false;
         script_batch(&script, random);
-        if (!batch_run(&crew, random, executor, &judge.stalled, jobs) || !judge_batch(&judge, jobs))
+        if (!batch_run(&crew, random, events, jobs) || !judge_batch(&judge, jobs))
             return false;
+        if (events->killed) {
+            if (!crew_recover(&crew))
+                return false;
+            judge_lose(&judge);
+            events->executor = crew_executor(&crew);
+            kills++;
+        }
     }
     return true;
 }
@@ -129,7 +139,8 @@ static bool run_round(const struct settings *settings, uint64_t number, const ch
 
 static void report(uint64_t rounds)
 {
-    printf("%llu rounds; jobs of ranks, by status\n", (unsigned long long)rounds);
+    printf("%llu rounds, %llu executors killed; jobs of ranks, by status\n",
+           (unsigned long long)rounds, (unsigned long long)kills);
     for (int i = 0; i < 64; i++)
         if (judge.statuses[i])
             printf("  %-20s %llu\n", commgemm_status_name(-i),
@@ -152,6 +163,7 @@ static bool run_daemon(const struct settings *settings, uint64_t *number)
     struct cgm_private_daemon daemon;
     struct cgm_random random;
     char detail[CGM_BENCH_DETAIL_BYTES], set[128];
+    judge.events.kills_left = DAEMON_KILLS;
     cgm_random_init(&random, settings->seed ^ *number / DAEMON_ROUNDS);
     snprintf(set, sizeof(set),
              "tune_ms=0,socket_mode=0666,graphs_from=%u,test_delay_us=%u,spin_us=%u",
