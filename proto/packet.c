@@ -227,23 +227,39 @@ void cgm_message_free(ProtobufCMessage *message)
         protobuf_c_message_free_unpacked(message, &allocator);
 }
 
-int cgm_socket_connect(const char *path, int *ret_socket)
+int cgm_socket_new(int *ret_socket)
+{
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return cgm_status_of_errno(errno);
+    *ret_socket = fd;
+    return CGM_OK;
+}
+
+int cgm_socket_join(int socket, const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(address.sun_path))
         return CGM_INVALID_ARGUMENT;
     memcpy(address.sun_path, path, strlen(path) + 1);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return cgm_status_of_errno(errno);
     int failed;
     do /* where many wait to be let in, it waits to be one of them, and a signal ends that */
-        failed = connect(fd, (struct sockaddr *)&address, sizeof(address));
+        failed = connect(socket, (struct sockaddr *)&address, sizeof(address));
     while (failed && errno == EINTR);
-    if (failed) {
+    return failed ? cgm_status_of_errno(errno) : CGM_OK;
+}
+
+int cgm_socket_connect(const char *path, int *ret_socket)
+{
+    int fd = -1, status = cgm_socket_new(&fd);
+    if (status != CGM_OK)
+        return status;
+    status = cgm_socket_join(fd, path);
+    if (status != CGM_OK) {
         int error = errno;
         close(fd);
-        return cgm_status_of_errno(error);
+        errno = error;
+        return status;
     }
     *ret_socket = fd;
     return CGM_OK;

@@ -73,6 +73,10 @@ void cgm_message_free(ProtobufCMessage *message);
 
 /* Bound Unix SOCK_SEQPACKET address helpers. */
 int cgm_socket_connect(const char *path, int *ret_socket); /* NOT_RUNNING, PERMISSION, ... */
+/* The same in two steps: a socket, and that connected, which may take as long as others are let in.
+ */
+int cgm_socket_new(int *ret_socket);
+int cgm_socket_join(int socket, const char *path);
 
 /* Where the daemon's socket is: `given`, else $COMMGEMM_SOCKET, else
  * $XDG_RUNTIME_DIR/commgemm/commgemmd.sock, else /run/commgemm/commgemmd.sock. A client

@@ -205,9 +205,9 @@ static const struct cgm_verb verbs[] = {
      .arguments = "",
      .run = cgm_ctl_doctor,
      .summary = "check this machine and the daemon, and say how to fix what is wrong",
-     .description =
-         "It works without a running daemon too. A failure ends it with exit status 1, a "
-         "warning does not."},
+     .description = "It works without a running daemon too; one that is stopped it waits for. A "
+                    "failure ends it with exit status 1, a "
+                    "warning does not."},
     {.name = "drain",
      .arguments = "",
      .table = CGM_OPTION_TABLE("Options of this verb", drain_options),

@@ -406,9 +406,9 @@ struct commgemm_plan_options {
     uint32_t tp_size;         /* the comm's size */
     uint32_t num_splits, num_max_streams, comm_cga_size;
     /* Of the queues for GEMMs and for communication: from -5, the most urgent, to 5; what a device
-     * does not have becomes the nearest that it has (0 to -5 on current GPUs). The plans of a comm
-     * may have at most 4 different pairs, (0, 0) among them, or creation returns QUOTA. Jobs of one
-     * comm keep their order whatever their plans' priorities are. */
+     * does not have becomes the nearest that it has (0 to -5 on current GPUs). The plans that
+     * a comm ever had may have at most 4 different pairs, (0, 0) among them, or creation returns
+     * QUOTA. Jobs of one comm keep their order whatever their plans' priorities are. */
     int gemm_priority, comm_priority;
     /* How ranks push their data. use_ce 1: by copy engines, which leave the multiprocessors alone;
      * 0: by a kernel on num_comm_sm of them. With no_overlap a library (NCCL) does the collective
@@ -475,9 +475,11 @@ int commgemm_plan_chunk(commgemm_client *client, uint64_t plan, uint32_t rank, u
  */
 
 struct commgemm_operand {
-    uint64_t id;               /* of a buffer or an import; 0: absent */
-    uint64_t offset_bytes;     /* of the first element */
-    uint64_t row_stride_bytes; /* between rows as stored; 0: contiguous */
+    uint64_t id;           /* of a buffer or an import; 0: absent */
+    uint64_t offset_bytes; /* of the first element */
+    /* Between rows as stored; 0: contiguous. Of a product on the CPU backend at most 2^31 - 1
+     * elements. */
+    uint64_t row_stride_bytes;
     uint32_t generation;
 };
 
@@ -548,13 +550,13 @@ struct commgemm_job {
 };
 void commgemm_job_init(struct commgemm_job *ret_job);
 
-/* Queues a job; never blocks. *ret_ticket is what to wait for. Submissions of one thread keep their
- * order; all ranks of a comm must submit its collective jobs in the same order. A job that needs
- * what another one of the session writes is submitted when that one has ended, or behind it in a
- * stream. RING_FULL when
- * ring_entries jobs are unreaped; EXECUTOR_LOST or NO_EXECUTOR while there is no executor;
- * NOT_FOUND for a plan that this session does not hold; INVALID_ARGUMENT for a rank outside its
- * comm. Errors in rows and operands come with the completion. */
+/* Queues a job; never blocks, but with no_ring, which waits for the executor's answer. *ret_ticket
+ * is what to wait for. Submissions of one thread keep their order; all ranks of a comm must submit
+ * its collective jobs in the same order. A job that needs what another one of the session writes is
+ * submitted when that one has ended, or behind it in a stream. RING_FULL when ring_entries jobs are
+ * unreaped; EXECUTOR_LOST or NO_EXECUTOR while there is no executor; NOT_FOUND for a plan that this
+ * session does not hold; INVALID_ARGUMENT for a rank outside its comm. Errors in rows and operands
+ * come with the completion. */
 int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uint64_t *ret_ticket);
 
 /* As commgemm_submit, in the order of a CUDA stream (a CUstream or cudaStream_t; NULL: the legacy

@@ -31,7 +31,8 @@ struct commgemm_client {
     pthread_mutex_t staging_lock;
     struct cgm_cuda_timelines timelines;
     struct cgm_cuda_imports imports;
-    struct commgemm_client *next; /* of this process, for client/lib/fork.c */
+    int socket;                   /* the wire's; for client/lib/fork.c, as is what follows */
+    struct commgemm_client *next; /* of this process */
 };
 
 /* Frees the staging memory; its import goes with the session. NULL is allowed. */

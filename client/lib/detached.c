@@ -4,6 +4,8 @@
 #include "client/lib/client.h"
 #include "client/lib/clock.h"
 
+#define LITTLE_MS 5
+
 int commgemm_detached_failures(commgemm_client *client, struct commgemm_completion *ret_first,
                                uint64_t *ret_count)
 {
@@ -36,18 +38,22 @@ static uint64_t oldest(const struct cgm_jobs *jobs)
     return ticket;
 }
 
-/* Waits for one job; it may end and go while the lock is dropped. */
-static int wait_for(struct cgm_jobs *jobs, uint64_t ticket, uint64_t deadline_ns)
+/* Waits for the job that is to end first, a little: others may end before it, and it may end and go
+ * while the lock is dropped. */
+static int wait_a_little(struct cgm_jobs *jobs, uint64_t ticket, uint64_t deadline_ns)
 {
     uint64_t now = cgm_now_ns();
     struct cgm_slot *slot;
-    int left_ms = -1;
-    if (deadline_ns != UINT64_MAX)
-        left_ms = now < deadline_ns ? (int)((deadline_ns - now + 999999) / 1000000) : 0;
+    int left_ms = LITTLE_MS;
+    if (now >= deadline_ns)
+        left_ms = 0;
+    else if (deadline_ns - now < LITTLE_MS * 1000000ull)
+        left_ms = (int)((deadline_ns - now + 999999) / 1000000);
     int status = cgm_jobs_wait(jobs, ticket, left_ms, &slot);
     if (status == CGM_OK)
         cgm_jobs_settle(jobs, slot);
-    return status == CGM_NOT_FOUND ? CGM_OK : status;
+    bool goes_on = status == CGM_NOT_FOUND || (status == CGM_TIMEOUT && cgm_now_ns() < deadline_ns);
+    return goes_on ? CGM_OK : status;
 }
 
 int commgemm_wait_detached(commgemm_client *client, uint32_t max_left, int timeout_ms)
@@ -60,7 +66,7 @@ int commgemm_wait_detached(commgemm_client *client, uint32_t max_left, int timeo
     cgm_jobs_lock(jobs);
     cgm_jobs_collect(jobs);
     while (status == CGM_OK && jobs->n_detached > max_left)
-        status = wait_for(jobs, oldest(jobs), deadline_ns);
+        status = wait_a_little(jobs, oldest(jobs), deadline_ns);
     uint32_t left = jobs->n_detached;
     cgm_jobs_unlock(jobs);
     if (status != CGM_TIMEOUT)

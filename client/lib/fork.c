@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "client/lib/client.h"
+#include "proto/packet.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static commgemm_client *clients; /* of this process; under the lock */
@@ -23,7 +24,7 @@ static void in_child(void)
 {
     for (commgemm_client *client = clients; client; client = client->next) {
         atomic_store(&client->forked, true);
-        close(client->wire.socket);
+        close(client->socket);
     }
     clients = NULL;
     pthread_mutex_unlock(&lock);
@@ -34,14 +35,18 @@ static void register_handlers(void)
     pthread_atfork(before_fork, in_parent, in_child);
 }
 
-void cgm_fork_add(commgemm_client *client)
+int cgm_fork_add(commgemm_client *client)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, register_handlers);
     pthread_mutex_lock(&lock);
-    client->next = clients;
-    clients = client;
+    int status = cgm_socket_new(&client->socket);
+    if (status == CGM_OK) {
+        client->next = clients;
+        clients = client;
+    }
     pthread_mutex_unlock(&lock);
+    return status;
 }
 
 void cgm_fork_remove(commgemm_client *client)

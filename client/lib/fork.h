@@ -5,7 +5,9 @@
 
 #include "client/include/commgemm.h"
 
-void cgm_fork_add(commgemm_client *client);
+/* Makes the client's socket, so that no child has a copy that it does not close. A status, with
+ * errno set. */
+int cgm_fork_add(commgemm_client *client);
 void cgm_fork_remove(commgemm_client *client);
 
 #endif

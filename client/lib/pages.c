@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "proto/room.h"
 
@@ -14,15 +16,27 @@
 #define MADV_POPULATE_READ 22
 #endif
 
+/* Blocks beyond the file's end say nothing about those before it. The fd's place in the file stays.
+ */
+static bool has_hole(const struct commgemm_segment *segment)
+{
+    off_t place = lseek(segment->fd, 0, SEEK_CUR);
+    off_t hole = lseek(segment->fd, (off_t)segment->offset, SEEK_HOLE);
+    if (place >= 0)
+        lseek(segment->fd, place, SEEK_SET);
+    return hole >= 0 && (uint64_t)hole < segment->offset + segment->length;
+}
+
 /* How many bytes may be missing. */
 static uint64_t holes_of(const struct commgemm_segment *segment)
 {
     struct stat info;
     if (segment->kind != COMMGEMM_SEGMENT_FD || fcntl(segment->fd, F_GET_SEALS) < 0 ||
         fstat(segment->fd, &info) != 0 ||
-        segment->offset + segment->length > (uint64_t)info.st_size ||
-        (uint64_t)info.st_blocks * BLOCK >= (uint64_t)info.st_size)
+        segment->offset + segment->length > (uint64_t)info.st_size)
         return 0;
+    if ((uint64_t)info.st_blocks * BLOCK >= (uint64_t)info.st_size)
+        return has_hole(segment) ? segment->length : 0;
     uint64_t holes = (uint64_t)info.st_size - (uint64_t)info.st_blocks * BLOCK;
     return holes < segment->length ? holes : segment->length;
 }

@@ -193,15 +193,22 @@ static int check_options(const struct commgemm_connect_options *options)
     return cgm_check_name(options->name, "name", 0);
 }
 
-static int socket_open(const char *given, int *ret_socket)
+static int socket_open(commgemm_client *client, const char *given)
 {
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
     int status = cgm_socket_path(given, 0, path, sizeof(path));
     if (status != CGM_OK)
         return cgm_fail(status, "socket's path is longer than %zu bytes", sizeof(path) - 1);
-    status = cgm_socket_connect(path, ret_socket);
+    status = cgm_fork_add(client);
+    if (status != CGM_OK)
+        return cgm_fail(status, "no socket for %s: %s", path, strerror(errno));
+    status = cgm_socket_join(client->socket, path);
     if (status == CGM_OK)
         return CGM_OK;
+    int error = errno;
+    cgm_fork_remove(client);
+    close(client->socket);
+    errno = error;
     if (status == CGM_DAEMON_LOST || status == CGM_IO)
         status = CGM_NOT_RUNNING;
     return cgm_fail(status, "cannot connect to %s: %s", path, strerror(errno));
@@ -318,15 +325,18 @@ static void client_free(commgemm_client *client)
 
 static int client_start(commgemm_client *client, const struct commgemm_connect_options *options)
 {
-    int socket;
-    int status = socket_open(options->socket, &socket);
-    if (status == CGM_OK)
-        status = cgm_wire_open(&client->wire, socket, &handler, client);
+    int status = socket_open(client, options->socket);
     if (status != CGM_OK) {
         client_free(client);
         return status;
     }
-    cgm_fork_add(client);
+    status = cgm_wire_open(&client->wire, client->socket, &handler, client);
+    if (status != CGM_OK) {
+        cgm_fork_remove(client);
+        close(client->socket);
+        client_free(client);
+        return status;
+    }
     status = say_hello(client, options->name);
     if (status == CGM_OK)
         status = lane_set_up(client);

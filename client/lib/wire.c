@@ -299,17 +299,14 @@ int cgm_wire_open(struct cgm_wire *wire, int socket, const struct cgm_wire_handl
 {
     *wire = (struct cgm_wire){.socket = socket, .handler = handler, .owner = owner};
     wire->packet = malloc(sizeof(*wire->packet));
-    if (!wire->packet) {
-        close(socket);
+    if (!wire->packet)
         return cgm_fail_plain(CGM_NO_MEMORY);
-    }
     pthread_mutex_init(&wire->lock, NULL);
     int status = watcher_start(wire);
     if (status == CGM_OK)
         return CGM_OK;
     pthread_mutex_destroy(&wire->lock);
     free(wire->packet);
-    close(socket);
     return status;
 }
 

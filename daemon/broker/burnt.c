@@ -5,6 +5,14 @@
 #include "daemon/broker/plan.h"
 #include "daemon/broker/session.h"
 
+void cgm_burnt_begin(struct cgm_broker *broker)
+{
+    uint64_t at = 0;
+    struct cgm_comm *comm;
+    while ((comm = cgm_registry_next(&broker->comms, &at)))
+        comm->burnt_before = comm->burnt;
+}
+
 void cgm_burnt_note_taken(struct cgm_broker *broker)
 {
     uint64_t at = 0;
@@ -33,7 +41,8 @@ static void note_entry(void *context, uint32_t slot, const struct cgm_entry *ent
     if (!comm || entry->rank >= comm->size || comm->sessions[entry->rank] != session->id)
         return;
     uint64_t high = atomic_load(&broker->executor.journal->comm_high[comm->index]);
-    uint64_t furthest = (high > comm->burnt ? high : comm->burnt) + CGM_RING_ENTRIES_MAX;
+    uint64_t before = comm->burnt_before;
+    uint64_t furthest = (high > before ? high : before) + CGM_RING_ENTRIES_MAX;
     if (entry->comm_number > comm->burnt && entry->comm_number <= furthest)
         comm->burnt = entry->comm_number;
 }

@@ -6,7 +6,9 @@
 struct cgm_broker;
 struct cgm_session;
 
-/* An executor has ended: those that it had taken, as its journal says. */
+/* An executor has ended: before those that each session submitted. */
+void cgm_burnt_begin(struct cgm_broker *broker);
+/* Those that it had taken, as its journal says. */
 void cgm_burnt_note_taken(struct cgm_broker *broker);
 /* Those that a session submitted and no executor took. Its ring has been joined, and is dead
  * already. */

@@ -94,6 +94,8 @@ static int take_place(struct cgm_request *request, struct cgm_comm *comm, uint32
         return status;
     if (cgm_indices_take(&broker->comm_indices, &comm->index) == CGM_OK) {
         cgm_estate_add_index(comm->estate, comm->index);
+        /* Another comm had it: what that one had come to is not this one's. */
+        atomic_store(&broker->executor.journal->comm_high[comm->index], 0);
         return CGM_OK;
     }
     cgm_estate_free(broker, comm->estate);

@@ -183,6 +183,14 @@ static void cut_comment(char *line)
 
 /* False: it cannot be given to the parser, which has no other words for it or would name the line
  * behind it. */
+/* Marks that the parser takes for something, and that this file does not have. */
+static bool has_other_marks(const char *line, size_t length)
+{
+    size_t equals = strcspn(line, "=");
+    return memchr(line, ';', length) ||
+           (equals > strcspn(line, ":") && strcspn(line, ":") < length);
+}
+
 static bool check_line(struct reading *reading, const char *line, size_t length, size_t room)
 {
     int end = (int)strcspn(line, "]\r\n");
@@ -190,6 +198,10 @@ static bool check_line(struct reading *reading, const char *line, size_t length,
         refuse(reading, "the line is longer than %zu bytes", room);
     else if (line[0] == '[')
         refuse(reading, "sections like %.*s] have no meaning here", end, line);
+    else if (line[length] == '\r' && strcmp(line + length, "\r\n") != 0)
+        refuse(reading, "the line has a carriage return that is not at its end");
+    else if (has_other_marks(line, length))
+        refuse(reading, "a line must be key = value, without ';'; comments begin with '#'");
     else
         return true;
     return false;

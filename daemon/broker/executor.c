@@ -120,6 +120,7 @@ static void tell_clients_lost(struct cgm_broker *broker, const char *why)
     lost.executor_life = broker->executor.life;
     lost.status = broker->executor.lost_status;
     lost.detail = (char *)(uintptr_t)why;
+    cgm_burnt_begin(broker);
     while ((session = cgm_registry_next(&broker->sessions, &at))) {
         cgm_session_kill_ring(session, broker->executor.lost_status);
         if (session->greeted)

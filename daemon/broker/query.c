@@ -20,10 +20,11 @@
 #define NS_PER_S 1000000000ull
 #define LIST_BYTES 2048u
 
-/* "[a,b]" under construction. */
+/* "[a,b]" under construction; with more than fits it ends with "...". */
 struct list {
     char text[LIST_BYTES];
     size_t used;
+    bool more;
 };
 
 static void list_add(struct list *list, const char *format, ...)
@@ -32,8 +33,13 @@ static void list_add(struct list *list, const char *format, ...)
 static void list_add(struct list *list, const char *format, ...)
 {
     va_list arguments;
-    if (list->used + 64 > sizeof(list->text))
+    if (list->more)
         return;
+    list->more = list->used + 64 > sizeof(list->text);
+    if (list->more) {
+        list->used += (size_t)sprintf(list->text + list->used, ",\"...\"");
+        return;
+    }
     list->text[list->used] = list->used == 0 ? '[' : ',';
     list->used++;
     va_start(arguments, format);

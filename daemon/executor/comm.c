@@ -22,6 +22,7 @@ static void comm_free(struct cgm_comm *comm)
 {
     cgm_gang_free_all(comm);
     cgm_flight_free_all(comm);
+    free(comm->tombs);
     free(comm->window);
     free(comm);
 }
@@ -292,6 +293,11 @@ static void comm_die(struct cgm_comm *comm, uint64_t ranks, int status, const ch
     comm->loss.piece = loss_piece;
     comm->loss.done = loss_done;
     cgm_losses_add(comm->poller, &comm->loss);
+}
+
+void cgm_comm_give_up(struct cgm_comm *comm, const char *detail)
+{
+    comm_die(comm, 0, CGM_PEER_LOST, detail);
 }
 
 void cgm_comm_on_remove(struct cgm_request *request)

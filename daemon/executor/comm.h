@@ -42,6 +42,8 @@ struct cgm_comm {
     char dead_detail[CGM_CQE_DETAIL];
     bool devices_shared;
     struct cgm_gang **window;    /* [CGM_COMM_WINDOW]: gangs above `retired`, by number */
+    struct cgm_tomb *tombs;      /* as many, once there are any (window.h) */
+    uint32_t n_burnt;            /* gangs that have ended, and that some rank has not come for */
     struct cgm_gang *gangs;      /* gang_list.h */
     uint64_t lost_ranks;         /* a bit each: what they submitted alone fails with that, too */
     struct cgm_loss loss;        /* of those that are to fail; listed: the comm is referenced */
@@ -55,6 +57,9 @@ struct cgm_comm {
     _Atomic bool removed;     /* nobody wants its plans any more; for the mapper */
     struct cgm_quiet parting; /* frees the group */
 };
+
+/* It is no use any more, though no rank is lost: all that needs every rank fails with PEER_LOST. */
+void cgm_comm_give_up(struct cgm_comm *comm, const char *detail);
 
 /* The broker's requests; on the poller. */
 void cgm_comm_on_add(struct cgm_request *request);

@@ -187,52 +187,116 @@ bool cgm_contents_are_unnamed(const struct cgm_job *job)
     return read_unnamed(job) || filled_unnamed(job);
 }
 
-/* Of jobs that fill the same chunk, the one that was submitted last has the last word: ends are
- * noticed in any order. */
+/* ---- one chunk --------------------------------------------------------------------------------
+ */
+
+/* What jobs behind it filled stays. */
+static void chunk_void(struct cgm_chunk *chunk, uint64_t ticket, int why)
+{
+    if (ticket < chunk->void_ticket)
+        return;
+    chunk->void_ticket = ticket;
+    chunk->why = why;
+    chunk->rows = 0;
+    for (int i = 0; i < CGM_FILLS_KEPT; i++) {
+        struct cgm_fill *fill = &chunk->fills[i];
+        if (fill->ticket <= ticket)
+            *fill = (struct cgm_fill){0};
+        if (fill->rows > chunk->rows)
+            chunk->rows = fill->rows;
+    }
+}
+
+/* Whether `a` says nothing that `b` does not say. */
+static bool is_said_by(const struct cgm_fill *a, const struct cgm_fill *b)
+{
+    return a->ticket <= b->ticket && a->rows <= b->rows;
+}
+
+/* Where there are too many, the oldest one is forgotten: it is the first to be left unsound. */
+static void chunk_fill(struct cgm_chunk *chunk, uint64_t ticket, uint64_t rows)
+{
+    const struct cgm_fill fill = {ticket, rows};
+    struct cgm_fill *place = &chunk->fills[0];
+    if (ticket < chunk->void_ticket)
+        return;
+    if (rows > chunk->rows)
+        chunk->rows = rows;
+    for (int i = 0; i < CGM_FILLS_KEPT; i++) {
+        struct cgm_fill *other = &chunk->fills[i];
+        if (is_said_by(&fill, other))
+            return;
+        if (is_said_by(other, &fill))
+            *other = (struct cgm_fill){0};
+        if (other->ticket < place->ticket)
+            place = other;
+    }
+    if (place->ticket < ticket)
+        *place = fill;
+}
+
 static void judge(struct cgm_contents *contents, uint64_t mask, uint64_t ticket, int status,
                   uint64_t rows)
 {
     for (; mask; mask &= mask - 1) {
         struct cgm_chunk *chunk = &contents->chunk[__builtin_ctzll(mask)];
-        if (ticket < chunk->ticket)
-            continue;
-        chunk->ticket = ticket;
-        if (status != CGM_OK) {
-            chunk->rows = 0;
-            chunk->why = status;
-        } else if (rows > chunk->rows) {
-            chunk->rows = rows;
-        }
+        if (status == CGM_OK)
+            chunk_fill(chunk, ticket, rows);
+        else
+            chunk_void(chunk, ticket, status);
     }
 }
 
 /* ---- the line -------------------------------------------------------------------------------- */
 
-/* What a later job has judged meanwhile is left out: the joint ones have the last one's ticket. */
-static uint64_t not_judged_since(const struct cgm_contents *contents, const struct cgm_voids *voids)
+/* Of each chunk the last one is enough. */
+static void void_add(struct cgm_void **voids, struct cgm_void *more)
 {
-    uint64_t left = 0;
-    for (uint64_t mask = voids->mask; mask; mask &= mask - 1)
-        if (contents->chunk[__builtin_ctzll(mask)].ticket <= voids->ticket)
-            left |= mask & -mask;
-    return left;
+    for (struct cgm_void **at = voids, *other; (other = *at);) {
+        if (other->ticket < more->ticket)
+            other->mask &= ~more->mask;
+        else
+            more->mask &= ~other->mask;
+        if (other->mask) {
+            at = &other->next;
+            continue;
+        }
+        *at = other->next;
+        free(other);
+    }
+    if (more->mask == 0) {
+        free(more);
+        return;
+    }
+    more->next = *voids;
+    *voids = more;
 }
 
-static void voids_add(const struct cgm_contents *contents, struct cgm_voids *voids,
-                      const struct cgm_voids *more)
+static void voids_move(struct cgm_void **to, struct cgm_void **from)
 {
-    voids->mask = not_judged_since(contents, voids) | not_judged_since(contents, more);
-    if (more->mask && more->ticket >= voids->ticket) {
-        voids->ticket = more->ticket;
-        voids->why = more->why;
+    while (*from) {
+        struct cgm_void *first = *from;
+        *from = first->next;
+        void_add(to, first);
     }
 }
 
 /* Nobody is before them any more. */
-static void voids_come_true(struct cgm_contents *contents, struct cgm_voids *voids)
+static void voids_come_true(struct cgm_contents *contents, struct cgm_void **voids)
 {
-    judge(contents, voids->mask, voids->ticket, voids->why, 0);
-    *voids = (struct cgm_voids){0};
+    while (*voids) {
+        struct cgm_void *first = *voids;
+        *voids = first->next;
+        judge(contents, first->mask, first->ticket, first->why, 0);
+        free(first);
+    }
+}
+
+void cgm_contents_free(struct cgm_contents *contents)
+{
+    if (contents)
+        voids_come_true(contents, &contents->behind);
+    free(contents);
 }
 
 static void line_enter(struct cgm_job *job)
@@ -240,7 +304,7 @@ static void line_enter(struct cgm_job *job)
     struct cgm_contents *contents = own_contents(job);
     job->in_line = true;
     job->voids = contents->behind;
-    contents->behind = (struct cgm_voids){0};
+    contents->behind = NULL;
     job->next = NULL;
     job->previous = contents->last;
     *(contents->last ? &contents->last->next : &contents->first) = job;
@@ -274,9 +338,9 @@ static void line_leave(struct cgm_job *job)
     struct cgm_job *next = job->next;
     if (!job->in_line)
         return;
-    struct cgm_voids *voids = next ? &next->voids : &contents->behind;
+    struct cgm_void **voids = next ? &next->voids : &contents->behind;
     job->in_line = false;
-    voids_add(contents, voids, &job->voids);
+    voids_move(voids, &job->voids);
     if (!job->previous)
         voids_come_true(contents, voids);
     *(job->previous ? &job->previous->next : &contents->first) = next;
@@ -302,11 +366,8 @@ static void count_fillers(const struct cgm_job *job, uint32_t by)
 
 static void gather_over(const struct cgm_job *job)
 {
-    for (uint64_t mask = gathered_over(job); mask; mask &= mask - 1) {
-        struct cgm_chunk *chunk = &own_contents(job)->chunk[__builtin_ctzll(mask)];
-        if (job->ticket >= chunk->ticket)
-            *chunk = (struct cgm_chunk){.ticket = job->ticket, .fillers = chunk->fillers};
-    }
+    for (uint64_t mask = gathered_over(job); mask; mask &= mask - 1)
+        chunk_void(&own_contents(job)->chunk[__builtin_ctzll(mask)], job->ticket, CGM_OK);
 }
 
 /* A copy_in stays in the line until it has ended. */
@@ -447,19 +508,22 @@ static void judge_copy_in(const struct cgm_job *job, int status)
           status == CGM_OK ? rows_copied(job) : 0);
 }
 
-/* It was not launched: those before it in the line read what was there before. */
+/* It was not launched: those before it in the line read what was there before; without memory for
+ * that they find an error, too. */
 static void fail_in_line(struct cgm_job *job, int status)
 {
     struct cgm_contents *contents = own_contents(job);
-    const struct cgm_voids voids = {filled(job), job->ticket, status};
-    if (!voids.mask)
+    uint64_t mask = filled(job);
+    if (!mask)
         return;
-    struct cgm_voids *place = &contents->behind;
-    if (job->in_line && job->next)
-        place = &job->next->voids;
-    voids_add(contents, place, &voids);
-    if (job->in_line ? !job->previous : !contents->first)
-        voids_come_true(contents, place);
+    bool is_first = job->in_line ? !job->previous : !contents->first;
+    struct cgm_void *one = is_first ? NULL : malloc(sizeof(*one));
+    if (!one) {
+        judge(contents, mask, job->ticket, status, 0);
+        return;
+    }
+    *one = (struct cgm_void){.mask = mask, .ticket = job->ticket, .why = status};
+    void_add(job->in_line && job->next ? &job->next->voids : &contents->behind, one);
 }
 
 /* Of other user buffers than its own. */

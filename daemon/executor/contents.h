@@ -21,31 +21,43 @@ struct cgm_job;
 struct cgm_memory;
 struct cgm_spec;
 
-/* Chunks that are not sound any more, from a place in the line on. */
-struct cgm_voids {
+/* Chunks that a job left unsound, from a place in the line on. */
+struct cgm_void {
+    struct cgm_void *next;
     uint64_t mask, ticket;
     int why;
 };
 
+#define CGM_FILLS_KEPT 4
+
+/* A job that filled a chunk, and how many rows of it; rows 0: none. */
+struct cgm_fill {
+    uint64_t ticket, rows;
+};
+
+/* Ends are noticed in any order: tickets, of the session that has the rank, say which job was last.
+ */
 struct cgm_chunk {
-    uint64_t rows;    /* of the product: as many of the chunk's are sound; the plan's m: all */
-    uint64_t ticket;  /* of the job that said so last, of the session that has the rank */
-    uint32_t fillers; /* launched jobs that write it, copy_ins apart */
-    int why;          /* rows below m: what the job ended with, EXECUTOR_LOST for a new buffer, OK
-                         where another one gathered there */
+    uint64_t rows;        /* of the product: as many of the chunk's are sound; the plan's m: all */
+    uint64_t void_ticket; /* of the last job that left it unsound */
+    struct cgm_fill fills[CGM_FILLS_KEPT]; /* behind that; none of as few rows as a later one */
+    uint32_t fillers;                      /* launched jobs that write it, copy_ins apart */
+    int why; /* rows below m: what the job ended with, EXECUTOR_LOST for a new buffer, OK where
+                another one gathered there */
 };
 
 struct cgm_contents {
     struct cgm_job *first, *last; /* the line, by the jobs' next and previous */
-    struct cgm_voids behind;      /* the last one */
+    struct cgm_void *behind;      /* the last one */
     uint32_t n_chunks;
     uint64_t rows; /* the plan's m */
     struct cgm_chunk chunk[];
 };
 
 /* Of a user buffer that is all zeroes. lost: there was another one before, with an executor that
- * ended: nothing is sound. NULL: out of memory; free() frees it. Any thread. */
+ * ended: nothing is sound. NULL: out of memory. Any thread. */
 struct cgm_contents *cgm_contents_new(const struct cgm_spec *spec, bool lost);
+void cgm_contents_free(struct cgm_contents *contents); /* NULL is allowed */
 
 /* Whether it reads or fills its plan's user buffers without naming them. */
 bool cgm_contents_are_unnamed(const struct cgm_job *job);

@@ -189,8 +189,18 @@ static const char *job_name(const struct cgm_job *job)
                                          : names[job->opcode];
 }
 
+static uint64_t row_bytes(const struct cgm_view *view)
+{
+    return view->cols * cgm_dtype_bytes(view->dtype);
+}
+
+static uint64_t stride_bytes(const struct cgm_view *view)
+{
+    return view->stride * cgm_dtype_bytes(view->dtype);
+}
+
 /* The plan's own jobs write its user buffers. After check_range: the view has the stride that 0
- * stands for. */
+ * stands for, and one row has none. */
 static int check_own_buffer(const char *name, int operand, const struct cgm_memory *memory,
                             const struct cgm_job *job, char *detail, size_t bytes)
 {
@@ -203,7 +213,7 @@ static int check_own_buffer(const char *name, int operand, const struct cgm_memo
         owner++;
     if (job->opcode == CGM_OPCODE_RUN &&
         cgm_operation_may_use_buffer(&plan->spec, owner, job->rank, operand, view->offset_bytes,
-                                     view->stride * cgm_dtype_bytes(view->dtype)))
+                                     view->rows > 1 ? stride_bytes(view) : 0))
         return CGM_OK;
     return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
                       "%s: it lies in the plan's own user buffer of rank %u, which the job writes",
@@ -243,22 +253,13 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
     return CGM_OK;
 }
 
-static uint64_t row_bytes(const struct cgm_view *view)
-{
-    return view->cols * cgm_dtype_bytes(view->dtype);
-}
-
-static uint64_t stride_bytes(const struct cgm_view *view)
-{
-    return view->stride * cgm_dtype_bytes(view->dtype);
-}
-
-/* Columns of one matrix that lie beside each other: rows are equally far apart, and those of `b`
- * begin and end in the gaps between those of `a`. a begins first. */
+/* Columns of one matrix that lie beside each other: rows are equally far apart, if there are more
+ * than one, and those of `b` begin and end in the gaps between those of `a`. a begins first. */
 static bool lie_in_gaps(const struct cgm_view *a, const struct cgm_view *b)
 {
     uint64_t stride = stride_bytes(a), from = (b->offset_bytes - a->offset_bytes) % stride;
-    return stride == stride_bytes(b) && from >= row_bytes(a) && from + row_bytes(b) <= stride;
+    bool equally_far = b->rows == 1 || stride == stride_bytes(b);
+    return a->rows > 1 && equally_far && from >= row_bytes(a) && from + row_bytes(b) <= stride;
 }
 
 bool cgm_views_overlap(const struct cgm_view *a, const struct cgm_view *b)

@@ -96,6 +96,8 @@ static void gang_end(struct cgm_gang *gang, uint64_t now_ns)
     gang->state = CGM_GANG_ENDED;
     cgm_gang_list_leave(gang);
     if (gang->number) {
+        if (gang->n_came < gang->n_expected)
+            cgm_window_keep_burnt(gang);
         cgm_window_advance(comm);
     } else {
         gang->next_free = comm->free_gangs;
@@ -454,6 +456,8 @@ static void say_why(struct cgm_gang *gang, uint64_t now_ns)
 
 static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
 {
+    if (is_held(gang) && look_at_deadlines && step_late_contents(gang, now_ns))
+        return true;
     if (!cgm_flight_is_done(gang->flight)) {
         cgm_flight_look(gang->flight, now_ns);
         if (look_at_deadlines)

@@ -59,11 +59,6 @@ int cgm_gang_check_number(const struct cgm_comm *comm, uint32_t rank, uint64_t n
         return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
                           "comm_number: %llu; rank %u's next one in comm %llu is %llu", (ull)number,
                           rank, (ull)comm->id, (ull)last + 1);
-    if (number > comm->retired && number - comm->retired >= CGM_COMM_WINDOW)
-        return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
-                          "comm_number: %llu; rank %u is %u jobs ahead of the slowest rank of comm "
-                          "%llu",
-                          (ull)number, rank, CGM_COMM_WINDOW, (ull)comm->id);
     return CGM_OK;
 }
 
@@ -74,6 +69,28 @@ static void number_take(struct cgm_comm *comm, uint32_t rank, uint64_t number)
     comm->last_number[rank] = number;
     if (number > atomic_load_explicit(high, memory_order_relaxed))
         atomic_store_explicit(high, number, memory_order_relaxed);
+}
+
+static uint32_t slowest_rank(const struct cgm_comm *comm)
+{
+    uint32_t slowest = 0;
+    for (uint32_t rank = 1; rank < comm->size; rank++)
+        if (comm->last_number[rank] < comm->last_number[slowest])
+            slowest = rank;
+    return slowest;
+}
+
+/* What has ended is kept for who has not come for it: not without an end. */
+static void give_up_when_left(struct cgm_comm *comm, uint32_t rank, uint64_t number)
+{
+    char detail[CGM_CQE_DETAIL];
+    uint32_t slowest = slowest_rank(comm);
+    if (comm->dead_status != CGM_OK || !cgm_window_is_left_by(comm, number))
+        return;
+    cgm_detail(detail, sizeof(detail), 0,
+               "rank %u of comm %llu is %u jobs behind rank %u: the comm is given up", slowest,
+               (ull)comm->id, CGM_COMM_WINDOW, rank);
+    cgm_comm_give_up(comm, detail);
 }
 
 /* A job may be of another plan, and end before the gang's outputs are poisoned. */
@@ -206,6 +223,21 @@ static void burnt_detail(const struct cgm_comm *comm, uint64_t number, char *ret
                (ull)number, (ull)comm->id, (ull)comm->burnt);
 }
 
+/* Of many burnt numbers the words are not kept. */
+static void tomb_join(struct cgm_tomb *tomb, struct cgm_job *job)
+{
+    char detail[CGM_CQE_DETAIL];
+    struct cgm_comm *comm = job->plan->comm;
+    cgm_detail(detail, sizeof(detail), 0,
+               "job %llu of comm %llu had ended with %s before rank %u came for it",
+               (ull)job->comm_number, (ull)comm->id, cgm_status_name(tomb->status), job->rank);
+    cgm_comm_ref(comm);
+    tomb->n_came++;
+    job_fail_alone(job, tomb->status, detail);
+    cgm_window_advance(comm);
+    cgm_comm_unref(comm);
+}
+
 /* The rank has come for a number that failed before: it gets the same status. */
 static void gang_join_burnt(struct cgm_gang *gang, struct cgm_job *job)
 {
@@ -223,6 +255,7 @@ void cgm_gang_submit(struct cgm_job *job)
     uint64_t number = job->comm_number;
     char detail[CGM_CQE_DETAIL];
     number_take(comm, job->rank, number);
+    give_up_when_left(comm, job->rank, number);
     if (comm->dead_status != CGM_OK) {
         job_fail_alone(job, comm->dead_status, comm->dead_detail);
         return;
@@ -230,6 +263,11 @@ void cgm_gang_submit(struct cgm_job *job)
     if (number <= comm->retired) {
         burnt_detail(comm, number, detail, sizeof(detail));
         job_fail_alone(job, comm->burnt_status, detail);
+        return;
+    }
+    struct cgm_tomb *tomb = cgm_window_tomb(comm, number);
+    if (tomb) {
+        tomb_join(tomb, job);
         return;
     }
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
@@ -264,8 +302,15 @@ void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int 
 {
     char text[CGM_CQE_DETAIL];
     number_take(comm, rank, number);
+    give_up_when_left(comm, rank, number);
     if (number <= comm->retired || comm->dead_status != CGM_OK)
         return;
+    struct cgm_tomb *tomb = cgm_window_tomb(comm, number);
+    if (tomb) {
+        tomb->n_came++;
+        cgm_window_advance(comm);
+        return;
+    }
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
     if (!gang && !(gang = gang_new(comm, number, cgm_now_ns())))
         return;

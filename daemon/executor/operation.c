@@ -430,7 +430,8 @@ bool cgm_operation_may_use_buffer(const struct cgm_spec *spec, uint32_t owner, u
     if (row->partials || row->moves_buffer || operand != CGM_OPERAND_LHS || owner != rank ||
         !cgm_operation_chunk(spec, spec->m, rank, &offset, &stride, &shape))
         return false;
-    return offset_bytes == offset && row_stride_bytes == stride * cgm_dtype_bytes(shape.dtype);
+    return offset_bytes == offset &&
+           (!row_stride_bytes || row_stride_bytes == stride * cgm_dtype_bytes(shape.dtype));
 }
 
 int cgm_operation_check_rows(const struct cgm_spec *spec, uint64_t rows, char *ret_detail,

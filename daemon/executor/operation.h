@@ -85,7 +85,8 @@ bool cgm_operation_chunk(const struct cgm_spec *spec, uint64_t rows, uint32_t ch
                          struct cgm_shape *ret_shape);
 
 /* Whether an operand of rank's job may lie in the plan's own user buffer on rank `owner`: anywhere
- * where no job of the plan writes it; for ag_gemm only lhs, and exactly as rank's own chunk. */
+ * where no job of the plan writes it; for ag_gemm only lhs, and exactly as rank's own chunk. Stride
+ * 0: of one row. */
 bool cgm_operation_may_use_buffer(const struct cgm_spec *spec, uint32_t owner, uint32_t rank,
                                   int operand, uint64_t offset_bytes, uint64_t row_stride_bytes);
 

@@ -52,7 +52,7 @@ void cgm_plan_free_user_buffers(struct cgm_plan *plan, struct cgm_executor *exec
         if (plan->ranks[rank].user)
             executor->ops->mem_free(plan->ranks[rank].user);
         if (plan->user[rank])
-            free(plan->user[rank]->contents);
+            cgm_contents_free(plan->user[rank]->contents);
         free(plan->user[rank]);
         plan->ranks[rank].user = NULL;
         plan->user[rank] = NULL;

@@ -18,8 +18,11 @@ static const struct cgm_event_row cgm_events[] = {
      "fault.steps"},
     {"A client's process stops, or one of its ranks never submits",
      "The jobs that wait for it fail with JOIN_TIMEOUT, which names the rank; the number is burnt, "
-     "so that a rank that comes for it later gets the same status at once; the comm stays usable",
+     "so that a rank that comes for it later gets the same status at once; the comm stays usable, "
+     "until a rank is 8192 jobs behind another: then it is given up, and jobs that need all ranks "
+     "fail with PEER_LOST, which names the one behind",
      "daemon.executor:test_rank_that_never_comes_is_named "
+     "daemon.executor:test_many_burnt_numbers daemon.executor:test_a_rank_that_is_left_behind "
      "fault.deaths:test_client_that_stops_is_named fault.steps"},
     {"A rank's stream never reaches its job",
      "READY_TIMEOUT, which names the rank, on all ranks; otherwise as above. Nothing on a device "
@@ -91,7 +94,10 @@ static const struct cgm_event_row cgm_events[] = {
      "are "
      "held until then, and then go on for as long before the next such memory goes",
      "daemon.executor:test_imports_go_while_jobs_come tests/gpu/test_holds.c"},
-    {"The executor hangs", "One that answers nothing for executor_timeout is killed; then as above",
+    {"The executor hangs",
+     "One that answers nothing for executor_timeout is killed, or before that, as soon as 64 MiB "
+     "of "
+     "messages wait for it; then as above",
      "fault.deaths:test_executor_that_hangs fault.deaths:test_daemon_that_stops_for_long "
      "daemon.broker_executor:test_executor_that_does_not_answer"},
     {"A launched job does not end within job_timeout of the end of those before it on its ranks",

@@ -208,6 +208,29 @@ static void test_numbers_without_a_plan_are_burnt(void **state)
     client_close(&client);
 }
 
+/* A comm that comes while an executor ends takes over nothing from one that had its place. */
+static void test_numbers_of_another_comm_are_not_burnt(void **state)
+{
+    struct client client;
+    char line[128];
+    client_open(&client, *state);
+    uint64_t buffer = buffer_create(&client, "b", 5000, 0, NULL);
+    Cgm__CommLeave leave = CGM__COMM_LEAVE__INIT;
+    leave.id = comm_join_all(&client, "tp", 2);
+    submit(&client, CGM_OPCODE_RUN, 1, buffer, 200);
+    client_ok(&client, CGM_MSG_COMM_LEAVE, &leave.base);
+    fake_fault(*state, "drop", "CommAdd", "");
+    uint32_t serial = send_join(&client, "other", 1, 0, 0);
+    usleep(100000); /* until it is dropped */
+    fake_heal(*state, "drop", "CommAdd");
+    fake_forget_lines(*state);
+    kill_executor(&client);
+    message_free(client_reply(&client, serial));
+    fake_wait_line(*state, "comm ", line, sizeof(line));
+    assert_string_equal(line, "comm 2 burnt 0\n");
+    client_close(&client);
+}
+
 /* What was meant for an executor that has ended is not the next one's, which counts anew. */
 static void test_tickets_are_of_one_executor(void **state)
 {
@@ -512,6 +535,7 @@ int main(void)
         WITH_DAEMON(test_submit_by_message),
         WITH_DAEMON(test_everything_is_handed_to_the_next_executor),
         WITH_DAEMON(test_numbers_without_a_plan_are_burnt),
+        WITH_DAEMON(test_numbers_of_another_comm_are_not_burnt),
         WITH_DAEMON(test_tickets_are_of_one_executor),
         WITH_DAEMON(test_death_in_the_middle_of_the_replay),
         WITH_DAEMON(test_pending_requests_fail),

@@ -119,9 +119,11 @@ static void test_columns_side_by_side(void **state)
     struct cgm_cqe cqe;
     scene_open(&scene, 60000, 60000);
     gemm_plan(&scene, GEMM_PLAN, 0);
-    for (uint32_t apart = K - 1; apart <= K; apart++) {
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t apart = K - 1 + i % 2;
         struct cgm_entry e = job_of(&scene, 0, 0);
         e.plan = GEMM_PLAN;
+        e.rows = i < 2 ? M : 1;
         e.operand[CGM_OPERAND_LHS].row_stride_bytes = (K + N) * sizeof(float);
         e.operand[CGM_OPERAND_OUT].row_stride_bytes = (K + N) * sizeof(float);
         e.operand[CGM_OPERAND_OUT].offset_bytes = LHS_AT + apart * sizeof(float);

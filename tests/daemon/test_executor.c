@@ -185,6 +185,81 @@ static void test_each_job_has_its_own_deadline(void **state)
     scene_close(&scene);
 }
 
+static int submit_refused(struct scene *scene, uint32_t rank, uint64_t number)
+{
+    struct cgm_entry e = job_of(scene, rank, number);
+    e.operand[CGM_OPERAND_LHS].generation = 9;
+    fixture_push(&scene->s[rank], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
+    return fixture_reap(&scene->s[rank]).status;
+}
+
+/* More than are kept with their words. */
+static void test_many_burnt_numbers(void **state)
+{
+    enum { MANY = 500 };
+    (void)state;
+    struct scene scene;
+    struct cgm_cqe cqe;
+    scene_open(&scene, 60000, 60000);
+    for (uint64_t n = 1; n <= MANY; n++)
+        assert_int_equal(submit_refused(&scene, 0, n), CGM_STALE);
+    for (uint64_t n = 1; n < MANY; n++) {
+        submit(&scene, 1, n);
+        cqe = fixture_reap(&scene.s[1]);
+        assert_int_equal(cqe.status, CGM_STALE);
+        assert_non_null(strstr(cqe.detail, n < 60 ? "rank 0: lhs" : ""));
+    }
+    assert_non_null(strstr(cqe.detail, "had ended with STALE before rank 1 came for it"));
+    assert_int_equal(submit_refused(&scene, 1, MANY), CGM_STALE);
+    run_right(&scene, MANY + 1);
+    scene_close(&scene);
+}
+
+static void test_a_rank_that_is_left_behind(void **state)
+{
+    (void)state;
+    struct scene scene;
+    uint64_t n = 0;
+    int status;
+    scene_open(&scene, 60000, 60000);
+    do
+        status = submit_refused(&scene, 0, ++n);
+    while (status == CGM_STALE && n < 10000);
+    submit(&scene, 0, n + 1);
+    submit(&scene, 1, 1);
+    for (uint32_t r = 0; r < WORLD; r++) {
+        struct cgm_cqe cqe = fixture_reap(&scene.s[r]);
+        assert_int_equal(cqe.status, CGM_PEER_LOST);
+        assert_non_null(strstr(cqe.detail, "rank 1 of comm 3 is 8192 jobs behind rank 0"));
+    }
+    scene_close(&scene);
+}
+
+/* The other job of its rank is on its way, and it is not. */
+static void test_a_deadline_holds_behind_a_full_queue(void **state)
+{
+    (void)state;
+    struct scene scene;
+    uint32_t late = 0, n = FIXTURE_ENTRIES - 1;
+    scene_open(&scene, 60000, 60000);
+    for (uint32_t i = 1; i <= n; i++)
+        for (uint32_t r = 0; r < WORLD; r++) {
+            struct cgm_entry e = job_of(&scene, r, i);
+            e.deadline_ms = i > 8 ? 1 : 0;
+            fixture_push(&scene.s[r], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
+        }
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t r = 0; r < WORLD; r++) {
+            int status = fixture_reap(&scene.s[r]).status;
+            assert_true(status == CGM_OK || status == CGM_READY_TIMEOUT ||
+                        status == CGM_JOIN_TIMEOUT);
+            late += status != CGM_OK;
+        }
+    print_message("%u of %u came too late\n", late, n * WORLD);
+    run_right(&scene, n + 1);
+    scene_close(&scene);
+}
+
 /* Its rank has come for the number, with or without the plan. */
 static void test_a_plan_that_is_gone_burns_the_number(void **state)
 {
@@ -485,6 +560,9 @@ int main(void)
         cmocka_unit_test(test_stream_that_never_comes_is_named),
         cmocka_unit_test(test_a_deadline_holds_behind_an_earlier_number),
         cmocka_unit_test(test_each_job_has_its_own_deadline),
+        cmocka_unit_test(test_many_burnt_numbers),
+        cmocka_unit_test(test_a_rank_that_is_left_behind),
+        cmocka_unit_test(test_a_deadline_holds_behind_a_full_queue),
         cmocka_unit_test(test_a_plan_that_is_gone_burns_the_number),
         cmocka_unit_test(test_late_stream_launches),
         cmocka_unit_test(test_mismatch_names_rank_and_field),

@@ -27,7 +27,6 @@ enum { LHS, RHS, OUT, MATRICES };
 struct scene {
     struct daemon daemon;
     commgemm_client *client;
-    uint64_t plan;
     int fds[MATRICES];
     float *matrix[MATRICES];
     uint64_t import[MATRICES];
@@ -186,6 +185,51 @@ static void test_what_is_only_read_is_missed_too(void **state)
     expect_stale(scene, "rank 0: ", LHS);
 }
 
+static uint64_t submit_copy(struct scene *scene, struct commgemm_operand from, uint64_t rows)
+{
+    struct commgemm_job job;
+    uint64_t ticket;
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_COPY_IN;
+    job.plan = scene->job.plan;
+    job.lhs = from;
+    job.rows = rows;
+    assert_int_equal(commgemm_submit(scene->client, &job, &ticket), COMMGEMM_OK);
+    return ticket;
+}
+
+static int end_of(struct scene *scene, uint64_t ticket)
+{
+    struct commgemm_completion done;
+    assert_int_equal(commgemm_wait(scene->client, ticket, WAIT_MS, &done), COMMGEMM_OK);
+    return done.status;
+}
+
+/* It ends before the one that misses something, and has fewer rows: those beyond are that one's. */
+static void test_a_copy_behind_one_that_misses(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_chunk chunk;
+    struct commgemm_completion done;
+    const struct commgemm_operand lhs = scene->job.lhs, rhs = scene->job.rhs;
+    assert_int_equal(
+        commgemm_plan_chunk(scene->client, scene->job.plan, 0, COMMGEMM_WHOLE_BUFFER, &chunk),
+        COMMGEMM_OK);
+    assert_int_equal(end_of(scene, submit_copy(scene, lhs, 0)), COMMGEMM_OK);
+    for (int i = 0; i < 20; i++) {
+        give_back(scene, LHS);
+        uint64_t all = submit_copy(scene, scene->job.lhs, 0), few = submit_copy(scene, rhs, 4);
+        assert_int_equal(end_of(scene, all), COMMGEMM_STALE);
+        assert_int_equal(end_of(scene, few), COMMGEMM_OK);
+        scene->job.lhs =
+            (struct commgemm_operand){.id = chunk.buffer, .generation = chunk.generation};
+        run(scene, &done);
+        assert_int_equal(done.status, COMMGEMM_TAINTED);
+        import_again(scene, LHS);
+        fill(scene);
+    }
+}
+
 /* Of as many imports as there may be. */
 static void test_many(void **state)
 {
@@ -296,6 +340,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_is_missed_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_only_read_is_missed_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_copy_behind_one_that_misses, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_many, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_memory_is_kept_for_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_room_in_their_place, set_up, tear_down),

@@ -94,6 +94,20 @@ static void test_waiting_for_detached_jobs(void **state)
     streams_close(&s);
 }
 
+/* Some that are left may be older than what ends. */
+static void test_waiting_for_some_of_them(void **state)
+{
+    struct streams s;
+    (void)state;
+    streams_open(&s, NULL, 8, 0);
+    submit_detached(&s, 1, FAKE_HOLD_MS);
+    submit_detached(&s, 0, 0);
+    assert_ok(commgemm_wait_detached(s.f.client, 1, BOUND_MS));
+    fake_kill_executor(s.f.fake);
+    assert_ok(commgemm_wait_detached(s.f.client, 0, BOUND_MS));
+    streams_close(&s);
+}
+
 /* ---- many threads -----------------------------------------------------------------------------
  */
 
@@ -184,6 +198,7 @@ int main(void)
         cmocka_unit_test(test_detached_jobs_need_nobody),
         cmocka_unit_test(test_failures_of_detached_jobs_are_kept),
         cmocka_unit_test(test_waiting_for_detached_jobs),
+        cmocka_unit_test(test_waiting_for_some_of_them),
         cmocka_unit_test(test_many_threads_and_dying_executors),
     };
     seed_random();
