@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define CGM_JOURNAL_MAGIC 0x4c4e524a4d4743ull
-#define CGM_JOURNAL_VERSION 2u
+#define CGM_JOURNAL_VERSION 3u
 #define CGM_JOURNAL_BUFFERS 65536u
 #define CGM_JOURNAL_COMMS 4096u
 
@@ -23,6 +23,9 @@ struct cgm_journal {
     /* Jobs of all executors so far. What was accepted and neither done nor failed at death is lost,
      * and the broker counts it as failed. Launches count every rank. */
     _Atomic uint64_t jobs_accepted, jobs_launched, jobs_done, jobs_failed;
+    /* The collective job that has ended well, and of which some ranks may not have been told yet;
+     * 0: none. At death the others are told. */
+    _Atomic uint64_t ending_comm, ending_number;
     /* The buffer or import that is mapped right now, where who has it can hold that up; 0: none. */
     _Atomic uint64_t mapping;
 };

@@ -1,6 +1,7 @@
 #include "proto/ring.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -240,26 +241,35 @@ void cgm_ring_each_entry(const struct cgm_ring *ring,
     }
 }
 
-struct killing {
+struct ending {
     struct cgm_ring *ring;
     int32_t status;
+    uint64_t comm, number; /* of which job; number 0: of all */
 };
 
-static void kill_entry(void *context, uint32_t slot, const struct cgm_entry *entry)
+static void end_entry(void *context, uint32_t slot, const struct cgm_entry *entry)
 {
-    const struct killing *killing = context;
+    const struct ending *ending = context;
+    bool meant =
+        !ending->number || (entry->comm_number == ending->number && entry->comm == ending->comm);
     int32_t ended;
-    if (entry->ticket != 0 && !cgm_ring_done(killing->ring, slot, entry->ticket, &ended))
-        cgm_ring_set_done(killing->ring, slot, entry->ticket, killing->status);
+    if (meant && entry->ticket != 0 && !cgm_ring_done(ending->ring, slot, entry->ticket, &ended))
+        cgm_ring_set_done(ending->ring, slot, entry->ticket, ending->status);
+}
+
+void cgm_ring_end_well(struct cgm_ring *ring, uint64_t comm, uint64_t number)
+{
+    struct ending ending = {ring, CGM_OK, comm, number};
+    cgm_ring_each_entry(ring, end_entry, &ending);
 }
 
 void cgm_ring_kill(struct cgm_ring *ring, int32_t status)
 {
-    struct killing killing = {ring, status};
+    struct ending ending = {.ring = ring, .status = status};
     int32_t alive = 0;
     atomic_compare_exchange_strong(&ring->header->dead, &alive, status);
     /* Pairs with the fence in the library's submit: either this scan sees the new entry's ticket,
      * or the submitter sees `dead` and ends the job itself. */
     atomic_thread_fence(memory_order_seq_cst);
-    cgm_ring_each_entry(ring, kill_entry, &killing);
+    cgm_ring_each_entry(ring, end_entry, &ending);
 }

@@ -88,7 +88,7 @@ struct cgm_entry {
     uint32_t flags;       /* enum cgm_entry_flags */
     uint32_t chunk;       /* COPY_IN: which chunk, UINT32_MAX for the whole user buffer */
     uint64_t submit_ns;   /* CLOCK_MONOTONIC at submission, for the times in the completion */
-    uint64_t comm;        /* the plan's, so that the number counts where that is gone; 0: not said */
+    uint64_t comm; /* the plan's, so that the number counts where that is gone; 0: not said */
     uint64_t reserved[7]; /* 0 */
     struct cgm_operand operand[CGM_OPERAND_COUNT];
 };
@@ -209,10 +209,10 @@ void cgm_ring_set_done(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, in
 /* True when the slot's ticket has ended; *ret_status is set then. */
 int cgm_ring_done(const struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t *ret_status);
 
-/* Calls visit with a copy of the head of every entry that may have been written, and of all of those
- * that have a number. Of one that is
- * written meanwhile perhaps not; but whoever stores something for its writer to see, and then a
- * seq_cst fence, before this, finds the entry or is seen by the writer. */
+/* Calls visit with a copy of the head of every entry that may have been written, and of all of
+ * those that have a number. Of one that is written meanwhile perhaps not; but whoever stores
+ * something for its writer to see, and then a seq_cst fence, before this, finds the entry or is
+ * seen by the writer. */
 void cgm_ring_each_entry(const struct cgm_ring *ring,
                          void (*visit)(void *context, uint32_t slot, const struct cgm_entry *entry),
                          void *context);
@@ -221,5 +221,7 @@ void cgm_ring_each_entry(const struct cgm_ring *ring,
  * whose entry has a ticket that has not ended. Called by the broker, and by the library when the
  * broker is gone. Safe to call twice, and from both sides. */
 void cgm_ring_kill(struct cgm_ring *ring, int32_t status);
+/* Before that: the job of this comm and number ended well on all ranks. */
+void cgm_ring_end_well(struct cgm_ring *ring, uint64_t comm, uint64_t number);
 
 #endif

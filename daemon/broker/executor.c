@@ -87,6 +87,7 @@ static void journal_read_and_clear(struct cgm_broker *broker)
     cgm_journal_count(&journal->jobs_failed, atomic_load(&journal->jobs_accepted) - ended);
     memset((void *)journal->writers, 0, sizeof(journal->writers));
     memset((void *)journal->comm_high, 0, sizeof(journal->comm_high));
+    atomic_store(&journal->ending_number, 0);
     atomic_store(&journal->mapping, 0);
 }
 

@@ -106,7 +106,11 @@ const struct cgm_ring *cgm_session_ring(const struct cgm_session *session)
 
 void cgm_session_kill_ring(struct cgm_session *session, int status)
 {
+    const struct cgm_journal *journal = session->broker->executor.journal;
+    uint64_t number = atomic_load(&journal->ending_number);
     if (cgm_session_ring(session)) {
+        if (number) /* before the client may see that the ring is dead, and end it */
+            cgm_ring_end_well(&session->ring.map, atomic_load(&journal->ending_comm), number);
         cgm_ring_kill(&session->ring.map, status);
         /* After the kill: who submits from now on sees that the ring is dead and keeps the number.
          */

@@ -229,6 +229,11 @@ static void on_submit(struct cgm_packet *packet, const ProtobufCMessage *message
     struct cgm_entry entry;
     memcpy(&entry, forward->entry.data, sizeof(entry));
     uint32_t index = index_of_buffer[entry.operand[CGM_OPERAND_OUT].id % OBJECTS_MAX];
+    int ending;
+    if (fault("ending", "SubmitForward", true, &ending)) {
+        atomic_store(&journal->ending_comm, entry.comm);
+        atomic_store(&journal->ending_number, (uint64_t)ending);
+    }
     answer_ok(packet);
     if (entry.opcode == CGM_OPCODE_NOOP) {
         complete(forward->session, entry.ticket);

@@ -208,6 +208,38 @@ static void test_numbers_without_a_plan_are_burnt(void **state)
     client_close(&client);
 }
 
+/* A job that ended well, of which one rank was not told any more. */
+static void test_what_ended_well_ends_for_all(void **state)
+{
+    struct cgm_entry entry = {.ticket = 1, .opcode = CGM_OPCODE_NOOP};
+    Cgm__Submit message = CGM__SUBMIT__INIT;
+    struct cgm_ring ring;
+    struct client client, other;
+    int32_t status;
+    client_open(&client, *state);
+    client_open(&other, *state);
+    message_free(ring_set_up(&client, &ring));
+    entry.comm = comm_join_all(&client, "tp", 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        ring.entry[i].comm = entry.comm;
+        ring.entry[i].comm_number = 6 + i;
+        ring.entry[i].ticket = 1 + i;
+    }
+    fake_fault(*state, "ending", "SubmitForward", "6");
+    message.entry.data = (uint8_t *)&entry;
+    message.entry.len = sizeof(entry);
+    client_ok(&other, CGM_MSG_SUBMIT, &message.base);
+    kill_executor(&other);
+    message_free(client_event(&client, CGM_MSG_EXECUTOR_LOST));
+    assert_true(cgm_ring_done(&ring, 0, 1, &status));
+    assert_int_equal(status, CGM_OK);
+    assert_true(cgm_ring_done(&ring, 1, 2, &status));
+    assert_int_equal(status, CGM_EXECUTOR_LOST);
+    cgm_ring_unmap(&ring);
+    client_close(&client);
+    client_close(&other);
+}
+
 /* A comm that comes while an executor ends takes over nothing from one that had its place. */
 static void test_numbers_of_another_comm_are_not_burnt(void **state)
 {
@@ -535,6 +567,7 @@ int main(void)
         WITH_DAEMON(test_submit_by_message),
         WITH_DAEMON(test_everything_is_handed_to_the_next_executor),
         WITH_DAEMON(test_numbers_without_a_plan_are_burnt),
+        WITH_DAEMON(test_what_ended_well_ends_for_all),
         WITH_DAEMON(test_numbers_of_another_comm_are_not_burnt),
         WITH_DAEMON(test_tickets_are_of_one_executor),
         WITH_DAEMON(test_death_in_the_middle_of_the_replay),

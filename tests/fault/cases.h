@@ -83,8 +83,8 @@ static const struct step_row step_rows[] = {
     JOB(SUBMIT, LAUNCH, 0),
     JOB(SUBMIT, ENQUEUE, 0),
     JOB(SUBMIT, DONE, 0),
-    JOB(SUBMIT, COMPLETE, HALVED),
-    JOB(SUBMIT, REAP, HALVED),
+    JOB(SUBMIT, COMPLETE, 0),
+    JOB(SUBMIT, REAP, 0),
     {GATE_WAIT, 0, 0, HALVED}, /* the job ends meanwhile */
     /* a job that travels by message */
     {GATE_SUBMIT, CGM_STEP_CLIENT_REQUEST, CGM_MSG_SUBMIT, MESSAGES},
