@@ -58,5 +58,6 @@ void cgm_fork_remove(commgemm_client *client)
         *at = client->next;
         break;
     }
+    close(client->socket);
     pthread_mutex_unlock(&lock);
 }

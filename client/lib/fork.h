@@ -8,6 +8,7 @@
 /* Makes the client's socket, so that no child has a copy that it does not close. A status, with
  * errno set. */
 int cgm_fork_add(commgemm_client *client);
+/* Closes the socket, too. */
 void cgm_fork_remove(commgemm_client *client);
 
 #endif

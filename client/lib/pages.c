@@ -27,16 +27,20 @@ static bool has_hole(const struct commgemm_segment *segment)
     return hole >= 0 && (uint64_t)hole < segment->offset + segment->length;
 }
 
-/* How many bytes may be missing. */
-static uint64_t holes_of(const struct commgemm_segment *segment)
+/* How many bytes may be missing. *ret_unsure: some may, of a file with as many blocks as it needs:
+ * they lie beyond its end, or were made by fallocate. */
+static uint64_t holes_of(const struct commgemm_segment *segment, bool *ret_unsure)
 {
     struct stat info;
+    *ret_unsure = false;
     if (segment->kind != COMMGEMM_SEGMENT_FD || fcntl(segment->fd, F_GET_SEALS) < 0 ||
         fstat(segment->fd, &info) != 0 ||
         segment->offset + segment->length > (uint64_t)info.st_size)
         return 0;
-    if ((uint64_t)info.st_blocks * BLOCK >= (uint64_t)info.st_size)
-        return has_hole(segment) ? segment->length : 0;
+    if ((uint64_t)info.st_blocks * BLOCK >= (uint64_t)info.st_size) {
+        *ret_unsure = has_hole(segment);
+        return 0;
+    }
     uint64_t holes = (uint64_t)info.st_size - (uint64_t)info.st_blocks * BLOCK;
     return holes < segment->length ? holes : segment->length;
 }
@@ -59,10 +63,11 @@ static void touch(const volatile char *memory, uint64_t bytes)
 
 int cgm_pages_make(const struct commgemm_segment *segment, uint32_t index)
 {
-    uint64_t holes = holes_of(segment);
-    if (holes == 0)
+    bool unsure;
+    uint64_t holes = holes_of(segment, &unsure);
+    if (holes == 0 && !unsure)
         return CGM_OK;
-    if (cgm_room_check(holes, 0) == CGM_NO_MEMORY)
+    if (holes && cgm_room_check(holes, 0) == CGM_NO_MEMORY)
         return no_room(holes, index);
     /* Privately it can be mapped whatever it is sealed against; what is read is made in the file.
      */

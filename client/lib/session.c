@@ -207,7 +207,6 @@ static int socket_open(commgemm_client *client, const char *given)
         return CGM_OK;
     int error = errno;
     cgm_fork_remove(client);
-    close(client->socket);
     errno = error;
     if (status == CGM_DAEMON_LOST || status == CGM_IO)
         status = CGM_NOT_RUNNING;
@@ -333,7 +332,6 @@ static int client_start(commgemm_client *client, const struct commgemm_connect_o
     status = cgm_wire_open(&client->wire, client->socket, &handler, client);
     if (status != CGM_OK) {
         cgm_fork_remove(client);
-        close(client->socket);
         client_free(client);
         return status;
     }
@@ -370,8 +368,8 @@ void commgemm_disconnect(commgemm_client *client)
 {
     if (!client || atomic_load(&client->forked))
         return;
-    cgm_fork_remove(client);
     cgm_wire_close(&client->wire);
+    cgm_fork_remove(client);
     client_free(client);
 }
 

@@ -316,5 +316,4 @@ void cgm_wire_close(struct cgm_wire *wire)
     pthread_join(wire->watcher, NULL);
     pthread_mutex_destroy(&wire->lock);
     free(wire->packet);
-    close(wire->socket);
 }

@@ -48,7 +48,7 @@ struct cgm_wire {
     char farewell_detail[256];
 };
 
-/* Takes the socket over, but not on failure, and starts the watcher. */
+/* The socket stays the caller's, until after the close. Starts the watcher. */
 int cgm_wire_open(struct cgm_wire *wire, int socket, const struct cgm_wire_handler *handler,
                   void *owner);
 

@@ -181,8 +181,6 @@ static void cut_comment(char *line)
         }
 }
 
-/* False: it cannot be given to the parser, which has no other words for it or would name the line
- * behind it. */
 /* Marks that the parser takes for something, and that this file does not have. */
 static bool has_other_marks(const char *line, size_t length)
 {
@@ -191,6 +189,8 @@ static bool has_other_marks(const char *line, size_t length)
            (equals > strcspn(line, ":") && strcspn(line, ":") < length);
 }
 
+/* False: it cannot be given to the parser, which has no other words for it or would name the line
+ * behind it. */
 static bool check_line(struct reading *reading, const char *line, size_t length, size_t room)
 {
     int end = (int)strcspn(line, "]\r\n");
@@ -198,7 +198,7 @@ static bool check_line(struct reading *reading, const char *line, size_t length,
         refuse(reading, "the line is longer than %zu bytes", room);
     else if (line[0] == '[')
         refuse(reading, "sections like %.*s] have no meaning here", end, line);
-    else if (line[length] == '\r' && strcmp(line + length, "\r\n") != 0)
+    else if (line[length] == '\r' && line[length + 1] != '\0' && line[length + 1] != '\n')
         refuse(reading, "the line has a carriage return that is not at its end");
     else if (has_other_marks(line, length))
         refuse(reading, "a line must be key = value, without ';'; comments begin with '#'");

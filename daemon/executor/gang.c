@@ -95,11 +95,11 @@ static void gang_end_jobs(struct cgm_gang *gang, uint64_t now_ns)
 {
     struct cgm_journal *journal = gang->comm->poller->executor->journal;
     bool well = gang->number != 0 && gang->launch_ns != 0 && gang->status == CGM_OK;
+    jobs_end(gang, false, now_ns);
     if (well) {
         atomic_store_explicit(&journal->ending_comm, gang->comm->id, memory_order_relaxed);
         atomic_store_explicit(&journal->ending_number, gang->number, memory_order_release);
     }
-    jobs_end(gang, false, now_ns);
     jobs_end(gang, true, now_ns);
     if (well)
         atomic_store_explicit(&journal->ending_number, 0, memory_order_release);

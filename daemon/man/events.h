@@ -19,8 +19,10 @@ static const struct cgm_event_row cgm_events[] = {
     {"A client's process stops, or one of its ranks never submits",
      "The jobs that wait for it fail with JOIN_TIMEOUT, which names the rank; the number is burnt, "
      "so that a rank that comes for it later gets the same status at once; the comm stays usable, "
-     "until a rank is 8192 jobs behind another: then it is given up, and jobs that need all ranks "
-     "fail with PEER_LOST, which names the one behind",
+     "until a rank is 8192 jobs behind another, or as many have failed while one has not ended: "
+     "then "
+     "it is given up until the executor is replaced, and jobs that need all ranks fail with "
+     "PEER_LOST, which says which",
      "daemon.executor:test_rank_that_never_comes_is_named "
      "daemon.executor:test_many_burnt_numbers daemon.executor:test_a_rank_that_is_left_behind "
      "fault.deaths:test_client_that_stops_is_named fault.steps"},
