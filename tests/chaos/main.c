@@ -9,39 +9,21 @@
 
 #include "client/bench/crew.h"
 #include "client/bench/shards.h"
-#include "client/common/args.h"
 #include "daemon/executor/algorithm.h"
 #include "kernels/random.h"
 #include "tests/backend.h"
 #include "tests/chaos/round.h"
+#include "tests/rounds.h"
 
 #define SERVER_ROUNDS 60u /* at most, of one daemon */
 #define SERVER_KILLS 2u   /* then the daemon waits for longer and longer before it starts one */
 
 struct settings {
-    uint64_t rounds, first, seed, clients, limit_s, seconds;
-    bool verbose, help;
+    struct rounds rounds;
+    uint64_t clients, limit_s;
 };
 
 static const struct cgm_option options[] = {
-    {.name = "rounds",
-     .letter = 'n',
-     .kind = CGM_ARG_UINT,
-     .value = "N",
-     CGM_FIELD(struct settings, rounds),
-     .min = 1,
-     .max = 100000000,
-     .summary = "how many rounds (200)"},
-    {.name = "seed",
-     .kind = CGM_ARG_UINT,
-     .value = "N",
-     CGM_FIELD(struct settings, seed),
-     .summary = "what everything random comes from; printed, new for each run by default"},
-    {.name = "first",
-     .kind = CGM_ARG_UINT,
-     .value = "N",
-     CGM_FIELD(struct settings, first),
-     .summary = "number of the first round: with a seed, this round again (0)"},
     {.name = "clients",
      .kind = CGM_ARG_UINT,
      .value = "N",
@@ -56,32 +38,15 @@ static const struct cgm_option options[] = {
      .min = 1,
      .max = 3600,
      .summary = "what takes longer than this hangs (120)"},
-    {.name = "seconds",
-     .kind = CGM_ARG_UINT,
-     .value = "S",
-     CGM_FIELD(struct settings, seconds),
-     .min = 1,
-     .max = 1000000,
-     .summary = "no round begins after this time (there is no end)"},
-    {.name = "verbose",
-     .letter = 'v',
-     .kind = CGM_ARG_FLAG,
-     CGM_FIELD(struct settings, verbose),
-     .summary = "a line for each round"},
-    {.name = "help",
-     .letter = 'h',
-     .kind = CGM_ARG_FLAG,
-     CGM_FIELD(struct settings, help),
-     .ends = true,
-     .summary = "this text"},
 };
-static const struct cgm_option_table tables[] = {CGM_OPTION_TABLE(NULL, options)};
+static const struct cgm_option_table tables[] = {CGM_OPTION_TABLE(NULL, rounds_options),
+                                                 CGM_OPTION_TABLE("Of chaos", options)};
 static const struct cgm_program program = {
     .name = "commgemm-chaos",
     .summary = "random jobs, deaths and stops against a daemon of its own",
     .usage = "[OPTION]...",
     .tables = tables,
-    .n_tables = 1,
+    .n_tables = 2,
 };
 
 /* ---- the daemon of some rounds ----------------------------------------------------------------
@@ -122,12 +87,12 @@ static bool run_round(struct chaos_server *server, struct chaos_board *board,
     struct chaos_round round = {
         .server = server, .board = board, .totals = totals, .limit_s = (uint32_t)settings->limit_s};
     uint64_t begin_ns = chaos_now_ns();
-    chaos_script_make(settings->seed, number, (uint32_t)settings->clients, board->hang,
+    chaos_script_make(settings->rounds.seed, number, (uint32_t)settings->clients, board->hang,
                       board->impatient, &board->script);
     if (!server->has_base) /* the first round is quiet: what is used after it is what must be */
         board->script.n_faults = 0;
     bool right = chaos_round_run(&round);
-    if (settings->verbose)
+    if (settings->rounds.verbose)
         printf("round %llu: %u clients, %u comms, %u faults, %u kills%s: %.0f ms\n",
                (unsigned long long)number, board->script.n_clients, board->script.n_comms,
                board->script.n_faults, atomic_load(&board->kills), board->hang ? ", hanging" : "",
@@ -141,9 +106,9 @@ static bool run_server(struct chaos_board *board, const struct settings *setting
 {
     struct chaos_server server;
     struct cgm_random random;
-    uint64_t end = settings->first + settings->rounds, first = *number;
+    uint64_t end = settings->rounds.first + settings->rounds.n, first = *number;
     bool right = true;
-    cgm_random_init(&random, settings->seed ^ (*number + 1) * 0xd1342543de82ef95u);
+    cgm_random_init(&random, settings->rounds.seed ^ (*number + 1) * 0xd1342543de82ef95u);
     if (!start_server(&server, &random, board))
         return false;
     uint64_t last = *number + (board->hang ? 2 : 1 + cgm_random_below(&random, SERVER_ROUNDS));
@@ -153,7 +118,7 @@ static bool run_server(struct chaos_board *board, const struct settings *setting
         if (!right)
             printf("chaos: round %llu went wrong; the rounds of its daemon again: --seed %llu "
                    "--first %llu --rounds %llu\n",
-                   (unsigned long long)*number, (unsigned long long)settings->seed,
+                   (unsigned long long)*number, (unsigned long long)settings->rounds.seed,
                    (unsigned long long)first, (unsigned long long)(*number - first + 1));
         ++*number;
         if (atomic_load(&board->daemon_killed) || server.deaths >= SERVER_KILLS)
@@ -207,7 +172,7 @@ static bool report(const struct chaos_totals *t)
 
 int main(int argc, char **argv)
 {
-    struct settings settings = {.rounds = 200, .clients = CHAOS_CLIENTS, .limit_s = 120};
+    struct settings settings = {.rounds.n = 200, .clients = CHAOS_CLIENTS, .limit_s = 120};
     struct chaos_totals totals = {0};
     struct cgm_args args;
     if (cgm_args_parse(&program, argc, argv, &settings, &args) || args.n_words) {
@@ -215,19 +180,19 @@ int main(int argc, char **argv)
                 args.detail[0] ? args.detail : "it takes options only");
         return 2;
     }
-    if (settings.help)
+    if (settings.rounds.help)
         return cgm_args_help(&program, NULL, stdout), 0;
     if (!cgm_args_given(&program, &args, "seed"))
-        settings.seed = cgm_random_seed() >> 16;
+        settings.rounds.seed = cgm_random_seed() >> 16;
     struct chaos_board *board = cgm_shared_alloc(sizeof(*board));
     if (!board)
         return perror("commgemm-chaos"), 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    printf("seed %llu\n", (unsigned long long)settings.seed);
-    uint64_t begin_ns = chaos_now_ns(), number = settings.first;
+    printf("seed %llu\n", (unsigned long long)settings.rounds.seed);
+    uint64_t begin_ns = chaos_now_ns(), number = settings.rounds.first;
     bool right = true;
-    end_ns = settings.seconds ? begin_ns + settings.seconds * 1000000000ull : 0;
-    while (right && number < settings.first + settings.rounds && !time_is_up())
+    end_ns = settings.rounds.seconds ? begin_ns + settings.rounds.seconds * 1000000000ull : 0;
+    while (right && number < settings.rounds.first + settings.rounds.n && !time_is_up())
         right = run_server(board, &settings, &totals, &number);
     bool all = report(&totals);
     printf("%s after %.1f s\n", right && all ? "all right" : "WRONG",

@@ -8,58 +8,15 @@
 
 #include "client/bench/options.h"
 #include "client/bench/private_daemon.h"
-#include "client/common/args.h"
 #include "tests/lines/batch.h"
 #include "tests/lines/judge.h"
+#include "tests/rounds.h"
 
 #define BATCHES 6u        /* of a round */
 #define DAEMON_ROUNDS 32u /* of one daemon */
 #define DAEMON_KILLS 3u
 
-struct settings {
-    uint64_t rounds, first, seed, seconds;
-    bool verbose, help;
-};
-
-static const struct cgm_option options[] = {
-    {.name = "rounds",
-     .letter = 'n',
-     .kind = CGM_ARG_UINT,
-     .value = "N",
-     CGM_FIELD(struct settings, rounds),
-     .min = 1,
-     .max = 100000000,
-     .summary = "how many rounds, each with a comm and plans of its own (200)"},
-    {.name = "seed",
-     .kind = CGM_ARG_UINT,
-     .value = "N",
-     CGM_FIELD(struct settings, seed),
-     .summary = "what everything random comes from; printed, new for each run by default"},
-    {.name = "first",
-     .kind = CGM_ARG_UINT,
-     .value = "N",
-     CGM_FIELD(struct settings, first),
-     .summary = "number of the first round: with a seed, this round again (0)"},
-    {.name = "seconds",
-     .kind = CGM_ARG_UINT,
-     .value = "S",
-     CGM_FIELD(struct settings, seconds),
-     .min = 1,
-     .max = 1000000,
-     .summary = "no round begins after this time (there is no end)"},
-    {.name = "verbose",
-     .letter = 'v',
-     .kind = CGM_ARG_FLAG,
-     CGM_FIELD(struct settings, verbose),
-     .summary = "every step of the batch that went wrong"},
-    {.name = "help",
-     .letter = 'h',
-     .kind = CGM_ARG_FLAG,
-     CGM_FIELD(struct settings, help),
-     .ends = true,
-     .summary = "this text"},
-};
-static const struct cgm_option_table tables[] = {CGM_OPTION_TABLE(NULL, options)};
+static const struct cgm_option_table tables[] = {CGM_OPTION_TABLE(NULL, rounds_options)};
 static const struct cgm_program program = {
     .name = "commgemm-lines",
     .summary = "random jobs around user buffers, checked against a model of them",
@@ -118,7 +75,7 @@ static bool run_batches(struct cgm_random *random)
     return true;
 }
 
-static bool run_round(const struct settings *settings, uint64_t number, const char *socket)
+static bool run_round(const struct rounds *settings, uint64_t number, const char *socket)
 {
     struct cgm_random random;
     cgm_random_init(&random, settings->seed ^ (number + 1) * 0xd1342543de82ef95u);
@@ -151,13 +108,13 @@ static void report(uint64_t rounds)
 
 static double end_s; /* no round begins after that; 0: there is none */
 
-static bool goes_on(const struct settings *settings, uint64_t number)
+static bool goes_on(const struct rounds *settings, uint64_t number)
 {
-    return number < settings->first + settings->rounds && !(end_s > 0 && now_s() >= end_s);
+    return number < settings->first + settings->n && !(end_s > 0 && now_s() >= end_s);
 }
 
 /* Rounds on one daemon, from *number on; which ones have one together follows from the numbers. */
-static bool run_daemon(const struct settings *settings, uint64_t *number)
+static bool run_daemon(const struct rounds *settings, uint64_t *number)
 {
     static const unsigned delays[] = {0, 0, 50, 300}, spins[] = {0, 20};
     struct cgm_private_daemon daemon;
@@ -182,7 +139,7 @@ static bool run_daemon(const struct settings *settings, uint64_t *number)
     return right;
 }
 
-static bool run_rounds(const struct settings *settings)
+static bool run_rounds(const struct rounds *settings)
 {
     double begin = now_s();
     uint64_t number = settings->first;
@@ -197,7 +154,7 @@ static bool run_rounds(const struct settings *settings)
 
 int main(int argc, char **argv)
 {
-    struct settings settings = {.rounds = 200};
+    struct rounds settings = {.n = 200};
     struct cgm_args args;
     if (cgm_args_parse(&program, argc, argv, &settings, &args) || args.n_words) {
         fprintf(stderr, "commgemm-lines: %s\n",
