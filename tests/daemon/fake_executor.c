@@ -229,7 +229,7 @@ static void on_submit(struct cgm_packet *packet, const ProtobufCMessage *message
     struct cgm_entry entry;
     memcpy(&entry, forward->entry.data, sizeof(entry));
     uint32_t index = index_of_buffer[entry.operand[CGM_OPERAND_OUT].id % OBJECTS_MAX];
-    int ending;
+    int ending = 0;
     if (fault("ending", "SubmitForward", true, &ending)) {
         atomic_store(&journal->ending_comm, entry.comm);
         atomic_store(&journal->ending_number, (uint64_t)ending);
