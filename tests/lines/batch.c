@@ -49,7 +49,7 @@ static bool all_have_come_to_renew(const struct batch *batch)
 static bool renew(struct batch *batch)
 {
     uint32_t plan = step_at(batch, last_step(batch))->plan;
-    for (uint32_t rank = 0; rank < batch->crew->script->world; rank++)
+    for (uint32_t rank = 0; rank < LINES_WORLD; rank++)
         batch->next[rank]++;
     return crew_renew(batch->crew, plan, batch->random);
 }
