@@ -13,6 +13,7 @@
 struct pending {
     uint16_t type;
     struct cgm_call call;
+    size_t unheard; /* bytes that were queued, and are counted for who asked */
 };
 
 static uint16_t reply_type(uint16_t request_type)
@@ -57,9 +58,12 @@ int cgm_call_executor(struct cgm_broker *broker, uint16_t type, const ProtobufCM
         free(pending);
         return CGM_NO_MEMORY;
     }
-    *pending = (struct pending){type, *call};
+    *pending = (struct pending){.type = type, .call = *call};
     cgm_session_count_call(broker, call->session, weight(type));
+    size_t queued_bytes = executor->link.queued_bytes;
     cgm_connection_send(&executor->link, type, serial, message, fds, n_fds);
+    pending->unheard = executor->link.queued_bytes - queued_bytes;
+    cgm_quota_count_unheard(broker, call->uid, (int64_t)pending->unheard);
     return CGM_OK;
 }
 
@@ -76,6 +80,7 @@ static void finish(struct cgm_broker *broker, uint32_t serial, const struct cgm_
     struct pending *pending = cgm_registry_remove(&broker->executor.calls.pending, serial);
     cgm_step(CGM_STEP_BROKER_ANSWERED, pending->type);
     cgm_session_count_call(broker, pending->call.session, -weight(pending->type));
+    cgm_quota_count_unheard(broker, pending->call.uid, -(int64_t)pending->unheard);
     if (result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST)
         cgm_log_debug("executor: %s failed: %s: %s", cgm_message_name(pending->type),
                       cgm_status_text(result->status), result->detail);

@@ -26,6 +26,7 @@ typedef void cgm_call_fn(struct cgm_broker *broker, const struct cgm_call *call,
 struct cgm_call {
     cgm_call_fn *done; /* NULL: a failure is logged, nobody waits */
     uint64_t session;  /* the client that waits; 0: none */
+    uid_t uid;         /* who asked; 0: root, or the daemon itself */
     uint32_t serial;   /* of the client's request */
     uint32_t index;    /* free for the caller, like the two below */
     uint64_t object, other;

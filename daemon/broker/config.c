@@ -220,7 +220,7 @@ static char *read_line(char *ret_line, int size, void *stream)
     if (!is_text)
         refuse(reading, "the line has a character NUL");
     cut_comment(reading->line);
-    const char *begin = reading->line + strspn(reading->line, " \t\r\n");
+    const char *begin = reading->line + strspn(reading->line, " \t");
     size_t length = strcspn(begin, "\r\n");
     if (is_text && check_line(reading, begin, length, (size_t)size - 2))
         snprintf(ret_line, (size_t)size, "%.*s\n", (int)length, begin);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "daemon/broker/broker.h"
+#include "daemon/broker/log.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
@@ -33,6 +34,8 @@ static void on_period(uv_timer_t *timer)
     struct cgm_heartbeat *heartbeat = &broker->executor.heartbeat;
     struct cgm_call call = {.done = on_answer};
     Cgm__Ping ping = CGM__PING__INIT;
+    ping.has_log_level = 1;
+    ping.log_level = (uint32_t)cgm_log_syslog_level((enum cgm_log_level)broker->config.log_level);
     cgm_left_behind_reap(&broker->executor.left);
     cgm_listener_look(&broker->listener);
     if (!heartbeat->awaited)

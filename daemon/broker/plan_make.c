@@ -123,7 +123,7 @@ static void on_measured(struct cgm_broker *broker, const struct cgm_call *call,
 {
     char detail[384];
     struct cgm_plan *plan = cgm_registry_find(&broker->plans, call->object);
-    const struct cgm_call next = {.done = on_made, .object = plan->id};
+    const struct cgm_call next = {.done = on_made, .uid = plan->owner.uid, .object = plan->id};
     int status = result->status;
     snprintf(detail, sizeof(detail), "%s", result->detail);
     if (status == CGM_OK)
@@ -141,7 +141,7 @@ static void on_measured(struct cgm_broker *broker, const struct cgm_call *call,
 int cgm_plan_measure(struct cgm_broker *broker, const struct cgm_plan *plan)
 {
     Cgm__PlanMeasure message = CGM__PLAN_MEASURE__INIT;
-    const struct cgm_call call = {.done = on_measured, .object = plan->id};
+    const struct cgm_call call = {.done = on_measured, .uid = plan->owner.uid, .object = plan->id};
     message.request.data = plan->request;
     message.request.len = plan->request_bytes;
     return cgm_call_executor(broker, CGM_MSG_PLAN_MEASURE, &message.base, NULL, 0, &call);
@@ -241,7 +241,7 @@ static void on_remade(struct cgm_broker *broker, const struct cgm_call *call,
 /* Of one who waits already. */
 int cgm_plan_remake(struct cgm_broker *broker, struct cgm_plan *plan)
 {
-    const struct cgm_call call = {.done = on_remade, .object = plan->id};
+    const struct cgm_call call = {.done = on_remade, .uid = plan->owner.uid, .object = plan->id};
     int status = plan->remaking ? CGM_OK : cgm_plan_tell(broker, plan, &call);
     plan->remaking = status == CGM_OK;
     if (status != CGM_OK)

@@ -28,6 +28,9 @@
 #define TURN_NS 1000000u
 /* One that took long rests for 20 times as long, as with the executor (notices.h). */
 #define SENDS_PERCENT 5u
+/* Of the room that is left in the executor's queue one user may have taken so much: any number of
+ * users leaves some. */
+#define ROOM_PARTS 8u
 /* In the log: so many lines about a user at once, then one every so often. */
 #define LINES_AT_ONCE 1000u
 #define LINE_NS (NS_PER_S / 10)
@@ -43,6 +46,7 @@ struct user {
     uint64_t whole_ns;          /* when connections are made up for; each one moves it on */
     uint64_t lines_whole_ns;    /* the same of lines in the log */
     uint64_t lines_left_out;    /* since the last one */
+    uint64_t unheard_bytes;     /* of requests in the executor's queue */
 };
 
 static const struct {
@@ -71,8 +75,8 @@ static uint64_t user_key(uid_t uid)
 static bool is_idle(const struct user *user, uint64_t now_ns)
 {
     static const struct cgm_charge nothing;
-    return user->slow_fds == 0 && user->whole_ns <= now_ns && user->lines_whole_ns <= now_ns &&
-           cgm_allowance_is_whole(&user->time, now_ns) &&
+    return user->slow_fds == 0 && user->unheard_bytes == 0 && user->whole_ns <= now_ns &&
+           user->lines_whole_ns <= now_ns && cgm_allowance_is_whole(&user->time, now_ns) &&
            cgm_allowance_is_whole(&user->sends, now_ns) &&
            memcmp(&user->used, &nothing, sizeof(nothing)) == 0 &&
            memcmp(&user->ending, &nothing, sizeof(nothing)) == 0;
@@ -465,6 +469,21 @@ uint64_t cgm_quota_sends_rest_ns(const struct cgm_broker *broker, uid_t uid)
 {
     const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
     return user ? cgm_allowance_rest_ns(&user->sends, cgm_clock_ns()) : 0;
+}
+
+void cgm_quota_count_unheard(struct cgm_broker *broker, uid_t uid, int64_t bytes)
+{
+    struct user *user =
+        bytes != 0 && uid != 0 ? cgm_registry_find(&broker->users, user_key(uid)) : NULL;
+    if (user)
+        user->unheard_bytes += (uint64_t)bytes;
+}
+
+bool cgm_quota_is_unheard(const struct cgm_broker *broker, uid_t uid)
+{
+    const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    const struct cgm_connection *link = &broker->executor.link;
+    return user && user->unheard_bytes > (link->queued_bytes_max - link->queued_bytes) / ROOM_PARTS;
 }
 
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)

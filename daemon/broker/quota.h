@@ -91,6 +91,13 @@ uint64_t cgm_quota_rest_ns(const struct cgm_broker *broker, uid_t uid);
 void cgm_quota_spend_on_sends(struct cgm_broker *broker, uid_t uid, uint64_t ns);
 uint64_t cgm_quota_sends_rest_ns(const struct cgm_broker *broker, uid_t uid);
 
+/* Requests of the uid that the executor has not read: so many bytes more of them, or fewer. Nobody
+ * counts root's, with which go the daemon's own. */
+void cgm_quota_count_unheard(struct cgm_broker *broker, uid_t uid, int64_t bytes);
+/* Whether they are so much of what the executor has room for that the next ones must lie: it is cut
+ * off when there is none left, and must be heard by others until it reads on. */
+bool cgm_quota_is_unheard(const struct cgm_broker *broker, uid_t uid);
+
 /* False when only the fds are left that the daemon keeps for the packets and processes of
  * everybody: who brought this one must be refused. The lowest free number is given out first. */
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size);

@@ -51,6 +51,7 @@ struct cgm_call cgm_request_call(const struct cgm_request *request, cgm_call_fn 
     return (struct cgm_call){
         .done = done,
         .session = request->session->id,
+        .uid = request->session->uid,
         .serial = request->serial,
         .object = object,
     };

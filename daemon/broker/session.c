@@ -20,6 +20,7 @@
 #define QUEUED_FDS_MAX 32u            /* without a byte beside them */
 #define CALLS_MAX CGM_CALL_WEIGHT_MAX /* of one session at the executor */
 #define NS_PER_MS 1000000u
+#define UNHEARD_MS 10u /* until the executor may have read on */
 
 static void on_packet(void *owner, struct cgm_packet *packet)
 {
@@ -78,6 +79,8 @@ static bool has_turn(void *owner)
 static uint64_t rest_ms(void *owner)
 {
     const struct cgm_session *session = owner;
+    if (cgm_quota_is_unheard(session->broker, session->uid))
+        return UNHEARD_MS;
     return (cgm_quota_rest_ns(session->broker, session->uid) + NS_PER_MS - 1) / NS_PER_MS;
 }
 

@@ -23,6 +23,9 @@ static void on_shutdown(struct cgm_request *request)
 /* The poller's answer says that jobs move. */
 static void on_ping(struct cgm_request *request)
 {
+    const Cgm__Ping *ping = (const Cgm__Ping *)request->message;
+    if (ping->has_log_level)
+        cgm_executor_set_log_level((int)ping->log_level);
     cgm_request_ok(request);
 }
 

@@ -25,6 +25,11 @@
 
 static _Atomic int log_level = 6;
 
+void cgm_executor_set_log_level(int level)
+{
+    atomic_store(&log_level, level);
+}
+
 void cgm_executor_log(int level, const char *format, ...)
 {
     va_list arguments;
@@ -191,7 +196,7 @@ static int set_up(struct cgm_executor *executor, const Cgm__ExecutorSetup *m,
     if (executor->limits.spin_ns < executor->ops->spin_min_ns)
         executor->limits.spin_ns = executor->ops->spin_min_ns;
     if (m->has_log_level)
-        atomic_store(&log_level, (int)m->log_level);
+        cgm_executor_set_log_level((int)m->log_level);
     if (m->version < CGM_PROTOCOL_MIN || m->version > CGM_PROTOCOL_MAX)
         return cgm_detail(detail, bytes, CGM_VERSION, "version: %u; the executor speaks %u to %u",
                           m->version, CGM_PROTOCOL_MIN, CGM_PROTOCOL_MAX);

@@ -69,6 +69,9 @@ int cgm_executor_serve(const struct cgm_backend_ops *ops, int link);
 _Noreturn void cgm_executor_end(struct cgm_executor *executor, enum cgm_trouble trouble,
                                 const char *why);
 
+/* Lines above this level are left out from now on. Any thread. */
+void cgm_executor_set_log_level(int level);
+
 /* One line on stderr, which the broker's log takes over. level as syslog's: 3 error to 7 debug. */
 void cgm_executor_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -98,10 +98,11 @@ static const struct cgm_event_row cgm_events[] = {
      "daemon.executor:test_imports_go_while_jobs_come tests/gpu/test_holds.c"},
     {"The executor hangs",
      "One that answers nothing for executor_timeout is killed, or before that, as soon as 64 MiB "
-     "of "
-     "messages wait for it; then as above",
+     "of messages wait for it; then as above. A user's requests of which more wait than an eighth "
+     "of the room that is left are not read until it goes on",
      "fault.deaths:test_executor_that_hangs fault.deaths:test_daemon_that_stops_for_long "
-     "daemon.broker_executor:test_executor_that_does_not_answer"},
+     "daemon.broker_executor:test_executor_that_does_not_answer "
+     "daemon.broker_load:test_late_executor"},
     {"A launched job does not end within job_timeout of the end of those before it on its ranks",
      "It is aborted and fails with WATCHDOG; outputs are NaN where their type has one. When its "
      "device does not let go within 10 s more the executor ends, under MPS after MPS has "

@@ -258,6 +258,18 @@ static void on_query(struct cgm_packet *packet, const ProtobufCMessage *message)
     answer(packet, CGM_MSG_QUERY_REPLY, &reply.base, NULL, 0);
 }
 
+/* Each level once, as long as it stays. */
+static void on_ping(struct cgm_packet *packet, const ProtobufCMessage *message)
+{
+    static uint32_t last;
+    const Cgm__Ping *ping = (const Cgm__Ping *)message;
+    if (ping->has_log_level && ping->log_level != last) {
+        last = ping->log_level;
+        note("log_level %u\n", last);
+    }
+    answer_ok(packet);
+}
+
 static const struct {
     int type;
     void (*handle)(struct cgm_packet *packet, const ProtobufCMessage *message);
@@ -271,6 +283,7 @@ static const struct {
     {CGM_MSG_PLAN_MEASURE, on_plan_measure},
     {CGM_MSG_SUBMIT_FORWARD, on_submit},
     {CGM_MSG_QUERY, on_query},
+    {CGM_MSG_PING, on_ping},
 };
 
 static void handle(struct cgm_packet *packet, const ProtobufCMessage *message)

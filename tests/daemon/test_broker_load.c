@@ -1,9 +1,11 @@
 /* Many sessions, and sessions that do not read. */
 #include "tests/daemon/broker_fixture.h"
 #include "tests/proc_entries.h"
+#include "tests/send_signal.h"
 
 #include <dirent.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,6 +185,81 @@ static void test_long_listings_come_in_pages(void **state)
     client_close(&client);
 }
 
+/* ---- an executor that reads late --------------------------------------------------------------
+ */
+
+/* Together more than the executor's queue has room for. */
+enum { FLOODERS = 32, FLOODING_USERS = 8, FLOODS = 140 };
+
+static bool send_large_plan(struct client *client, uint64_t comm, uint64_t m)
+{
+    static uint32_t counts[4096];
+    static uint8_t packet[CGM_PACKET_BYTES_MAX];
+    Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
+    size_t size;
+    memset(counts, 0x7f, sizeof(counts));
+    create.comm = comm;
+    create.m = create.n = create.k = m;
+    create.n_counts = sizeof(counts) / sizeof(counts[0]);
+    create.counts = counts;
+    assert_int_equal(
+        cgm_packet_pack(CGM_MSG_PLAN_CREATE, client->serial + 1, &create.base, 0, packet, &size),
+        CGM_OK);
+    if (send(client->fd, packet, size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)size)
+        return false;
+    client->serial++;
+    return true;
+}
+
+/* Until nobody could send anything for a second. */
+static unsigned flood(struct client clients[FLOODERS], const uint64_t comms[FLOODERS])
+{
+    unsigned sent[FLOODERS] = {0}, all = 0;
+    for (unsigned idle_ms = 0; idle_ms < 1000 && all < FLOODERS * FLOODS; idle_ms += 10) {
+        for (unsigned i = 0; i < FLOODERS; i++)
+            while (sent[i] < FLOODS && send_large_plan(&clients[i], comms[i], sent[i] + 1)) {
+                sent[i]++;
+                all++;
+                idle_ms = 0;
+            }
+        usleep(10000);
+    }
+    return all;
+}
+
+/* Users who ask for much meanwhile wait for it; others are served, and it is not cut off. */
+static void test_late_executor(void **state)
+{
+    struct daemon daemon;
+    struct client clients[FLOODERS], observer;
+    uint64_t comms[FLOODERS];
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "executor_timeout=60", "socket_mode=0666", NULL);
+    client_open(&observer, &daemon);
+    for (uid_t i = 0; i < FLOODERS; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "flood%u", (unsigned)i);
+        client_open_as(STRANGER + i % FLOODING_USERS, &clients[i], &daemon);
+        comms[i] = comm_join_all(&clients[i], name, 1);
+    }
+    uint64_t life = status_number(&observer, "executor_life");
+    pid_t pid = (pid_t)status_number(&observer, "executor_pid");
+    assert_int_equal(send_signal(pid, SIGSTOP), 0);
+    unsigned sent = flood(clients, comms);
+    print_message("%u of %u requests sent\n", sent, FLOODERS * FLOODS);
+    assert_true(quota_used(&observer, STRANGER, "quota_plans") > 0);
+    assert_int_equal(send_signal(pid, SIGCONT), 0);
+    for (unsigned i = 0; i < FLOODERS; i++)
+        message_free(client_reply(&clients[i], clients[i].serial));
+    assert_int_equal(status_number(&observer, "executor_life"), life);
+    for (unsigned i = 0; i < FLOODERS; i++)
+        client_close(&clients[i]);
+    client_close(&observer);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
 #define WITH_DAEMON(test) cmocka_unit_test_setup_teardown(test, daemon_set_up, daemon_tear_down)
@@ -193,6 +270,7 @@ int main(void)
         WITH_DAEMON(test_late_reader),
         WITH_DAEMON(test_late_reader_of_fds),
         WITH_DAEMON(test_long_listings_come_in_pages),
+        cmocka_unit_test(test_late_executor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,7 @@ struct unit {
     char notify_path[96], config[96];
     int notify_fd, listen_fd;
     const char *listen_fds; /* how many there are */
+    const char *settings;   /* further lines of the configuration */
 };
 
 static int bind_socket(int type, const char *path)
@@ -40,7 +41,7 @@ static void write_config(const struct unit *unit, const char *level)
 {
     FILE *file = fopen(unit->config, "w");
     assert_non_null(file);
-    fprintf(file, "log_level = %s\nbackend = cpu\ndevices = 1\n", level);
+    fprintf(file, "log_level = %s\nbackend = cpu\ndevices = 1\n%s", level, unit->settings);
     fclose(file);
 }
 
@@ -54,6 +55,7 @@ static void exec_as_systemd(const struct unit *unit)
     setenv("NOTIFY_SOCKET", unit->notify_path, 1);
     setenv("WATCHDOG_PID", pid, 1);
     setenv("WATCHDOG_USEC", "200000", 1);
+    setenv("FAKE_EXECUTOR_DIR", unit->daemon.folder, 1);
     if (dup2(unit->listen_fd, 3) == 3)
         execl(CGM_BIN_DIR "/commgemmd", "commgemmd", "--config", unit->config, NULL);
     _exit(127);
@@ -67,6 +69,7 @@ static void unit_prepare(struct unit *unit, int socket_type)
     assert_int_equal(mkdir(folder, 0700), 0);
     snprintf(unit->notify_path, sizeof(unit->notify_path), "%s/notify", unit->daemon.folder);
     snprintf(unit->config, sizeof(unit->config), "%s/commgemmd.conf", unit->daemon.folder);
+    unit->settings = "";
     write_config(unit, "info");
     unit->listen_fds = "1";
     unit->notify_fd = bind_socket(SOCK_DGRAM, unit->notify_path);
@@ -157,6 +160,24 @@ static void test_a_life_under_systemd(void **state)
     await_word(&unit, "STOPPING=1");
     assert_int_equal(daemon_wait(&unit.daemon), 0);
     assert_int_equal(access(unit.daemon.socket, F_OK), 0); /* it is systemd's */
+    unit_stop(&unit);
+}
+
+static void test_the_executor_follows_the_log_level(void **state)
+{
+    struct unit unit;
+    char line[64];
+    (void)state;
+    unit_prepare(&unit, SOCK_SEQPACKET);
+    unit.settings = "executor = " CGM_BIN_DIR "/fake_executor\nexecutor_timeout = 1\n";
+    write_config(&unit, "info");
+    unit_launch(&unit);
+    fake_wait_line(&unit.daemon, "log_level 6", line, sizeof(line));
+    write_config(&unit, "error");
+    assert_int_equal(send_signal(unit.daemon.pid, SIGHUP), 0);
+    fake_wait_line(&unit.daemon, "log_level 3", line, sizeof(line));
+    assert_int_equal(send_signal(unit.daemon.pid, SIGTERM), 0);
+    assert_int_equal(daemon_wait(&unit.daemon), 0);
     unit_stop(&unit);
 }
 
@@ -287,6 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_life_under_systemd),
+        cmocka_unit_test(test_the_executor_follows_the_log_level),
         cmocka_unit_test(test_a_flood_of_clients_is_no_flood_of_words),
         cmocka_unit_test(test_nobody_waits_for_systemd),
         cmocka_unit_test(test_sockets_that_are_not_there),

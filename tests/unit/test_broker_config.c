@@ -73,6 +73,7 @@ static void test_errors_name_file_line_key_and_limits(void **state)
         {"\n\ndevices = 65\n", ":3: ", {"devices", "65", "from 1 to 64"}},
         {"devices = 0x4\n", ":1: ", {"devices", "0x4", "number"}},
         {"devices = 4\rnonsense\rspin_us = 2\n", ":1: ", {"carriage return", "", ""}},
+        {"\rdevices = 4\n", ":1: ", {"carriage return", "", ""}},
         {"socket = /tmp/a ;b\n", ":1: ", {"';'", "key = value", ""}},
         {"devices: 4\n", ":1: ", {"key = value", "", ""}},
         {"devices =\n", ":1: ", {"devices", "''", "number"}},
