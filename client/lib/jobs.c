@@ -356,6 +356,19 @@ void cgm_jobs_install(struct cgm_jobs *jobs, struct cgm_lane *lane)
     wake_everybody(jobs);
 }
 
+void cgm_jobs_end_well(struct cgm_jobs *jobs, uint64_t comm, uint64_t comm_number)
+{
+    struct cgm_lane *lane = jobs->lane;
+    for (uint32_t i = 0; lane && !lane->buried && i < lane->entries; i++) {
+        struct cgm_slot *slot = &lane->slots[i];
+        if (atomic_load_explicit(&slot->state, memory_order_relaxed) != CGM_SLOT_FLIGHT ||
+            !slot->plan || slot->plan->comm->id != comm || slot->comm_number != comm_number)
+            continue;
+        cgm_slot_abandon(slot, CGM_OK, NULL);
+        cgm_jobs_end(jobs, slot);
+    }
+}
+
 void cgm_jobs_lose(struct cgm_jobs *jobs, uint64_t life, int status, const char *detail)
 {
     struct cgm_lane *lane = jobs->lane;

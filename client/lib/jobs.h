@@ -69,6 +69,9 @@ void cgm_jobs_install(struct cgm_jobs *jobs, struct cgm_lane *lane);
 /* The executors up to `life` are gone, or with DAEMON_LOST the daemon is. */
 void cgm_jobs_lose(struct cgm_jobs *jobs, uint64_t life, int status, const char *detail);
 
+/* A job that had ended well before its executor was lost; without a ring nothing else says so. */
+void cgm_jobs_end_well(struct cgm_jobs *jobs, uint64_t comm, uint64_t comm_number);
+
 /* True when the session is over: nobody ends its jobs any more. */
 bool cgm_jobs_are_lost(const struct cgm_jobs *jobs);
 

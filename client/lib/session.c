@@ -115,6 +115,8 @@ static void on_executor_lost(commgemm_client *client, struct cgm_reply *event)
     uint64_t life = lost->executor_life;
     cgm_jobs_lock(&client->jobs);
     atomic_compare_exchange_strong(&client->executor_life, &life, 0);
+    if (client->no_ring && lost->has_ended_comm && lost->has_ended_number)
+        cgm_jobs_end_well(&client->jobs, lost->ended_comm, lost->ended_number);
     cgm_jobs_lose(&client->jobs, lost->executor_life,
                   lost->status < 0 ? lost->status : CGM_EXECUTOR_LOST, lost->detail);
     cgm_jobs_unlock(&client->jobs);

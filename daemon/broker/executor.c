@@ -113,6 +113,16 @@ static void settle(struct cgm_broker *broker)
     cgm_broker_on_settled(broker);
 }
 
+/* Read while it is written the pair is none. */
+bool cgm_executor_ending(const struct cgm_executor *executor, uint64_t *ret_comm,
+                         uint64_t *ret_number)
+{
+    const struct cgm_journal *journal = executor->journal;
+    *ret_number = atomic_load(&journal->ending_number);
+    *ret_comm = atomic_load(&journal->ending_comm);
+    return *ret_number != 0 && atomic_load(&journal->ending_number) == *ret_number;
+}
+
 static void tell_clients_lost(struct cgm_broker *broker, const char *why)
 {
     uint64_t at = 0;
@@ -121,9 +131,12 @@ static void tell_clients_lost(struct cgm_broker *broker, const char *why)
     lost.executor_life = broker->executor.life;
     lost.status = broker->executor.lost_status;
     lost.detail = (char *)(uintptr_t)why;
+    bool is_ending = cgm_executor_ending(&broker->executor, &lost.ended_comm, &lost.ended_number);
     cgm_burnt_begin(broker);
     while ((session = cgm_registry_next(&broker->sessions, &at))) {
         cgm_session_kill_ring(session, broker->executor.lost_status);
+        lost.has_ended_comm = lost.has_ended_number =
+            is_ending && cgm_registry_find(&session->comms, lost.ended_comm);
         if (session->greeted)
             cgm_connection_send(&session->connection, CGM_MSG_EXECUTOR_LOST, 0, &lost.base, NULL,
                                 0);

@@ -82,6 +82,10 @@ void cgm_executor_on_child(struct cgm_broker *broker);
 /* The socket is closed: called by the loop, with the broker. */
 void cgm_executor_on_link_closed(void *owner);
 
+/* The job that has ended well, and of which it may not have told all ranks yet. False: none. */
+bool cgm_executor_ending(const struct cgm_executor *executor, uint64_t *ret_comm,
+                         uint64_t *ret_number);
+
 /* True when there is no process, or none that is counted on any more. */
 bool cgm_executor_is_lost(const struct cgm_executor *executor);
 

@@ -106,12 +106,10 @@ const struct cgm_ring *cgm_session_ring(const struct cgm_session *session)
 
 void cgm_session_kill_ring(struct cgm_session *session, int status)
 {
-    const struct cgm_journal *journal = session->broker->executor.journal;
-    uint64_t number = atomic_load(&journal->ending_number);
-    uint64_t comm = atomic_load(&journal->ending_comm);
-    bool is_whole = number != 0 && atomic_load(&journal->ending_number) == number;
+    uint64_t comm, number;
+    bool is_ending = cgm_executor_ending(&session->broker->executor, &comm, &number);
     if (cgm_session_ring(session)) {
-        if (is_whole) /* before the client may see that the ring is dead, and end it */
+        if (is_ending) /* before the client may see that the ring is dead, and end it */
             cgm_ring_end_well(&session->ring.map, comm, number);
         cgm_ring_kill(&session->ring.map, status);
         /* After the kill: who submits from now on sees that the ring is dead and keeps the number.

@@ -230,7 +230,14 @@ static void test_what_ended_well_ends_for_all(void **state)
     message.entry.len = sizeof(entry);
     client_ok(&other, CGM_MSG_SUBMIT, &message.base);
     kill_executor(&other);
-    message_free(client_event(&client, CGM_MSG_EXECUTOR_LOST));
+    struct message *event = client_event(&client, CGM_MSG_EXECUTOR_LOST);
+    const Cgm__ExecutorLost *lost = (const Cgm__ExecutorLost *)event->body;
+    assert_true(lost->has_ended_comm && lost->ended_comm == entry.comm);
+    assert_true(lost->has_ended_number && lost->ended_number == 6);
+    message_free(event);
+    event = client_event(&other, CGM_MSG_EXECUTOR_LOST); /* it is in no comm */
+    assert_false(((const Cgm__ExecutorLost *)event->body)->has_ended_comm);
+    message_free(event);
     assert_true(cgm_ring_done(&ring, 0, 1, &status));
     assert_int_equal(status, CGM_OK);
     assert_true(cgm_ring_done(&ring, 1, 2, &status));

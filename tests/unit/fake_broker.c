@@ -40,6 +40,7 @@ struct fake_broker {
     char name[64], complaint[128];
     char imports[1024], uuid[64]; /* what fake_imports and fake_import_uuid give */
     bool refuse_cancel;
+    uint64_t ending_comm, ending_number; /* 0: none */
 };
 
 /* ---- replies ----------------------------------------------------------------------------------
@@ -450,6 +451,14 @@ void fake_end_sessions(struct fake_broker *fake)
     pthread_mutex_unlock(&fake->lock);
 }
 
+void fake_set_ending(struct fake_broker *fake, uint64_t comm, uint64_t number)
+{
+    pthread_mutex_lock(&fake->lock);
+    fake->ending_comm = comm;
+    fake->ending_number = number;
+    pthread_mutex_unlock(&fake->lock);
+}
+
 void fake_kill_executor(struct fake_broker *fake)
 {
     Cgm__ExecutorLost lost = CGM__EXECUTOR_LOST__INIT;
@@ -458,6 +467,9 @@ void fake_kill_executor(struct fake_broker *fake)
     lost.executor_life = fake->life;
     lost.status = CGM_EXECUTOR_LOST;
     lost.detail = (char *)"killed by the test";
+    lost.has_ended_comm = lost.has_ended_number = fake->ending_comm != 0;
+    lost.ended_comm = fake->ending_comm;
+    lost.ended_number = fake->ending_number;
     for (unsigned i = 0; i < fake->n_sessions; i++) {
         poller_end(&fake->sessions[i], CGM_EXECUTOR_LOST);
         reply(&fake->sessions[i], 0, CGM_MSG_EXECUTOR_LOST, &lost.base, NULL, 0);

@@ -40,6 +40,8 @@ void fake_end_sessions(struct fake_broker *fake);
 
 /* The executor dies with all its rings, and the clients are told. */
 void fake_kill_executor(struct fake_broker *fake);
+/* At its next death the executor had ended this job well, without telling anybody. */
+void fake_set_ending(struct fake_broker *fake, uint64_t comm, uint64_t number);
 /* A new one serves every session that had a ring, or asked for one. */
 void fake_start_executor(struct fake_broker *fake);
 

@@ -206,6 +206,47 @@ static void test_executor_lost(void **state)
     run_executor_lost(1);
 }
 
+static uint64_t submit_held(commgemm_client *client, const struct commgemm_plan *plan, int rank)
+{
+    struct commgemm_job job;
+    uint64_t ticket;
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_BARRIER;
+    job.plan = plan->id;
+    job.rank = rank;
+    job.deadline_ms = FAKE_HOLD_MS;
+    assert_ok(commgemm_submit(client, &job, &ticket));
+    return ticket;
+}
+
+/* A rank was told that the job ended well, this session's were not any more: it did for them, too.
+ */
+static void test_what_ended_well_without_a_ring(void **state)
+{
+    struct fixture f;
+    struct commgemm_plan plan;
+    struct commgemm_completion done;
+    (void)state;
+    fixture_open(&f, NULL, 4, 1, 0);
+    plan_make(f.client, comm_make(f.client), COMMGEMM_OP_AG_GEMM, 8, &plan);
+    uint64_t first = submit_held(f.client, &plan, 1), other = submit_held(f.client, &plan, 2);
+    uint64_t second = submit_held(f.client, &plan, 1), noop = submit_noop(f.client, FAKE_HOLD_MS);
+    fake_set_ending(f.fake, plan.comm, 1);
+    fake_kill_executor(f.fake);
+    const struct {
+        uint64_t ticket;
+        int status;
+    } rows[] = {{first, COMMGEMM_OK},
+                {other, COMMGEMM_OK},
+                {second, COMMGEMM_EXECUTOR_LOST},
+                {noop, COMMGEMM_EXECUTOR_LOST}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_ok(commgemm_wait(f.client, rows[i].ticket, -1, &done));
+        assert_int_equal(done.status, rows[i].status);
+    }
+    fixture_close(&f);
+}
+
 /* A job of a dead ring may be taken long after the next ring came. */
 static void test_old_jobs_outlive_their_ring(void **state)
 {
@@ -259,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_a_dead_ring_is_the_end_for_who_reaps),
         cmocka_unit_test(test_a_job_whose_record_is_missing),
         cmocka_unit_test(test_executor_lost),
+        cmocka_unit_test(test_what_ended_well_without_a_ring),
         cmocka_unit_test(test_old_jobs_outlive_their_ring),
         cmocka_unit_test(test_connect_without_executor),
     };
