@@ -23,6 +23,9 @@
 #define CGM_RING_MAGIC 0x474e5252544d4743ull /* "CGMTRRNG" in memory order */
 #define CGM_RING_VERSION 1u
 #define CGM_RING_ENTRIES_MIN 2u
+/* How far one rank of a comm may be ahead of the slowest one, in its numbers. A power of two, above
+ * the largest ring. */
+#define CGM_COMM_WINDOW 8192u
 #define CGM_RING_ENTRIES_MAX 4096u
 #define CGM_RING_ENTRIES_DEFAULT 256u
 #define CGM_PHASES_PER_JOB 256u

@@ -289,6 +289,14 @@ static void drain_records(struct cgm_jobs *jobs, struct cgm_lane *lane)
         cgm_jobs_end(jobs, slot);
 }
 
+/* Who submits it again is matched as with this one. */
+static void give_number_if_lost(const struct cgm_slot *slot)
+{
+    int status = slot->cqe.status;
+    if (slot->comm_number && (status == CGM_EXECUTOR_LOST || status == CGM_GPU_LOST))
+        cgm_numbers_give(slot->plan->comm->numbers[slot->rank], slot->comm_number);
+}
+
 /* Ends every job in flight. A lane with a ring is dead from then on. */
 static void lane_bury(struct cgm_jobs *jobs, struct cgm_lane *lane, int status, const char *detail)
 {
@@ -302,6 +310,7 @@ static void lane_bury(struct cgm_jobs *jobs, struct cgm_lane *lane, int status, 
         if (atomic_load_explicit(&slot->state, memory_order_relaxed) != CGM_SLOT_FLIGHT)
             continue;
         cgm_slot_abandon(slot, status, detail);
+        give_number_if_lost(slot);
         cgm_jobs_end(jobs, slot);
     }
     lane->is_fresh = true; /* without a ring the lane serves the next executor too */

@@ -26,7 +26,8 @@ struct cgm_slot {
     uint32_t index;
     uint64_t ticket;       /* counts the session's submissions */
     uint64_t entry_ticket; /* counts those to this executor: what entries, cqes and slots carry */
-    uint64_t comm_number;
+    uint64_t comm_number;  /* 0: a job of one rank alone */
+    uint32_t rank;         /* whose number it is */
     struct cgm_lane *lane;
     struct cgm_plan *plan; /* a reference; NULL for a noop */
     uint32_t waiters;      /* threads inside a call for this ticket */

@@ -23,8 +23,11 @@ static struct cgm_comm *comm_find(const struct cgm_plans *plans, uint64_t id)
 
 static void comm_unref(struct cgm_comm *comm)
 {
-    if (--comm->refs == 0)
-        free(comm);
+    if (--comm->refs > 0)
+        return;
+    for (uint32_t rank = 0; rank < CGM_COMM_SIZE_MAX; rank++)
+        cgm_numbers_free(comm->numbers[rank]);
+    free(comm);
 }
 
 int cgm_comms_add(struct cgm_plans *plans, uint64_t id, uint32_t size)
@@ -43,6 +46,13 @@ int cgm_comms_add(struct cgm_plans *plans, uint64_t id, uint32_t size)
     comm->next = plans->comms;
     plans->comms = comm;
     return CGM_OK;
+}
+
+int cgm_comm_ensure_numbers(struct cgm_comm *comm, uint32_t rank)
+{
+    if (!comm->numbers[rank])
+        comm->numbers[rank] = cgm_numbers_new();
+    return comm->numbers[rank] ? CGM_OK : cgm_fail_plain(CGM_NO_MEMORY);
 }
 
 static void comm_unlink(struct cgm_plans *plans, uint64_t id)

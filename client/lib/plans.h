@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/lib/numbers.h"
 #include "proto/messages.h"
 
 #define CGM_REASON_BYTES 160
@@ -14,8 +15,8 @@
 struct cgm_comm {
     uint64_t id;
     uint32_t size;
-    uint32_t refs;                       /* of the table and of plans */
-    uint64_t numbers[CGM_COMM_SIZE_MAX]; /* by rank: collective jobs submitted so far */
+    uint32_t refs;                                  /* of the table and of plans */
+    struct cgm_numbers *numbers[CGM_COMM_SIZE_MAX]; /* by rank; NULL: it has submitted nothing */
     struct cgm_comm *next;
 };
 
@@ -40,6 +41,8 @@ void cgm_plans_fini(struct cgm_plans *plans);
 
 /* Notes a comm; known ones keep their numbers. NO_MEMORY. */
 int cgm_comms_add(struct cgm_plans *plans, uint64_t id, uint32_t size);
+/* Before the rank's first number is taken. NO_MEMORY. */
+int cgm_comm_ensure_numbers(struct cgm_comm *comm, uint32_t rank);
 /* Forgets the comm and its plans. */
 void cgm_comms_remove(struct cgm_plans *plans, uint64_t id);
 

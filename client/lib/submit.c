@@ -107,10 +107,14 @@ int cgm_submit_take(struct cgm_jobs *jobs, const struct commgemm_job *job,
     int status = make_room(jobs);
     if (status == CGM_OK)
         status = find_plan(jobs, job, &plan);
+    if (status == CGM_OK && is_numbered(job, plan))
+        status = cgm_comm_ensure_numbers(plan->comm, job->rank);
     if (status == CGM_OK)
         status = cgm_jobs_take(jobs, plan, ret_slot);
-    if (status == CGM_OK && is_numbered(job, plan))
-        (*ret_slot)->comm_number = ++plan->comm->numbers[job->rank];
+    if (status == CGM_OK && is_numbered(job, plan)) {
+        (*ret_slot)->rank = job->rank;
+        (*ret_slot)->comm_number = cgm_numbers_take(plan->comm->numbers[job->rank]);
+    }
     if (status == CGM_OK && job->detached)
         cgm_jobs_detach(jobs, *ret_slot);
     return status;
@@ -126,13 +130,8 @@ void cgm_submit_push(struct cgm_jobs *jobs, struct cgm_slot *slot, const struct 
     cgm_lane_push(lane, slot);
     /* After the fence in push: a broker that declares the ring dead either finds this ticket in its
      * scan, or is seen here; collecting then ends the job. */
-    if (!cgm_lane_dead(lane))
-        return;
-    /* The broker may not have seen the entry: the next job takes the number again, and gets this
-     * one's status when it has. */
-    if (slot->comm_number)
-        slot->plan->comm->numbers[job->rank]--;
-    cgm_jobs_collect(jobs);
+    if (cgm_lane_dead(lane))
+        cgm_jobs_collect(jobs);
 }
 
 static int submit_by_ring(commgemm_client *client, const struct commgemm_job *job,
@@ -172,12 +171,18 @@ static int send_entry(commgemm_client *client, struct cgm_entry *entry, uint64_t
     return cgm_client_tell(client, CGM_MSG_SUBMIT, &request.base);
 }
 
-/* Under submit_lock the last ticket and number are this job's: a refused one gives them back. */
-static void take_back(struct cgm_jobs *jobs, struct cgm_slot *slot, const struct commgemm_job *job)
+/* Under submit_lock the last ticket is this job's: a refused one gives it back. */
+static void take_back(struct cgm_jobs *jobs, struct cgm_slot *slot)
 {
     if (slot->comm_number)
-        slot->plan->comm->numbers[job->rank]--;
+        cgm_numbers_give(slot->plan->comm->numbers[slot->rank], slot->comm_number);
     cgm_jobs_untake(jobs, slot);
+}
+
+/* The executor ended behind the job, and before it said that it had taken it. */
+static bool has_ended_well(const struct cgm_slot *slot)
+{
+    return cgm_slot_has_ended(slot) && slot->cqe.status == CGM_OK;
 }
 
 static int submit_by_socket(commgemm_client *client, const struct commgemm_job *job,
@@ -201,8 +206,10 @@ static int submit_by_socket(commgemm_client *client, const struct commgemm_job *
     status = send_entry(client, &entry, life);
     cgm_jobs_lock(jobs);
     cgm_jobs_unhold(jobs, slot);
+    if (status != CGM_OK && has_ended_well(slot))
+        status = CGM_OK;
     if (status != CGM_OK)
-        take_back(jobs, slot, job);
+        take_back(jobs, slot);
     else
         cgm_jobs_settle(jobs, slot);
     cgm_jobs_unlock(jobs);

@@ -83,6 +83,16 @@ int cgm_comm_hold(struct cgm_session *session, struct cgm_comm *comm)
     return status;
 }
 
+/* Another comm had its place in the journal: what that one had come to is not this one's. */
+static void forget_numbers(struct cgm_journal *journal, uint32_t index)
+{
+    bool was_used = atomic_load(&journal->comm_high[index]) != 0;
+    atomic_store(&journal->comm_high[index], 0);
+    atomic_store(&journal->comm_retired[index], 0);
+    if (was_used) /* else it has no pages, and would get some */
+        memset((void *)journal->comm_ended[index], 0, sizeof(journal->comm_ended[index]));
+}
+
 /* In the owner's quota and in the journal. */
 static int take_place(struct cgm_request *request, struct cgm_comm *comm, uint32_t size)
 {
@@ -94,8 +104,7 @@ static int take_place(struct cgm_request *request, struct cgm_comm *comm, uint32
         return status;
     if (cgm_indices_take(&broker->comm_indices, &comm->index) == CGM_OK) {
         cgm_estate_add_index(comm->estate, comm->index);
-        /* Another comm had it: what that one had come to is not this one's. */
-        atomic_store(&broker->executor.journal->comm_high[comm->index], 0);
+        forget_numbers(broker->executor.journal, comm->index);
         return CGM_OK;
     }
     cgm_estate_free(broker, comm->estate);

@@ -34,8 +34,6 @@ struct cgm_comm {
     bool broken;      /* it can never run again, and its name is free */
     int lost_rank;    /* the first one whose session is gone; -1: none */
     uint64_t creator; /* the session of CommCreate, which holds the comm without a rank; 0: none */
-    uint64_t burnt;   /* numbers up to it were submitted to executors that died */
-    uint64_t burnt_before; /* the same before the last of them did */
     struct cgm_join *joins;
     uint32_t holders;                     /* sessions */
     uint64_t sessions[CGM_COMM_SIZE_MAX]; /* by rank; 0: nobody */

@@ -90,9 +90,6 @@ int cgm_comm_tell(struct cgm_broker *broker, struct cgm_comm *comm, const struct
     add.sessions = comm->sessions;
     add.devices = comm->devices;
     add.join_timeout_ns = comm->join_timeout_ns;
-    add.has_burnt = add.has_burnt_status = comm->burnt != 0;
-    add.burnt = comm->burnt;
-    add.burnt_status = CGM_EXECUTOR_LOST;
     int status = cgm_call_executor(broker, CGM_MSG_COMM_ADD, &add.base, NULL, 0, call);
     comm->told = status == CGM_OK;
     return status;

@@ -12,7 +12,6 @@
 #include "daemon/broker/attached.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
-#include "daemon/broker/burnt.h"
 #include "daemon/broker/executor_link.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/mps.h"
@@ -82,11 +81,9 @@ static void journal_read_and_clear(struct cgm_broker *broker)
 {
     struct cgm_journal *journal = broker->executor.journal;
     cgm_buffer_note_tainted(broker);
-    cgm_burnt_note_taken(broker);
     uint64_t ended = atomic_load(&journal->jobs_done) + atomic_load(&journal->jobs_failed);
     cgm_journal_count(&journal->jobs_failed, atomic_load(&journal->jobs_accepted) - ended);
     memset((void *)journal->writers, 0, sizeof(journal->writers));
-    memset((void *)journal->comm_high, 0, sizeof(journal->comm_high));
     atomic_store(&journal->ending_number, 0);
     atomic_store(&journal->mapping, 0);
 }
@@ -132,7 +129,6 @@ static void tell_clients_lost(struct cgm_broker *broker, const char *why)
     lost.status = broker->executor.lost_status;
     lost.detail = (char *)(uintptr_t)why;
     bool is_ending = cgm_executor_ending(&broker->executor, &lost.ended_comm, &lost.ended_number);
-    cgm_burnt_begin(broker);
     while ((session = cgm_registry_next(&broker->sessions, &at))) {
         cgm_session_kill_ring(session, broker->executor.lost_status);
         lost.has_ended_comm = lost.has_ended_number =

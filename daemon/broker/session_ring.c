@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "daemon/broker/broker.h"
-#include "daemon/broker/burnt.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/mps.h"
 #include "daemon/broker/session.h"
@@ -112,9 +111,6 @@ void cgm_session_kill_ring(struct cgm_session *session, int status)
         if (is_ending) /* before the client may see that the ring is dead, and end it */
             cgm_ring_end_well(&session->ring.map, comm, number);
         cgm_ring_kill(&session->ring.map, status);
-        /* After the kill: who submits from now on sees that the ring is dead and keeps the number.
-         */
-        cgm_burnt_note_submitted(session);
     }
     ring_close(session);
 }

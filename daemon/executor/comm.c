@@ -7,6 +7,7 @@
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/gang.h"
 #include "daemon/executor/plan.h"
+#include "daemon/executor/window.h"
 #include "proto/status.h"
 
 typedef unsigned long long ull;
@@ -165,16 +166,16 @@ static struct cgm_comm *comm_new(const Cgm__CommAdd *m, struct cgm_poller *polle
     comm->size = (uint32_t)m->n_sessions;
     comm->journal = m->journal;
     comm->join_timeout_ms = m->join_timeout_ns / 1000000;
-    comm->retired = comm->launched = comm->burnt = m->burnt;
-    comm->burnt_status = m->has_burnt_status ? m->burnt_status : CGM_EXECUTOR_LOST;
     for (uint32_t i = 0; i < comm->size; i++) {
         comm->sessions[i] = m->sessions[i];
         comm->devices[i] = m->devices[i];
     }
     note_lost_rank(comm);
     comm->devices_shared = devices_are_shared(comm);
-    atomic_store(&poller->executor->journal->comm_high[m->journal], m->burnt);
-    return comm;
+    if (cgm_window_begin(comm) == CGM_OK)
+        return comm;
+    comm_free(comm);
+    return NULL;
 }
 
 void cgm_comm_on_add(struct cgm_request *request)

@@ -15,9 +15,6 @@
 #include "proto/messages.h"
 #include "proto/ring.h"
 
-/* How far one rank may be ahead of the slowest one. A power of two, above the largest ring. */
-#define CGM_COMM_WINDOW 8192u
-
 struct cgm_comm {
     uint64_t id;
     struct cgm_poller *poller;
@@ -32,12 +29,10 @@ struct cgm_comm {
     bool group_tried;
     char group_text[96]; /* the library, or why there is none */
     uint64_t join_timeout_ms;
-    uint64_t last_number[CGM_COMM_SIZE_MAX]; /* of each rank; 0: none yet */
+    uint64_t last_number[CGM_COMM_SIZE_MAX]; /* of each rank; 0: none yet of this executor */
     uint64_t retired;     /* every number up to it has ended and every rank has come */
     uint64_t launched;    /* every number up to it was launched or has ended; never below retired */
     uint64_t last_launch; /* counts launches, also of what has no number */
-    uint64_t burnt;       /* numbers up to it fail with burnt_status */
-    int burnt_status;
     int dead_status; /* not OK: every submission fails with it, and every number not launched */
     char dead_detail[CGM_CQE_DETAIL];
     bool devices_shared;

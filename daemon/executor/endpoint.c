@@ -181,7 +181,7 @@ static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *en
         return;
     }
     if (burns)
-        cgm_gang_refuse(burns, job->rank, job->comm_number, status, detail);
+        cgm_gang_refuse(burns, job->rank, job->comm_number, &status, detail, sizeof(detail));
     struct cgm_outcome outcome = {.status = status, .detail = detail};
     if (job->plan)
         outcome.algorithm = (uint16_t)job->plan->algorithm->number;

@@ -81,28 +81,25 @@ static void job_end(struct cgm_gang *gang, uint32_t rank, uint64_t now_ns)
     cgm_job_complete(job, &outcome);
 }
 
-/* Those without a ring are told first: nobody else could do it for this executor. */
-static void jobs_end(struct cgm_gang *gang, bool by_ring, uint64_t now_ns)
-{
-    for (uint32_t rank = 0; rank < gang->comm->size; rank++)
-        if (gang->jobs[rank] && (gang->jobs[rank]->endpoint->ring.header != NULL) == by_ring)
-            job_end(gang, rank, now_ns);
-}
-
 /* What ended well ends so for all ranks, also when this process ends between two of them: a rank
- * that did it again would be behind the others for ever. */
+ * that did it again would wait for the others in vain. */
 static void gang_end_jobs(struct cgm_gang *gang, uint64_t now_ns)
 {
     struct cgm_journal *journal = gang->comm->poller->executor->journal;
     bool well = gang->number != 0 && gang->launch_ns != 0 && gang->status == CGM_OK;
-    jobs_end(gang, false, now_ns);
+    if (gang->number != 0 && !well)
+        cgm_window_note_end(gang->comm, gang->number, gang->status);
     if (well) {
         atomic_store_explicit(&journal->ending_comm, gang->comm->id, memory_order_relaxed);
         atomic_store_explicit(&journal->ending_number, gang->number, memory_order_release);
     }
-    jobs_end(gang, true, now_ns);
-    if (well)
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++)
+        if (gang->jobs[rank])
+            job_end(gang, rank, now_ns);
+    if (well) {
+        cgm_window_note_end(gang->comm, gang->number, CGM_OK);
         atomic_store_explicit(&journal->ending_number, 0, memory_order_release);
+    }
 }
 
 static void gang_end(struct cgm_gang *gang, uint64_t now_ns)
@@ -289,6 +286,8 @@ void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail)
         return;
     gang->status = status;
     cgm_detail(gang->detail, sizeof(gang->detail), 0, "%s", detail);
+    if (gang->number != 0)
+        cgm_window_note_end(comm, gang->number, status);
     if (held) {
         gang->state = CGM_GANG_FAILING;
         cgm_flight_divert(gang->flight);

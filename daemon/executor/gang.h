@@ -56,13 +56,15 @@ void cgm_gang_submit(struct cgm_job *job);
 /* Takes over a checked job that needs no other rank, or fails it. */
 void cgm_gang_submit_local(struct cgm_job *job);
 
-/* Whether a rank may submit this number now. OK, or INVALID_ARGUMENT with the number expected. */
-int cgm_gang_check_number(const struct cgm_comm *comm, uint32_t rank, uint64_t number,
-                          char *ret_detail, size_t detail_bytes);
+/* Whether a rank may submit this number now: the one behind its last one, but for what has ended in
+ * between. OK, or INVALID_ARGUMENT with the number expected. */
+int cgm_gang_check_number(struct cgm_comm *comm, uint32_t rank, uint64_t number, char *ret_detail,
+                          size_t detail_bytes);
 
-/* The entry of this rank and number was refused: the number fails on all ranks. */
-void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int status,
-                     const char *detail);
+/* The entry of this rank and number was refused: the number fails on all ranks. What it has failed
+ * with before replaces status and detail. */
+void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int *status,
+                     char *detail, size_t bytes);
 
 /* Fails a gang that is not launched, or whose launch is held (runway.h); no effect on others. */
 void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail);

@@ -51,14 +51,30 @@ void cgm_gang_free_all(struct cgm_comm *comm)
     }
 }
 
-int cgm_gang_check_number(const struct cgm_comm *comm, uint32_t rank, uint64_t number,
-                          char *ret_detail, size_t detail_bytes)
+/* A rank comes for one number after the other, but what ended before it was lost with an executor,
+ * together with others, it does not come for again. */
+static bool may_come(struct cgm_comm *comm, uint32_t rank, uint64_t number)
 {
     uint64_t last = comm->last_number[rank];
-    if (number == 0 || (last != 0 && number != last + 1))
+    const struct cgm_tomb *tomb;
+    if (last == 0)
+        last = number - 1;
+    if (number <= comm->retired || number <= last || number - last >= CGM_COMM_WINDOW)
+        return false;
+    while (last + 1 < number && cgm_window_has_ended(comm, last + 1))
+        last++;
+    tomb = cgm_window_tomb(comm, number);
+    return last + 1 == number && (!tomb || tomb->status != CGM_OK);
+}
+
+int cgm_gang_check_number(struct cgm_comm *comm, uint32_t rank, uint64_t number, char *ret_detail,
+                          size_t detail_bytes)
+{
+    uint64_t last = comm->last_number[rank];
+    if (!may_come(comm, rank, number))
         return cgm_detail(ret_detail, detail_bytes, CGM_INVALID_ARGUMENT,
                           "comm_number: %llu; rank %u's next one in comm %llu is %llu", (ull)number,
-                          rank, (ull)comm->id, (ull)last + 1);
+                          rank, (ull)comm->id, (ull)(last ? last : comm->retired) + 1);
     return CGM_OK;
 }
 
@@ -221,24 +237,21 @@ static void gang_join(struct cgm_gang *gang, struct cgm_job *job)
         gang_collected(gang, job->accept_ns);
 }
 
-static void burnt_detail(const struct cgm_comm *comm, uint64_t number, char *ret_detail,
-                         size_t bytes)
+/* Of many burnt numbers the words are not kept. */
+static void tomb_detail(const struct cgm_comm *comm, uint64_t number, uint32_t rank, int status,
+                        char *ret_detail, size_t bytes)
 {
     cgm_detail(ret_detail, bytes, 0,
-               "job %llu of comm %llu was under way when an executor ended (up to %llu)",
-               (ull)number, (ull)comm->id, (ull)comm->burnt);
+               "job %llu of comm %llu had ended with %s before rank %u came for it", (ull)number,
+               (ull)comm->id, cgm_status_name(status), rank);
 }
 
-/* Of many burnt numbers the words are not kept. */
-static void tomb_join(struct cgm_tomb *tomb, struct cgm_job *job)
+static void tomb_join(const struct cgm_tomb *tomb, struct cgm_job *job)
 {
     char detail[CGM_CQE_DETAIL];
     struct cgm_comm *comm = job->plan->comm;
-    cgm_detail(detail, sizeof(detail), 0,
-               "job %llu of comm %llu had ended with %s before rank %u came for it",
-               (ull)job->comm_number, (ull)comm->id, cgm_status_name(tomb->status), job->rank);
+    tomb_detail(comm, job->comm_number, job->rank, tomb->status, detail, sizeof(detail));
     cgm_comm_ref(comm);
-    tomb->n_came++;
     job_fail_alone(job, tomb->status, detail);
     cgm_window_advance(comm);
     cgm_comm_unref(comm);
@@ -259,19 +272,13 @@ void cgm_gang_submit(struct cgm_job *job)
 {
     struct cgm_comm *comm = job->plan->comm;
     uint64_t number = job->comm_number;
-    char detail[CGM_CQE_DETAIL];
     number_take(comm, job->rank, number);
     give_up_when_left(comm, job->rank, number);
     if (comm->dead_status != CGM_OK) {
         job_fail_alone(job, comm->dead_status, comm->dead_detail);
         return;
     }
-    if (number <= comm->retired) {
-        burnt_detail(comm, number, detail, sizeof(detail));
-        job_fail_alone(job, comm->burnt_status, detail);
-        return;
-    }
-    struct cgm_tomb *tomb = cgm_window_tomb(comm, number);
+    const struct cgm_tomb *tomb = cgm_window_tomb(comm, number);
     if (tomb) {
         tomb_join(tomb, job);
         return;
@@ -303,27 +310,45 @@ void cgm_gang_submit_local(struct cgm_job *job)
     gang_join(gang, job);
 }
 
-void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int status,
-                     const char *detail)
+/* The number has failed before: that is what the rank is told. False: it has not. */
+static bool was_burnt(struct cgm_comm *comm, uint32_t rank, uint64_t number, int *status,
+                      char *detail, size_t bytes)
+{
+    const struct cgm_tomb *tomb = cgm_window_tomb(comm, number);
+    const struct cgm_gang *gang = *cgm_window_slot(comm, number);
+    if (tomb) {
+        *status = tomb->status;
+        tomb_detail(comm, number, rank, tomb->status, detail, bytes);
+    } else if (gang && gang->state >= CGM_GANG_FAILING) {
+        *status = gang->status;
+        cgm_detail(detail, bytes, 0, "%s", gang->detail);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int *status,
+                     char *detail, size_t bytes)
 {
     char text[CGM_CQE_DETAIL];
     number_take(comm, rank, number);
     give_up_when_left(comm, rank, number);
-    if (number <= comm->retired || comm->dead_status != CGM_OK)
+    if (comm->dead_status != CGM_OK)
         return;
-    struct cgm_tomb *tomb = cgm_window_tomb(comm, number);
-    if (tomb) {
-        tomb->n_came++;
+    struct cgm_gang *gang = *cgm_window_slot(comm, number);
+    if (was_burnt(comm, rank, number, status, detail, bytes)) {
+        if (gang)
+            gang->n_came++;
         cgm_window_advance(comm);
         return;
     }
-    struct cgm_gang *gang = *cgm_window_slot(comm, number);
     if (!gang && !(gang = gang_new(comm, number, cgm_now_ns())))
         return;
     gang->n_came++;
     cgm_detail(text, sizeof(text), 0, "rank %u: %s", rank, detail);
     cgm_comm_ref(comm);
-    cgm_gang_fail(gang, status, text);
+    cgm_gang_fail(gang, *status, text);
     cgm_window_advance(comm);
     cgm_comm_unref(comm);
 }

@@ -4,7 +4,10 @@
 
 #include "daemon/executor/comm.h"
 #include "daemon/executor/gang.h"
+#include "daemon/executor/executor.h"
 #include "daemon/executor/gang_list.h"
+#include "proto/journal.h"
+#include "proto/status.h"
 
 #define BURNT_KEPT 64u /* of a comm, with the words of their details */
 
@@ -16,8 +19,57 @@ struct cgm_gang **cgm_window_slot(struct cgm_comm *comm, uint64_t number)
 struct cgm_tomb *cgm_window_tomb(struct cgm_comm *comm, uint64_t number)
 {
     struct cgm_tomb *tomb = comm->tombs ? &comm->tombs[number & (CGM_COMM_WINDOW - 1)] : NULL;
-    return tomb && tomb->n_came ? tomb : NULL;
+    return tomb && tomb->is_there ? tomb : NULL;
 }
+
+/* ---- the journal ----------------------------------------------------------------------------- */
+
+static _Atomic uint16_t *end_in_journal(const struct cgm_comm *comm, uint64_t number)
+{
+    struct cgm_journal *journal = comm->poller->executor->journal;
+    return &journal->comm_ended[comm->journal][number & (CGM_COMM_WINDOW - 1)];
+}
+
+void cgm_window_note_end(struct cgm_comm *comm, uint64_t number, int status)
+{
+    atomic_store_explicit(end_in_journal(comm, number), cgm_journal_end(number, status),
+                          memory_order_release);
+}
+
+static void note_retired(const struct cgm_comm *comm)
+{
+    struct cgm_journal *journal = comm->poller->executor->journal;
+    atomic_store_explicit(&journal->comm_retired[comm->journal], comm->retired,
+                          memory_order_release);
+}
+
+static int make_tomb(struct cgm_comm *comm, uint64_t number, int status)
+{
+    if (!comm->tombs)
+        comm->tombs = calloc(CGM_COMM_WINDOW, sizeof(*comm->tombs));
+    if (!comm->tombs)
+        return CGM_NO_MEMORY;
+    comm->tombs[number & (CGM_COMM_WINDOW - 1)] = (struct cgm_tomb){(int8_t)status, true};
+    return CGM_OK;
+}
+
+int cgm_window_begin(struct cgm_comm *comm)
+{
+    struct cgm_journal *journal = comm->poller->executor->journal;
+    uint64_t high = atomic_load(&journal->comm_high[comm->journal]);
+    int ended, status = CGM_OK;
+    comm->retired = comm->launched = atomic_load(&journal->comm_retired[comm->journal]);
+    for (uint64_t i = 1; i < CGM_COMM_WINDOW && status == CGM_OK; i++) {
+        uint64_t number = comm->retired + i;
+        if (number > high)
+            break;
+        if (cgm_journal_has_ended(atomic_load(end_in_journal(comm, number)), number, &ended))
+            status = make_tomb(comm, number, ended);
+    }
+    return status;
+}
+
+/* ---- what has ended -------------------------------------------------------------------------- */
 
 bool cgm_window_is_left_by(const struct cgm_comm *comm, uint64_t number)
 {
@@ -27,17 +79,19 @@ bool cgm_window_is_left_by(const struct cgm_comm *comm, uint64_t number)
 void cgm_window_keep_burnt(struct cgm_gang *gang)
 {
     struct cgm_comm *comm = gang->comm;
-    if (comm->n_burnt >= BURNT_KEPT && !comm->tombs)
-        comm->tombs = calloc(CGM_COMM_WINDOW, sizeof(*comm->tombs));
-    if (comm->n_burnt < BURNT_KEPT || !comm->tombs) {
+    if (comm->n_burnt < BURNT_KEPT || make_tomb(comm, gang->number, gang->status) != CGM_OK) {
         comm->n_burnt++;
         gang->is_burnt = true;
         return;
     }
-    comm->tombs[gang->number & (CGM_COMM_WINDOW - 1)] =
-        (struct cgm_tomb){.status = (int8_t)gang->status, .n_came = (uint8_t)gang->n_came};
     *cgm_window_slot(comm, gang->number) = NULL;
     free(gang);
+}
+
+bool cgm_window_has_ended(struct cgm_comm *comm, uint64_t number)
+{
+    const struct cgm_gang *gang = *cgm_window_slot(comm, number);
+    return gang ? gang->state >= CGM_GANG_FAILING : cgm_window_tomb(comm, number) != NULL;
 }
 
 static bool is_empty(struct cgm_comm *comm, uint64_t number)
@@ -51,16 +105,26 @@ static bool is_through(struct cgm_comm *comm, uint64_t number)
     return gang ? gang->state >= CGM_GANG_RUNNING : cgm_window_tomb(comm, number) != NULL;
 }
 
+/* Who is has come for it, if not here, then at an executor before this one. */
+static bool all_are_past(const struct cgm_comm *comm, uint64_t number)
+{
+    uint32_t rank = 0;
+    while (rank < comm->size && comm->last_number[rank] >= number)
+        rank++;
+    return rank == comm->size;
+}
+
 /* It has ended, and every rank has come. */
 static bool retire(struct cgm_comm *comm, uint64_t number)
 {
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
     struct cgm_tomb *tomb = cgm_window_tomb(comm, number);
-    if (tomb && tomb->n_came == comm->size) {
+    if (tomb && all_are_past(comm, number)) {
         *tomb = (struct cgm_tomb){0};
         return true;
     }
-    if (!gang || gang->state != CGM_GANG_ENDED || gang->n_came != gang->n_expected)
+    if (!gang || gang->state != CGM_GANG_ENDED ||
+        (gang->n_came != gang->n_expected && !all_are_past(comm, number)))
         return false;
     comm->n_burnt -= gang->is_burnt;
     *cgm_window_slot(comm, number) = NULL;
@@ -78,6 +142,7 @@ void cgm_window_advance(struct cgm_comm *comm)
         cgm_gang_list_move(gang, true);
     while (retire(comm, comm->retired + 1))
         comm->retired++;
+    note_retired(comm);
 }
 
 void cgm_window_skip(struct cgm_comm *comm, uint64_t number)

@@ -1,4 +1,6 @@
-/* A comm's window of numbers: the gangs whose numbers are above `retired`. The poller's. */
+/* A comm's window of numbers: the gangs whose numbers are above `retired`. The poller's. What has
+ * ended of it stands in the journal, where the next executor finds it: a number that failed fails
+ * for a rank that comes for it after this one's death, and one that did not end is done again. */
 #ifndef CGM_WINDOW_H
 #define CGM_WINDOW_H
 
@@ -8,11 +10,15 @@
 struct cgm_comm;
 struct cgm_gang;
 
-/* What is left of a gang that ended before every rank had come for it, where there are many. */
+/* What is left of a gang that ended before every rank had come for it, where there are many, or of
+ * one that ended with an executor before this one. */
 struct cgm_tomb {
     int8_t status;
-    uint8_t n_came; /* 0: there is none */
+    bool is_there;
 };
+
+/* Goes on where the journal says that the comm has come to. NO_MEMORY. */
+int cgm_window_begin(struct cgm_comm *comm);
 
 /* Where the gang of a number is that is above `retired` by less than CGM_COMM_WINDOW; NULL there:
  * nobody has come for it. */
@@ -20,6 +26,13 @@ struct cgm_gang **cgm_window_slot(struct cgm_comm *comm, uint64_t number);
 
 /* NULL: there is none at this number. */
 struct cgm_tomb *cgm_window_tomb(struct cgm_comm *comm, uint64_t number);
+
+/* The number ends, or has ended, with this status: before anybody is told of a failure, and after
+ * all were told of a success, which they are when this process ends in between (cgm_gang_end). */
+void cgm_window_note_end(struct cgm_comm *comm, uint64_t number, int status);
+
+/* Whether it has, or fails. */
+bool cgm_window_has_ended(struct cgm_comm *comm, uint64_t number);
 
 /* The gang has ended, and some rank has not come for its number. It may be freed. */
 void cgm_window_keep_burnt(struct cgm_gang *gang);

@@ -245,7 +245,7 @@ static void look(struct batch *batch, struct task *task)
     ended(batch, task);
 }
 
-/* A rank that lost a job submits the same one again before any other, or it would be out of step
+/* A rank that lost jobs submits the same ones again before any other, or it would be out of step
  * with those that did not: here they all agree first, when the batch is over. */
 static bool gave_up(struct batch *batch, uint32_t comm)
 {
@@ -298,11 +298,19 @@ static void submit(struct batch *batch, struct task *task)
 /* ---- waiting ----------------------------------------------------------------------------------
  */
 
+static void note_number(_Atomic uint64_t *high, uint64_t number)
+{
+    uint64_t before = atomic_load(high);
+    while (number > before && !atomic_compare_exchange_weak(high, &before, number))
+        ;
+}
+
 static void ended(struct batch *batch, struct task *task)
 {
     struct client *c = batch->c;
     const struct commgemm_plan *plan = &c->plan[task->job->comm][task->job->plan];
     task->ended = true;
+    note_number(&c->board->high[task->job->comm], task->done.comm_number);
     if (task->done.ticket != task->ticket)
         client_fail(c, "ticket %llu ended as %llu", (unsigned long long)task->ticket,
                     (unsigned long long)task->done.ticket);

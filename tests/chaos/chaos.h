@@ -171,6 +171,7 @@ struct chaos_board {
     uint32_t settled; /* of them, those that were replaced before the order; written with it */
     bool usable[CHAOS_COMMS][CHAOS_PLANS]; /* every client has the plan; before the first batch */
     _Atomic bool daemon_killed, drained;
+    _Atomic uint64_t high[CHAOS_COMMS]; /* the highest number that a rank's job has ended with */
     struct chaos_client client[CHAOS_CLIENTS];
     struct chaos_result result[CHAOS_BATCHES][CHAOS_JOBS][CHAOS_WORLD];
     struct chaos_kept kept[CHAOS_KEPT];

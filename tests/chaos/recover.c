@@ -22,7 +22,7 @@ static void run_noop(struct client *c)
     } while (client_again(c, "a noop", status));
 }
 
-/* One rank's barrier: begun, until it ended otherwise than with its executor. */
+/* One rank's barriers, one after the other. */
 struct barrier {
     bool here, over;
     uint32_t tries;
@@ -42,8 +42,16 @@ static void barrier_begin(struct client *c, uint64_t plan, uint32_t rank, struct
         ;
 }
 
+/* Every rank comes to the same number then: behind what any of them has come to. */
+static bool is_in_step(const struct client *c, uint32_t comm,
+                       const struct commgemm_completion *done)
+{
+    return done->status == COMMGEMM_OK && done->comm_number >= atomic_load(&c->board->high[comm]);
+}
+
 /* True when it is over. The ranks are looked at in turn: one may wait for another to try again. */
-static bool barrier_step(struct client *c, uint64_t plan, uint32_t rank, struct barrier *barrier)
+static bool barrier_step(struct client *c, uint32_t comm, uint64_t plan, uint32_t rank,
+                         struct barrier *barrier)
 {
     struct commgemm_completion done;
     int status = commgemm_wait(c->session, barrier->ticket, 1, &done);
@@ -51,14 +59,15 @@ static bool barrier_step(struct client *c, uint64_t plan, uint32_t rank, struct 
         return false;
     client_again(c, "commgemm_wait", status);
     barrier->status = done.status;
-    barrier->over = done.status == COMMGEMM_OK || done.status == COMMGEMM_PEER_LOST ||
+    barrier->over = is_in_step(c, comm, &done) || done.status == COMMGEMM_PEER_LOST ||
                     ++barrier->tries == SYNC_TRIES;
     if (!barrier->over)
         barrier_begin(c, plan, rank, barrier);
     return barrier->over;
 }
 
-/* A comm's ranks fall into step: those that were behind get what became of the others' jobs. */
+/* A comm's ranks fall into step: those that were behind get what became of the others' jobs, and
+ * those that lost some do not do them again. */
 static int run_barrier(struct client *c, uint32_t comm, uint64_t plan)
 {
     const struct chaos_comm *script = &c->script->comm[comm];
@@ -73,7 +82,7 @@ static int run_barrier(struct client *c, uint32_t comm, uint64_t plan)
     while (left)
         for (uint32_t rank = 0; rank < script->world; rank++)
             if (barrier[rank].here && !barrier[rank].over)
-                left -= barrier_step(c, plan, rank, &barrier[rank]);
+                left -= barrier_step(c, comm, plan, rank, &barrier[rank]);
     for (uint32_t rank = 0; rank < script->world; rank++)
         worst = barrier[rank].status != COMMGEMM_OK ? barrier[rank].status : worst;
     return worst;

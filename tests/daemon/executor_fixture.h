@@ -207,7 +207,7 @@ static inline void fixture_session_close(struct fixture_session *s)
 
 static inline void fixture_comm_add_as(struct fixture *f, uint64_t id, uint32_t uid,
                                        const uint64_t *sessions, uint32_t size,
-                                       uint64_t join_timeout_ms, uint64_t burnt)
+                                       uint64_t join_timeout_ms, uint64_t retired)
 {
     uint32_t devices[CGM_COMM_SIZE_MAX];
     Cgm__CommAdd m = CGM__COMM_ADD__INIT;
@@ -221,15 +221,16 @@ static inline void fixture_comm_add_as(struct fixture *f, uint64_t id, uint32_t 
     m.sessions = (uint64_t *)(uintptr_t)sessions;
     m.devices = devices;
     m.join_timeout_ns = join_timeout_ms * 1000000;
-    m.has_burnt = burnt > 0;
-    m.burnt = burnt;
+    atomic_store(&f->journal->comm_retired[id], retired);
+    if (retired > atomic_load(&f->journal->comm_high[id]))
+        atomic_store(&f->journal->comm_high[id], retired);
     fixture_ok(f, CGM_MSG_COMM_ADD, &m.base, NULL, 0);
 }
 
 static inline void fixture_comm_add(struct fixture *f, uint64_t id, const uint64_t *sessions,
-                                    uint32_t size, uint64_t join_timeout_ms, uint64_t burnt)
+                                    uint32_t size, uint64_t join_timeout_ms, uint64_t retired)
 {
-    fixture_comm_add_as(f, id, 0, sessions, size, join_timeout_ms, burnt);
+    fixture_comm_add_as(f, id, 0, sessions, size, join_timeout_ms, retired);
 }
 
 /* Asks for a buffer of a user's; the serial. */

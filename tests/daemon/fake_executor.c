@@ -140,7 +140,8 @@ static void on_comm_add(struct cgm_packet *packet, const ProtobufCMessage *messa
 {
     const Cgm__CommAdd *add = (const Cgm__CommAdd *)message;
     index_of_comm = add->journal;
-    note("comm %ju burnt %ju\n", (uintmax_t)add->comm, (uintmax_t)add->burnt);
+    note("comm %ju high %ju\n", (uintmax_t)add->comm,
+         (uintmax_t)atomic_load(&journal->comm_high[add->journal]));
     answer_ok(packet);
 }
 

@@ -134,7 +134,7 @@ static void expect_buffer(struct client *client, const char *id, const char *gen
     assert_string_equal(value, tainted);
 }
 
-/* The journal says what was being written and which numbers are burnt. */
+/* The journal says what was being written, and to which numbers comms have come. */
 static void test_everything_is_handed_to_the_next_executor(void **state)
 {
     Cgm__BufferRewritten rewritten = CGM__BUFFER_REWRITTEN__INIT;
@@ -163,7 +163,7 @@ static void test_everything_is_handed_to_the_next_executor(void **state)
     fake_wait_line(*state, "adopt 2 ", line, sizeof(line));
     assert_string_equal(line, "adopt 2 generation 1 tainted 0 fds 1\n");
     fake_wait_line(*state, "comm ", line, sizeof(line));
-    assert_string_equal(line, "comm 1 burnt 6\n");
+    assert_string_equal(line, "comm 1 high 6\n");
     fake_wait_line(*state, "plan ", line, sizeof(line));
     snprintf(value, sizeof(value), "plan %016jx ranks 2\n", (uintmax_t)plan);
     assert_string_equal(line, value);
@@ -182,29 +182,6 @@ static void test_everything_is_handed_to_the_next_executor(void **state)
     assert_string_equal(bytes, "kept");
     message_free(reply);
     close(fd);
-    client_close(&client);
-}
-
-/* A job's plan may be gone while its entry is not read: its number is burnt all the same. */
-static void test_numbers_without_a_plan_are_burnt(void **state)
-{
-    struct cgm_ring ring;
-    struct client client;
-    char line[128];
-    client_open(&client, *state);
-    message_free(ring_set_up(&client, &ring));
-    uint64_t comm = comm_join_all(&client, "tp", 2);
-    ring.entry[0].plan = 99;
-    ring.entry[0].comm = comm;
-    ring.entry[0].comm_number = 3;
-    ring.entry[0].rank = 1;
-    ring.entry[0].ticket = 1;
-    fake_forget_lines(*state);
-    kill_executor(&client);
-    message_free(client_event(&client, CGM_MSG_RING));
-    fake_wait_line(*state, "comm ", line, sizeof(line));
-    assert_string_equal(line, "comm 1 burnt 3\n");
-    cgm_ring_unmap(&ring);
     client_close(&client);
 }
 
@@ -248,7 +225,7 @@ static void test_what_ended_well_ends_for_all(void **state)
 }
 
 /* A comm that comes while an executor ends takes over nothing from one that had its place. */
-static void test_numbers_of_another_comm_are_not_burnt(void **state)
+static void test_numbers_of_another_comm_are_forgotten(void **state)
 {
     struct client client;
     char line[128];
@@ -266,7 +243,7 @@ static void test_numbers_of_another_comm_are_not_burnt(void **state)
     kill_executor(&client);
     message_free(client_reply(&client, serial));
     fake_wait_line(*state, "comm ", line, sizeof(line));
-    assert_string_equal(line, "comm 2 burnt 0\n");
+    assert_string_equal(line, "comm 2 high 0\n");
     client_close(&client);
 }
 
@@ -573,9 +550,8 @@ int main(void)
         WITH_DAEMON(test_rings_are_killed_and_new_ones_come),
         WITH_DAEMON(test_submit_by_message),
         WITH_DAEMON(test_everything_is_handed_to_the_next_executor),
-        WITH_DAEMON(test_numbers_without_a_plan_are_burnt),
         WITH_DAEMON(test_what_ended_well_ends_for_all),
-        WITH_DAEMON(test_numbers_of_another_comm_are_not_burnt),
+        WITH_DAEMON(test_numbers_of_another_comm_are_forgotten),
         WITH_DAEMON(test_tickets_are_of_one_executor),
         WITH_DAEMON(test_death_in_the_middle_of_the_replay),
         WITH_DAEMON(test_pending_requests_fail),

@@ -461,17 +461,22 @@ static void test_barrier_waits_for_every_rank(void **state)
     scene_close(&scene);
 }
 
+static void cancel_first_rank(struct scene *scene, uint64_t ticket)
+{
+    Cgm__CancelForward cancel = CGM__CANCEL_FORWARD__INIT;
+    cancel.session = 1;
+    cancel.ticket = ticket;
+    fixture_ok(&scene->f, CGM_MSG_CANCEL_FORWARD, &cancel.base, NULL, 0);
+    assert_int_equal(fixture_reap(&scene->s[0]).status, CGM_CANCELLED);
+}
+
 static void test_cancel_burns_the_number(void **state)
 {
     (void)state;
     struct scene scene;
     scene_open(&scene, 60000, 60000);
     submit(&scene, 0, 1);
-    Cgm__CancelForward cancel = CGM__CANCEL_FORWARD__INIT;
-    cancel.session = 1;
-    cancel.ticket = 1;
-    fixture_ok(&scene.f, CGM_MSG_CANCEL_FORWARD, &cancel.base, NULL, 0);
-    assert_int_equal(fixture_reap(&scene.s[0]).status, CGM_CANCELLED);
+    cancel_first_rank(&scene, 1);
     submit(&scene, 0, 2); /* ahead of the other rank */
     submit(&scene, 1, 1);
     assert_int_equal(fixture_reap(&scene.s[1]).status, CGM_CANCELLED);
@@ -522,7 +527,21 @@ static void test_who_left_submits_in_vain(void **state)
     scene_close(&scene);
 }
 
-static void test_numbers_before_a_restart_are_burnt(void **state)
+static void note_end(const struct scene *scene, uint64_t number, int status)
+{
+    atomic_store(&scene->f.journal->comm_ended[COMM][number % CGM_COMM_WINDOW],
+                 cgm_journal_end(number, status));
+}
+
+static void expect_status(struct scene *scene, uint32_t rank, uint64_t number, int status)
+{
+    submit(scene, rank, number);
+    assert_int_equal(fixture_reap(&scene->s[rank]).status, status);
+}
+
+/* An executor has ended: rank 0 had come for numbers up to 8, of which 7 was lost, and rank 1 for
+ * those up to 5. What had failed fails for who comes for it now, and what was lost is done. */
+static void test_numbers_go_on_after_a_restart(void **state)
 {
     (void)state;
     struct scene scene;
@@ -535,18 +554,49 @@ static void test_numbers_before_a_restart_are_burnt(void **state)
     comm.status = CGM_PEER_LOST;
     fixture_ok(&scene.f, CGM_MSG_PLAN_REMOVE, &plan.base, NULL, 0);
     fixture_ok(&scene.f, CGM_MSG_COMM_REMOVE, &comm.base, NULL, 0);
-    fixture_comm_add(&scene.f, COMM, sessions, WORLD, 60000, 7);
+    atomic_store(&scene.f.journal->comm_high[COMM], 8);
+    note_end(&scene, 6, CGM_CANCELLED);
+    note_end(&scene, 7 + CGM_COMM_WINDOW, CGM_CANCELLED); /* of another number */
+    note_end(&scene, 8, CGM_MISMATCH);
+    fixture_comm_add(&scene.f, COMM, sessions, WORLD, 60000, 5);
     fixture_plan(&scene.f, PLAN, COMM, CGM_OP_AG_GEMM, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, M,
                  N * WORLD, K, WORLD);
-    submit(&scene, 0, 8);
-    submit(&scene, 1, 6);
+    expect_status(&scene, 0, 5, CGM_INVALID_ARGUMENT); /* it has ended on all ranks */
+    submit(&scene, 0, 7);
+    expect_status(&scene, 1, 6, CGM_CANCELLED);
     submit(&scene, 1, 7);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(fixture_reap(&scene.s[1]).status, CGM_EXECUTOR_LOST);
-    submit(&scene, 1, 8);
     for (uint32_t r = 0; r < WORLD; r++)
         assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
-    run_right(&scene, 9);
+    expect_status(&scene, 0, 10, CGM_INVALID_ARGUMENT);
+    submit(&scene, 0, 9);
+    expect_status(&scene, 1, 8, CGM_MISMATCH);
+    submit(&scene, 1, 9);
+    for (uint32_t r = 0; r < WORLD; r++)
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
+    run_right(&scene, 10);
+    assert_int_equal(atomic_load(&scene.f.journal->comm_retired[COMM]), 10);
+    scene_close(&scene);
+}
+
+/* The journal says what failed before anybody is told, and of what went well when all have been. */
+static void test_ends_are_in_the_journal(void **state)
+{
+    (void)state;
+    struct scene scene;
+    int status;
+    scene_open(&scene, 60000, 60000);
+    const struct cgm_journal *journal = scene.f.journal;
+    run_right(&scene, 1);
+    assert_int_equal(atomic_load(&journal->comm_retired[COMM]), 1);
+    submit(&scene, 0, 2);
+    assert_false(cgm_journal_has_ended(atomic_load(&journal->comm_ended[COMM][2]), 2, &status));
+    cancel_first_rank(&scene, 2);
+    assert_true(cgm_journal_has_ended(atomic_load(&journal->comm_ended[COMM][2]), 2, &status));
+    assert_int_equal(status, CGM_CANCELLED);
+    assert_int_equal(atomic_load(&journal->comm_retired[COMM]), 1);
+    expect_status(&scene, 1, 2, CGM_CANCELLED);
+    run_right(&scene, 3);
+    assert_int_equal(atomic_load(&journal->comm_retired[COMM]), 3);
     scene_close(&scene);
 }
 
@@ -573,7 +623,8 @@ int main(void)
         cmocka_unit_test(test_cancel_burns_the_number),
         cmocka_unit_test(test_dead_session_is_named),
         cmocka_unit_test(test_who_left_submits_in_vain),
-        cmocka_unit_test(test_numbers_before_a_restart_are_burnt),
+        cmocka_unit_test(test_numbers_go_on_after_a_restart),
+        cmocka_unit_test(test_ends_are_in_the_journal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

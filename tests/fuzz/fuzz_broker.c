@@ -385,6 +385,7 @@ static void on_scribble(const struct fuzz_record *record, struct client *client)
     struct cgm_journal *journal = broker.executor.journal;
     journal->writers[record->values[0] % 8] = record->values[1];
     journal->comm_high[record->values[2] % 8] = fuzz_number(&words, record->values[3]);
+    journal->comm_retired[record->values[2] % 8] = fuzz_number(&words, record->values[3]);
     if (!session || !session->ring.map.header)
         return;
     struct cgm_entry *entry =
@@ -528,6 +529,7 @@ static void start_counters_anew(void)
     broker.draining = false;
     memset((void *)broker.executor.journal->writers, 0, 8 * sizeof(uint32_t));
     memset((void *)broker.executor.journal->comm_high, 0, 8 * sizeof(uint64_t));
+    memset((void *)broker.executor.journal->comm_retired, 0, 8 * sizeof(uint64_t));
 }
 
 static void finish(void)

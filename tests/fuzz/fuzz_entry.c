@@ -70,6 +70,7 @@ static void memories_init(struct world *world)
 
 static struct world *the_world(void)
 {
+    static struct cgm_gang *no_gangs[CGM_COMM_WINDOW];
     static struct world world;
     if (world.comm.id != 0)
         return &world;
@@ -79,6 +80,7 @@ static struct world *the_world(void)
     world.comm.sessions[0] = SESSION;
     world.comm.sessions[1] = SESSION + 1;
     world.comm.last_number[0] = LAST_NUMBER;
+    world.comm.window = no_gangs;
     FUZZ_CHECK(cgm_map_add(&world.poller.comms, world.comm.id, &world.comm) == CGM_OK);
     world.endpoint.session = SESSION;
     world.endpoint.poller = &world.poller;

@@ -229,6 +229,15 @@ static void on_session(const struct fuzz_record *record)
         send_request(CGM_MSG_SESSION_REMOVE, &remove.base);
 }
 
+static void scribble_numbers(uint32_t index, uint64_t retired, uint64_t value)
+{
+    journal.comm_retired[index] = retired;
+    journal.comm_high[index] = retired + value % 16;
+    for (uint64_t number = retired; number < retired + 16; number++)
+        journal.comm_ended[index][number % CGM_COMM_WINDOW] =
+            value >> (number - retired) & 1 ? cgm_journal_end(number, -(int)(value % 28)) : 0;
+}
+
 /* A comm of one or two ranks whose sessions are there. */
 static void on_comm(const struct fuzz_record *record)
 {
@@ -241,8 +250,8 @@ static void on_comm(const struct fuzz_record *record)
     add.devices = devices;
     add.journal = record->whom % 4u;
     add.join_timeout_ns = 5000000000;
-    add.has_burnt = record->values[4] != 0;
-    add.burnt = fuzz_number(&words, record->values[4]);
+    if (record->values[4] != 0) /* what an executor before this one may have left */
+        scribble_numbers(add.journal, fuzz_number(&words, record->values[4]), record->values[5]);
     for (unsigned i = 0; i < add.n_sessions; i++)
         add_session(sessions[i], true);
     send_request(CGM_MSG_COMM_ADD, &add.base);

@@ -138,7 +138,8 @@ static bool await_job(struct batch *batch, uint32_t index, uint32_t rank)
 {
     struct lines_job *job = &batch->jobs[index][rank];
     if (index < batch->next[rank])
-        return crew_await(batch->crew, rank, job);
+        return crew_await(batch->crew, rank, batch->crew->script->comm[step_at(batch, index)->plan],
+                          job);
     *job = (struct lines_job){.status = COMMGEMM_EXECUTOR_LOST};
     return true;
 }

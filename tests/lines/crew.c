@@ -237,7 +237,8 @@ static bool submit_barrier(struct crew *crew, uint32_t plan, uint32_t rank, uint
                   commgemm_submit(crew->rank[rank].client, &job, ret_ticket));
 }
 
-/* Who was behind loses it once more for each number that another one lost before. */
+/* Who was behind gets what became of the others' jobs, and who lost some does not do them again:
+ * until all have come behind every number that any of them had come to. */
 static bool fall_into_step(struct crew *crew, uint32_t plan)
 {
     uint64_t ticket[LINES_WORLD];
@@ -251,13 +252,10 @@ static bool fall_into_step(struct crew *crew, uint32_t plan)
             if (in_step >> rank & 1 ||
                 commgemm_wait(crew->rank[rank].client, ticket[rank], 1, &done) == COMMGEMM_TIMEOUT)
                 continue;
-            if (done.status == COMMGEMM_OK)
+            if (done.status == COMMGEMM_OK &&
+                done.comm_number >= crew->high[crew->script->comm[plan]])
                 in_step |= 1u << rank;
-            else if (done.status != COMMGEMM_EXECUTOR_LOST) {
-                printf("lines: rank %u does not fall into step: %s: %s\n", rank,
-                       commgemm_status_name(done.status), done.detail);
-                return false;
-            } else if (!submit_barrier(crew, plan, rank, &ticket[rank]))
+            else if (!submit_barrier(crew, plan, rank, &ticket[rank]))
                 return false;
         }
     return in_step == (1u << w) - 1;
@@ -432,12 +430,14 @@ bool crew_vouch(struct crew *crew, uint32_t plan, uint32_t rank)
         commgemm_buffer_rewritten(crew->rank[rank].client, crew->user[plan][rank].buffer.id));
 }
 
-bool crew_await(struct crew *crew, uint32_t rank, struct lines_job *job)
+bool crew_await(struct crew *crew, uint32_t rank, uint32_t comm, struct lines_job *job)
 {
     struct commgemm_completion done = {0};
     if (wrong(rank, "commgemm_wait",
               commgemm_wait(crew->rank[rank].client, job->ticket, WAIT_MS, &done)))
         return false;
+    if (done.comm_number > crew->high[comm])
+        crew->high[comm] = done.comm_number;
     job->status = done.status;
     snprintf(job->detail, sizeof(job->detail), "%s", done.detail);
     commgemm_completion_fini(&done);

@@ -25,6 +25,7 @@ struct crew {
     const struct script *script;
     const char *socket;
     uint64_t comm[LINES_COMMS];
+    uint64_t high[LINES_COMMS]; /* the highest number that a rank's job has ended with */
     struct lines_rank rank[LINES_WORLD];
     struct commgemm_plan plan[LINES_PLANS];
     struct lines_user_buffer user[LINES_PLANS][LINES_WORLD];
@@ -51,7 +52,8 @@ bool crew_cancel(struct crew *crew, uint32_t rank, const struct lines_job *job);
 bool crew_renew(struct crew *crew, uint32_t plan, struct cgm_random *random);
 /* The rank has written all of its user buffer. */
 bool crew_vouch(struct crew *crew, uint32_t plan, uint32_t rank);
-bool crew_await(struct crew *crew, uint32_t rank, struct lines_job *job);
+/* Of the script's comm. */
+bool crew_await(struct crew *crew, uint32_t rank, uint32_t comm, struct lines_job *job);
 bool crew_streams_are_done(struct crew *crew);
 
 /* After the executor's end: another one serves, all ranks are in step again, and what they have

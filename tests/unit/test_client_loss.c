@@ -247,6 +247,58 @@ static void test_what_ended_well_without_a_ring(void **state)
     fixture_close(&f);
 }
 
+static uint64_t next_number(commgemm_client *client, const struct commgemm_plan *plan, int rank)
+{
+    struct commgemm_completion done;
+    struct commgemm_job job;
+    uint64_t ticket;
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_BARRIER;
+    job.plan = plan->id;
+    job.rank = rank;
+    assert_ok(commgemm_submit(client, &job, &ticket));
+    assert_ok(commgemm_wait(client, ticket, -1, &done));
+    assert_int_equal(done.status, COMMGEMM_OK);
+    return done.comm_number;
+}
+
+/* Whoever submits it again is matched as before, however many jobs each rank had in flight. */
+static void run_lost_numbers(int no_ring)
+{
+    struct fixture f;
+    struct commgemm_plan plan;
+    uint64_t lost[4];
+    fixture_open(&f, NULL, 8, no_ring, 0);
+    plan_make(f.client, comm_make(f.client), COMMGEMM_OP_AG_GEMM, 8, &plan);
+    for (uint32_t i = 0; i < 3; i++)
+        lost[i] = submit_held(f.client, &plan, 1);
+    lost[3] = submit_held(f.client, &plan, 2);
+    if (no_ring) /* where rings would say it themselves */
+        fake_set_ending(f.fake, plan.comm, 2);
+    fake_kill_executor(f.fake);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct commgemm_completion done;
+        bool ended = no_ring && i == 1;
+        assert_ok(commgemm_wait(f.client, lost[i], -1, &done));
+        assert_int_equal(done.status, ended ? COMMGEMM_OK : COMMGEMM_EXECUTOR_LOST);
+    }
+    fake_start_executor(f.fake);
+    assert_ok(commgemm_wait_executor(f.client, -1));
+    static const uint64_t all[] = {1, 2, 3, 4, 5}, but_ended[] = {1, 3, 4, 5, 6};
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(next_number(f.client, &plan, 1), no_ring ? but_ended[i] : all[i]);
+    for (uint64_t number = 1; number <= 3; number++)
+        assert_int_equal(next_number(f.client, &plan, 2), number);
+    fixture_close(&f);
+}
+
+static void test_numbers_of_lost_jobs_come_again(void **state)
+{
+    (void)state;
+    run_lost_numbers(0);
+    run_lost_numbers(1);
+}
+
 /* A job of a dead ring may be taken long after the next ring came. */
 static void test_old_jobs_outlive_their_ring(void **state)
 {
@@ -301,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_a_job_whose_record_is_missing),
         cmocka_unit_test(test_executor_lost),
         cmocka_unit_test(test_what_ended_well_without_a_ring),
+        cmocka_unit_test(test_numbers_of_lost_jobs_come_again),
         cmocka_unit_test(test_old_jobs_outlive_their_ring),
         cmocka_unit_test(test_connect_without_executor),
     };
