@@ -114,9 +114,71 @@ static void test_executor_dies_again_and_again(void **state)
     pair_close(&pair);
 }
 
-/* One rank submitted, the other did not: after the restart the one that was behind gets the status
- * of the number that it missed, and then both agree again. */
+static uint64_t submit_barrier(const struct rank *r)
+{
+    struct commgemm_job job;
+    uint64_t ticket;
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_BARRIER;
+    job.plan = r->plan.id;
+    job.rank = r->rank;
+    assert_int_equal(commgemm_submit(r->client, &job, &ticket), COMMGEMM_OK);
+    return ticket;
+}
+
+static int status_and_number(const struct rank *r, uint64_t ticket, uint64_t *ret_number)
+{
+    struct commgemm_completion done;
+    memset(&done, 0, sizeof(done));
+    assert_int_equal(commgemm_wait(r->client, ticket, WAIT_MS, &done), COMMGEMM_OK);
+    *ret_number = done.comm_number;
+    commgemm_completion_fini(&done);
+    return done.status;
+}
+
+static void await_executor(const struct pair *pair)
+{
+    for (uint32_t i = 0; i < WORLD; i++)
+        assert_int_equal(commgemm_wait_executor(pair->rank[i].client, WAIT_MS), COMMGEMM_OK);
+}
+
+/* One rank has three jobs in flight, the other one: whoever submits what was lost again, and then
+ * goes on, without waiting in between, meets the other in the same job. */
 static void test_ranks_agree_after_a_restart(void **state)
+{
+    enum { JOBS = 3 };
+    (void)state;
+    struct pair pair;
+    uint64_t ticket[WORLD][JOBS], number;
+    pair_open(&pair, "spin_us=0");
+    pair_run(&pair);
+    pid_t executor = executor_pid(&pair.daemon);
+    assert_int_equal(send_signal(executor, SIGSTOP), 0);
+    for (uint32_t i = 0; i < JOBS; i++)
+        ticket[0][i] = submit_barrier(&pair.rank[0]);
+    ticket[1][0] = submit_barrier(&pair.rank[1]);
+    assert_int_equal(send_signal(executor, SIGKILL), 0);
+    for (uint32_t i = 0; i < JOBS; i++)
+        assert_int_equal(status_and_number(&pair.rank[0], ticket[0][i], &number),
+                         COMMGEMM_EXECUTOR_LOST);
+    assert_int_equal(status_and_number(&pair.rank[1], ticket[1][0], &number),
+                     COMMGEMM_EXECUTOR_LOST);
+    uint64_t first = number;
+    await_executor(&pair);
+    for (uint32_t r = 0; r < WORLD; r++)
+        for (uint32_t i = 0; i < JOBS; i++)
+            ticket[r][i] = submit_barrier(&pair.rank[r]);
+    for (uint32_t r = 0; r < WORLD; r++)
+        for (uint32_t i = 0; i < JOBS; i++) {
+            assert_int_equal(status_and_number(&pair.rank[r], ticket[r][i], &number), COMMGEMM_OK);
+            assert_int_equal(number, first + i);
+        }
+    pair_run(&pair);
+    pair_close(&pair);
+}
+
+/* It had failed for all ranks before the executor died: also for the one that comes now. */
+static void test_what_failed_before_a_restart(void **state)
 {
     (void)state;
     struct pair pair;
@@ -124,13 +186,15 @@ static void test_ranks_agree_after_a_restart(void **state)
     pair_open(&pair, "spin_us=0");
     pair_run(&pair);
     assert_int_equal(pair_rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
-    usleep(20000);
+    assert_int_equal(commgemm_cancel(pair.rank[0].client, ticket), COMMGEMM_OK);
+    assert_int_equal(pair_rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_CANCELLED);
     assert_int_equal(send_signal(executor_pid(&pair.daemon), SIGKILL), 0);
-    assert_int_equal(pair_rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    AWAIT(daemon_status(&pair.daemon, "executor_life") == 2);
+    await_executor(&pair);
     for (uint32_t i = 0; i < WORLD; i++)
-        assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
+        reopen(&pair.rank[i], "out", &pair.rank[i].out);
     assert_int_equal(pair_rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
-    assert_int_equal(pair_rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    assert_int_equal(pair_rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_CANCELLED);
     pair_run(&pair);
     pair_close(&pair);
 }
@@ -241,10 +305,7 @@ static void test_executor_dies_before_it_takes_an_entry(void **state)
     assert_int_equal(pair_rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
     assert_int_equal(send_signal(executor, SIGKILL), 0);
     assert_int_equal(pair_rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
-    for (uint32_t i = 0; i < WORLD; i++)
-        assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
-    assert_int_equal(pair_rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
-    assert_int_equal(pair_rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
+    await_executor(&pair);
     pair_run(&pair);
     pair_close(&pair);
 }
@@ -260,11 +321,8 @@ static void test_executor_that_hangs(void **state)
     assert_int_equal(send_signal(executor, SIGSTOP), 0);
     assert_int_equal(pair_rank_submit(&pair.rank[0], 0, &ticket), COMMGEMM_OK);
     assert_int_equal(pair_rank_wait(&pair.rank[0], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
-    for (uint32_t i = 0; i < WORLD; i++)
-        assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
+    await_executor(&pair);
     assert_int_not_equal(executor_pid(&pair.daemon), executor);
-    assert_int_equal(pair_rank_submit(&pair.rank[1], 0, &ticket), COMMGEMM_OK);
-    assert_int_equal(pair_rank_wait(&pair.rank[1], ticket, NULL, 0), COMMGEMM_EXECUTOR_LOST);
     pair_run(&pair);
     pair_close(&pair);
 }
@@ -537,6 +595,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_executor_dies_in_a_job),
         cmocka_unit_test(test_executor_dies_again_and_again),
         cmocka_unit_test(test_ranks_agree_after_a_restart),
+        cmocka_unit_test(test_what_failed_before_a_restart),
         cmocka_unit_test(test_user_buffers_end_with_their_executor),
         cmocka_unit_test(test_executor_dies_before_it_takes_an_entry),
         cmocka_unit_test(test_lost_rank_is_remembered),
