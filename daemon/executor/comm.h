@@ -44,6 +44,7 @@ struct cgm_comm {
     struct cgm_loss loss;        /* of those that are to fail; listed: the comm is referenced */
     struct cgm_gang *failing;    /* the next of `gangs` that it looks at */
     struct cgm_gang *free_gangs; /* by next_free */
+    struct cgm_gang *waiting, *last_waiting;
     struct cgm_flight *free_flights;
     uint32_t n_flights; /* taken */
     struct cgm_runway runway;

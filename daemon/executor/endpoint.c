@@ -134,6 +134,7 @@ static struct cgm_job *job_take(struct cgm_endpoint *endpoint, const struct cgm_
     job->ticket = entry->ticket;
     endpoint->tickets[job - endpoint->jobs] = entry->ticket;
     job->comm_number = entry->comm_number;
+    job->came = ++endpoint->poller->last_came;
     job->accept_ns = now_ns;
     /* The client's clock is the same one, but in another time namespace; its word is not. */
     job->submit_ns = entry->submit_ns;
@@ -173,10 +174,12 @@ static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *en
     if (status == CGM_OK)
         cgm_contents_on_submit(job);
     if (status == CGM_OK && job->comm_number != 0) {
+        job->behind = job->comm_number;
         cgm_gang_submit(job);
         return;
     }
     if (status == CGM_OK) {
+        job->behind = job->plan->comm->last_number[job->rank] + 1;
         cgm_gang_submit_local(job);
         return;
     }

@@ -202,6 +202,7 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
 static void gang_start(struct cgm_gang *gang, uint64_t now_ns)
 {
     gang->state = CGM_GANG_RUNNING;
+    cgm_gang_list_stop_waiting(gang);
     gang->launch_ns = now_ns;
     gang->launch = ++gang->comm->last_launch;
     cgm_journal_count(&gang->comm->poller->executor->journal->jobs_launched, gang->n_expected);
@@ -255,6 +256,7 @@ static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
 {
     uint32_t left = 0;
     gang->state = CGM_GANG_FAILING;
+    cgm_gang_list_stop_waiting(gang);
     for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
         struct cgm_job *job = gang->jobs[rank];
         if (job && !gang->launch_ns && !cgm_job_is_ready(job))

@@ -28,8 +28,8 @@ enum cgm_gang_state {
 struct cgm_gang {
     struct cgm_gang_link links[CGM_GANG_LISTS];
     struct cgm_gang *next_free;
-    bool moving;   /* is in that list */
-    bool is_burnt; /* it counts in its comm's n_burnt */
+    bool moving, waiting; /* is in that list */
+    bool is_burnt;        /* it counts in its comm's n_burnt */
     struct cgm_comm *comm;
     struct cgm_plan *plan; /* of the first job; referenced until the end. NULL: none has come */
     uint64_t number;       /* 0: a local operation of one rank, in no window */

@@ -11,6 +11,14 @@ static void list_add(struct cgm_gang **first, struct cgm_gang *gang, enum cgm_ga
     *first = gang;
 }
 
+static void list_append(struct cgm_gang **first, struct cgm_gang **last, struct cgm_gang *gang,
+                        enum cgm_gang_list list)
+{
+    gang->links[list] = (struct cgm_gang_link){*last, NULL};
+    *(*last ? &(*last)->links[list].next : first) = gang;
+    *last = gang;
+}
+
 static void list_remove(struct cgm_gang **first, struct cgm_gang *gang, enum cgm_gang_list list)
 {
     struct cgm_gang_link *link = &gang->links[list];
@@ -25,28 +33,36 @@ static void list_remove(struct cgm_gang **first, struct cgm_gang *gang, enum cgm
 
 void cgm_gang_list_enter(struct cgm_gang *gang)
 {
-    list_add(&gang->comm->poller->gangs, gang, CGM_GANGS_ALL);
-    list_add(&gang->comm->gangs, gang, CGM_GANGS_OF_COMM);
+    struct cgm_comm *comm = gang->comm;
+    list_add(&comm->poller->gangs, gang, CGM_GANGS_ALL);
+    list_add(&comm->gangs, gang, CGM_GANGS_OF_COMM);
+    gang->waiting = gang->number == 0;
+    if (gang->waiting)
+        list_append(&comm->waiting, &comm->last_waiting, gang, CGM_GANGS_WAITING);
+}
+
+void cgm_gang_list_stop_waiting(struct cgm_gang *gang)
+{
+    struct cgm_comm *comm = gang->comm;
+    if (!gang->waiting)
+        return;
+    gang->waiting = false;
+    if (comm->last_waiting == gang)
+        comm->last_waiting = gang->links[CGM_GANGS_WAITING].previous;
+    list_remove(&comm->waiting, gang, CGM_GANGS_WAITING);
 }
 
 void cgm_gang_list_leave(struct cgm_gang *gang)
 {
     struct cgm_poller *poller = gang->comm->poller;
     cgm_gang_list_move(gang, false);
+    cgm_gang_list_stop_waiting(gang);
     if (poller->looked_at == gang)
         poller->looked_at = gang->links[CGM_GANGS_ALL].next;
     if (gang->comm->failing == gang)
         gang->comm->failing = gang->links[CGM_GANGS_OF_COMM].next;
     list_remove(&poller->gangs, gang, CGM_GANGS_ALL);
     list_remove(&gang->comm->gangs, gang, CGM_GANGS_OF_COMM);
-}
-
-static void moving_append(struct cgm_poller *poller, struct cgm_gang *gang)
-{
-    struct cgm_gang *last = poller->last_moving;
-    gang->links[CGM_GANGS_MOVING] = (struct cgm_gang_link){last, NULL};
-    *(last ? &last->links[CGM_GANGS_MOVING].next : &poller->moving) = gang;
-    poller->last_moving = gang;
 }
 
 void cgm_gang_list_move(struct cgm_gang *gang, bool moving)
@@ -56,7 +72,7 @@ void cgm_gang_list_move(struct cgm_gang *gang, bool moving)
         return;
     gang->moving = moving;
     if (moving) {
-        moving_append(poller, gang);
+        list_append(&poller->moving, &poller->last_moving, gang, CGM_GANGS_MOVING);
         return;
     }
     if (poller->moving_at == gang)

@@ -88,6 +88,7 @@ struct cgm_poller {
     struct cgm_task *first_query, *last_query; /* requests that query.h has not answered yet */
     struct cgm_request *shutdown;              /* answered when nothing runs any more */
     struct cgm_poller_counters counters;
+    uint64_t last_came; /* counts the jobs of all sessions */
 };
 
 int cgm_poller_start(struct cgm_poller *poller, struct cgm_executor *executor);

@@ -72,6 +72,8 @@ static const struct cgm_event_row cgm_events[] = {
      "Its outputs are made NaN, but for what a job before it has yet to read. Those that lie in "
      "user buffers are marked: who would read them fails with TAINTED",
      "daemon.line:test_who_fails_spoils_nothing_before_it "
+     "daemon.line:test_who_fails_spoils_no_copy_before_it "
+     "daemon.line:test_who_fails_alone_spoils_nothing_before_it "
      "daemon.executor:test_a_plan_goes_with_a_mismatch"},
     {"A plan is destroyed while jobs of it are in flight",
      "They finish. Other ranks may create it again for theirs, unless it is for what lies in its "

@@ -2,6 +2,10 @@
  * also where some of them fail, come late or are refused. */
 #include "contents_scene.h"
 
+#include <math.h>
+
+#define PRODUCT 8u /* of one rank, M x K by K x K */
+
 /* Two copies into one chunk and the job that reads it, submitted together: the last copy counts. */
 static void test_jobs_see_the_copies_before_them(void **state)
 {
@@ -96,15 +100,20 @@ static void test_results_are_in_line(void **state)
     scene_close(&scene);
 }
 
-static void cancel_last(struct scene *scene, uint32_t rank)
+static void cancel(struct scene *scene, uint32_t rank, uint64_t ticket)
 {
-    Cgm__CancelForward cancel = CGM__CANCEL_FORWARD__INIT;
-    cancel.session = rank + 1;
-    cancel.ticket = scene->s[rank].ticket;
-    fixture_ok(&scene->f, CGM_MSG_CANCEL_FORWARD, &cancel.base, NULL, 0);
+    Cgm__CancelForward message = CGM__CANCEL_FORWARD__INIT;
+    message.session = rank + 1;
+    message.ticket = ticket;
+    fixture_ok(&scene->f, CGM_MSG_CANCEL_FORWARD, &message.base, NULL, 0);
     struct cgm_cqe cqe = fixture_reap(&scene->s[rank]);
     assert_int_equal(cqe.status, CGM_CANCELLED);
-    assert_int_equal(cqe.ticket, cancel.ticket);
+    assert_int_equal(cqe.ticket, ticket);
+}
+
+static void cancel_last(struct scene *scene, uint32_t rank)
+{
+    cancel(scene, rank, scene->s[rank].ticket);
 }
 
 /* The second one is cancelled while the first one, which reads what it was to write, waits for the
@@ -141,6 +150,105 @@ static void test_who_fails_spoils_nothing_before_it(void **state)
     (void)state;
     cancel_behind_a_reader(true);
     cancel_behind_a_reader(false);
+}
+
+/* The second run is cancelled while the copy, which reads what it was to write, waits for the first
+ * one to begin. */
+static void test_who_fails_spoils_no_copy_before_it(void **state)
+{
+    (void)state;
+    struct scene scene;
+    const struct cgm_operand user = {RESULT * 1000, 0, 0, 1, 0};
+    scene_open(&scene, false);
+    fixture_plan(&scene.f, RESULT, COMM, CGM_OP_AG, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
+    grant_user_buffers(&scene, RESULT);
+    assert_int_equal(copy(&scene, RESULT, 0, 5), CGM_OK);
+    set_source(&scene, 0, 1, 7);
+    set_source(&scene, 1, 0, 3);
+    push_gathering(&scene, 0, 1, user, at(0, GATHERED_AT));
+    struct cgm_entry waiting = copy_in(&scene, RESULT, 0, 1);
+    push(&scene, &waiting, 1);
+    push_gathering(&scene, 0, 2, user, waiting.operand[CGM_OPERAND_LHS]);
+    cancel_last(&scene, 0);
+    push_gathering(&scene, 1, 1, at(1, SOURCE_AT), at(1, GATHERED_AT));
+    push_gathering(&scene, 1, 2, at(1, SOURCE_AT), at(1, RHS_AT));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(fixture_reap(&scene.s[0]).status, CGM_OK);
+    check_gathered(&scene, 0, 5, 3);
+    for (int i = 0; i < 2; i++) { /* in whatever order */
+        struct cgm_cqe cqe = fixture_reap(&scene.s[1]);
+        assert_int_equal(cqe.status, cqe.comm_number == 1 ? CGM_OK : CGM_CANCELLED);
+    }
+    push_gathering(&scene, 0, 3, user, at(0, GATHERED_AT));
+    push_gathering(&scene, 1, 3, at(1, SOURCE_AT), at(1, GATHERED_AT));
+    for (uint32_t r = 0; r < WORLD; r++) {
+        assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
+        check_gathered(&scene, r, 7, 3);
+    }
+    scene_close(&scene);
+}
+
+/* What the product of one rank's that fails was to write, and where others read: a run before it,
+ * a late copy before it, for which it waits, and one behind it. */
+static const struct {
+    uint32_t run, copy, behind;
+    bool spared;
+} readers[] = {
+    {SOURCE_AT, LHS_AT, LHS_AT, true},
+    {LHS_AT, SOURCE_AT, LHS_AT, true},
+    {LHS_AT, LHS_AT, SOURCE_AT, false},
+};
+
+static struct cgm_entry push_late_copy(struct scene *scene, uint64_t plan, uint32_t from)
+{
+    struct cgm_entry e = copy_in(scene, plan, 0, 0);
+    e.operand[CGM_OPERAND_LHS] = at(0, from);
+    push(scene, &e, 0);
+    return e;
+}
+
+static void come(struct scene *scene, const struct cgm_entry *e)
+{
+    atomic_store(&scene->s[e->rank].ring.ready[e->ticket % FIXTURE_ENTRIES], e->ticket);
+}
+
+static void fail_alone_among(struct scene *scene, uint32_t run, uint32_t copy, uint32_t behind,
+                             bool spared)
+{
+    struct cgm_entry product = {.plan = PRODUCT, .opcode = CGM_OPCODE_RUN};
+    product.operand[CGM_OPERAND_LHS] = (struct cgm_operand){PRODUCT * 1000, 0, 0, 1, 0};
+    product.operand[CGM_OPERAND_RHS] = at(0, RHS_AT);
+    product.operand[CGM_OPERAND_OUT] = at(0, SOURCE_AT);
+    set_source(scene, 0, 0, 7);
+    push_gathering(scene, 0, ++scene->number, at(0, run), at(0, GATHERED_AT));
+    struct cgm_entry before = push_late_copy(scene, PRODUCT, copy);
+    product.ticket = ++scene->s[0].ticket;
+    push(scene, &product, 1);
+    struct cgm_entry after = push_late_copy(scene, RESULT, behind);
+    cancel(scene, 0, product.ticket);
+    host_view_pull(&scene->view[0], SOURCE_AT, sizeof(float));
+    float left = scene->base[0][SOURCE_AT / sizeof(float)];
+    assert_true(spared ? left == 7 : isnan(left));
+    come(scene, &before);
+    come(scene, &after);
+    push_gathering(scene, 1, scene->number, at(1, SOURCE_AT), at(1, GATHERED_AT));
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(fixture_reap(&scene->s[0]).status, CGM_OK);
+    assert_int_equal(fixture_reap(&scene->s[1]).status, CGM_OK);
+}
+
+static void test_who_fails_alone_spoils_nothing_before_it(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, false);
+    fixture_plan(&scene.f, RESULT, COMM, CGM_OP_AG, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
+    fixture_plan(&scene.f, PRODUCT, COMM, CGM_OP_GEMM, CGM_ALGO_NO_OVERLAP, M, K, K, WORLD);
+    grant_user_buffers(&scene, PRODUCT);
+    for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++)
+        fail_alone_among(&scene, readers[i].run, readers[i].copy, readers[i].behind,
+                         readers[i].spared);
+    scene_close(&scene);
 }
 
 /* The second number has failed before the other rank comes for it, which has the first one still to
@@ -313,6 +421,8 @@ int main(void)
         cmocka_unit_test(test_jobs_see_no_copy_behind_them),
         cmocka_unit_test(test_results_are_in_line),
         cmocka_unit_test(test_who_fails_spoils_nothing_before_it),
+        cmocka_unit_test(test_who_fails_spoils_no_copy_before_it),
+        cmocka_unit_test(test_who_fails_alone_spoils_nothing_before_it),
         cmocka_unit_test(test_who_comes_late_spoils_nothing_before_it),
         cmocka_unit_test(test_refused_results_are_marked),
         cmocka_unit_test(test_what_is_gathered_over_is_gone),
