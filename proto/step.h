@@ -38,8 +38,9 @@
     X(4, LAUNCH, "all streams have come, no write is noted")                                       \
     X(5, ENQUEUE, "a device's thread begins with its part")                                        \
     X(6, DONE, "every queue is through, nobody knows yet")                                         \
-    X(7, COMPLETE, "a rank's done slot is set, it has no completion")                              \
-    X(8, REAP, "the rank has its completion and was not woken")
+    X(7, END, "the job is over, nothing says so")                                                  \
+    X(8, COMPLETE, "a rank's done slot is set, it has no completion")                              \
+    X(9, REAP, "the rank has its completion and was not woken")
 
 enum cgm_step_place {
 #define X(number, NAME, text, values) CGM_STEP_##NAME = (number),

@@ -17,6 +17,29 @@
 /* Of the jobs of a session that is gone, in a round of the poller's. */
 #define DROPPED_AT_ONCE 16u
 
+/* ---- writes --------------------------------------------------------------------------------- */
+
+static void each_written(struct cgm_job *job, void (*note)(struct cgm_executor *executor,
+                                                           const struct cgm_memory *memory))
+{
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
+        if (CGM_OPERANDS_WRITTEN >> i & 1 && job->memory[i])
+            note(job->endpoint->poller->executor, job->memory[i]);
+}
+
+void cgm_job_begin_writes(struct cgm_job *job)
+{
+    each_written(job, cgm_memory_begin_write);
+    job->writes = true;
+}
+
+void cgm_job_end_writes(struct cgm_job *job)
+{
+    if (job->writes)
+        each_written(job, cgm_memory_end_write);
+    job->writes = false;
+}
+
 /* ---- completions ---------------------------------------------------------------------------- */
 
 /* Cut off where there is no more room. */
@@ -45,14 +68,16 @@ static void cqe_fill(struct cgm_cqe *cqe, uint64_t ticket, uint32_t slot, uint64
         set_detail(cqe, outcome->detail ? outcome->detail : "");
 }
 
-static void complete_on_ring(struct cgm_endpoint *endpoint, uint64_t ticket, uint32_t slot,
-                             uint64_t comm_number, const struct cgm_outcome *outcome)
+static void complete_on_ring(struct cgm_endpoint *endpoint, struct cgm_job *job, uint64_t ticket,
+                             uint32_t slot, uint64_t comm_number, const struct cgm_outcome *outcome)
 {
     struct cgm_ring *ring = &endpoint->ring;
     if (outcome->phases_stored > 0)
         memcpy(&ring->phase[(size_t)slot * CGM_PHASES_PER_JOB], outcome->phases,
                outcome->phases_stored * sizeof(struct cgm_phase));
     cgm_ring_set_done(ring, slot, ticket, outcome->status);
+    if (job)
+        cgm_job_end_writes(job);
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_COMPLETE);
     cqe_fill(&ring->cq[endpoint->cq_tail & ring->mask], ticket, slot, comm_number, outcome);
     /* Pairs with the library's acquire of cq_tail before it reads the record. */
@@ -60,8 +85,8 @@ static void complete_on_ring(struct cgm_endpoint *endpoint, uint64_t ticket, uin
     endpoint->notify = true;
 }
 
-static void complete_on_socket(struct cgm_endpoint *endpoint, uint64_t ticket, uint64_t comm_number,
-                               const struct cgm_outcome *outcome)
+static void complete_on_socket(struct cgm_endpoint *endpoint, struct cgm_job *job, uint64_t ticket,
+                               uint64_t comm_number, const struct cgm_outcome *outcome)
 {
     struct cgm_cqe cqe = {0};
     Cgm__CompletionForward event = CGM__COMPLETION_FORWARD__INIT;
@@ -74,17 +99,20 @@ static void complete_on_socket(struct cgm_endpoint *endpoint, uint64_t ticket, u
     event.phases.len = outcome->phases_stored * sizeof(struct cgm_phase);
     endpoint->cq_tail++;
     cgm_event_send(endpoint->poller->executor, CGM_MSG_COMPLETION_FORWARD, &event.base);
+    if (job)
+        cgm_job_end_writes(job);
 }
 
-static void complete(struct cgm_endpoint *endpoint, uint64_t ticket, uint32_t slot,
-                     uint64_t comm_number, const struct cgm_outcome *outcome)
+/* job: NULL for a noop that never was one. */
+static void complete(struct cgm_endpoint *endpoint, struct cgm_job *job, uint64_t ticket,
+                     uint32_t slot, uint64_t comm_number, const struct cgm_outcome *outcome)
 {
     struct cgm_journal *journal = endpoint->poller->executor->journal;
     cgm_journal_count(outcome->status == CGM_OK ? &journal->jobs_done : &journal->jobs_failed, 1);
     if (endpoint->ring.header)
-        complete_on_ring(endpoint, ticket, slot, comm_number, outcome);
+        complete_on_ring(endpoint, job, ticket, slot, comm_number, outcome);
     else
-        complete_on_socket(endpoint, ticket, comm_number, outcome);
+        complete_on_socket(endpoint, job, ticket, comm_number, outcome);
 }
 
 uint64_t cgm_endpoint_notify(struct cgm_endpoint *endpoint)
@@ -154,7 +182,7 @@ static void endpoint_remove_if_unused(struct cgm_endpoint *endpoint);
 void cgm_job_complete(struct cgm_job *job, const struct cgm_outcome *outcome)
 {
     struct cgm_endpoint *endpoint = job->endpoint;
-    complete(endpoint, job->ticket, job->slot, job->comm_number, outcome);
+    complete(endpoint, job, job->ticket, job->slot, job->comm_number, outcome);
     cgm_contents_on_end(job, outcome->status);
     cgm_job_release(job);
     endpoint->tickets[job - endpoint->jobs] = 0;
@@ -198,7 +226,7 @@ static void accept_noop(struct cgm_endpoint *endpoint, const struct cgm_entry *e
     struct cgm_ring *ring = &endpoint->ring;
     if (!ring->header ||
         atomic_load_explicit(&ring->ready[slot], memory_order_acquire) >= entry->ticket) {
-        complete(endpoint, entry->ticket, slot, 0, &done);
+        complete(endpoint, NULL, entry->ticket, slot, 0, &done);
         return;
     }
     struct cgm_job *job = job_take(endpoint, entry, slot, now_ns);

@@ -78,7 +78,14 @@ uint64_t cgm_endpoint_notify(struct cgm_endpoint *endpoint);
 /* True when the job's stream has come. */
 bool cgm_job_is_ready(const struct cgm_job *job);
 
-/* Writes done slot and completion, drops the job's references and frees it. */
+/* Around what writes its results; to end what has ended already is nothing. Their end is noted when
+ * something says that the job's has come: who is told that it was lost must not find them written
+ * and untainted. */
+void cgm_job_begin_writes(struct cgm_job *job);
+void cgm_job_end_writes(struct cgm_job *job);
+
+/* Writes done slot and completion, ends the job's writes, drops the job's references and frees it.
+ */
 void cgm_job_complete(struct cgm_job *job, const struct cgm_outcome *outcome);
 
 /* NOT_FOUND for a NULL endpoint. Granting again changes the right. */

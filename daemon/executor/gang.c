@@ -81,17 +81,26 @@ static void job_end(struct cgm_gang *gang, uint32_t rank, uint64_t now_ns)
     cgm_job_complete(job, &outcome);
 }
 
+static void each_job(struct cgm_gang *gang, void (*visit)(struct cgm_job *job))
+{
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++)
+        if (gang->jobs[rank])
+            visit(gang->jobs[rank]);
+}
+
 /* What ended well ends so for all ranks, also when this process ends between two of them: a rank
  * that did it again would wait for the others in vain. */
 static void gang_end_jobs(struct cgm_gang *gang, uint64_t now_ns)
 {
     struct cgm_journal *journal = gang->comm->poller->executor->journal;
     bool well = gang->number != 0 && gang->launch_ns != 0 && gang->status == CGM_OK;
+    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_END);
     if (gang->number != 0 && !well)
         cgm_window_note_end(gang->comm, gang->number, gang->status);
     if (well) {
         atomic_store_explicit(&journal->ending_comm, gang->comm->id, memory_order_relaxed);
         atomic_store_explicit(&journal->ending_number, gang->number, memory_order_release);
+        each_job(gang, cgm_job_end_writes);
     }
     for (uint32_t rank = 0; rank < gang->comm->size; rank++)
         if (gang->jobs[rank])
@@ -135,16 +144,6 @@ static void each_written(struct cgm_gang *gang, void (*visit)(struct cgm_executo
         for (int i = 0; gang->jobs[rank] && i < CGM_OPERAND_COUNT; i++)
             if (CGM_OPERANDS_WRITTEN >> i & 1 && gang->jobs[rank]->memory[i])
                 visit(executor, gang->jobs[rank], i);
-}
-
-static void begin_write(struct cgm_executor *executor, struct cgm_job *job, int operand)
-{
-    cgm_memory_begin_write(executor, job->memory[operand]);
-}
-
-static void end_write(struct cgm_executor *executor, struct cgm_job *job, int operand)
-{
-    cgm_memory_end_write(executor, job->memory[operand]);
 }
 
 static void taint(struct cgm_executor *executor, struct cgm_job *job, int operand)
@@ -245,7 +244,7 @@ static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *record
     }
     gang_start(gang, now_ns);
     cgm_contents_on_launch(gang);
-    each_written(gang, begin_write);
+    each_job(gang, cgm_job_begin_writes);
     gang_fly(gang, gang->opcode == CGM_OPCODE_COPY_IN ? CGM_FLIGHT_COPY_IN : CGM_FLIGHT_RUN,
              recorded, now_ns);
     cgm_window_advance(gang->comm);
@@ -270,7 +269,7 @@ static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
         return;
     }
     if (!gang->launch_ns)
-        each_written(gang, begin_write);
+        each_job(gang, cgm_job_begin_writes);
     gang_fly(gang, CGM_FLIGHT_POISON, NULL, now_ns);
 }
 
@@ -503,7 +502,6 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
         return true;
     }
     each_written(gang, restore);
-    each_written(gang, end_write);
     gang_end(gang, now_ns);
     return true;
 }
@@ -526,7 +524,6 @@ static bool step_failing(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
     }
     if (atomic_load(&gang->flight->run.given_up))
         say_given_up(gang);
-    each_written(gang, end_write);
     gang_end(gang, now_ns);
     return true;
 }

@@ -47,6 +47,7 @@ static const struct cgm_event_row cgm_events[] = {
      "buffers held is lost: a job that would read it, or a copy of it to another buffer, fails "
      "with TAINTED until it is copied in again. Sessions stay connected and get new rings",
      "fault.deaths:test_executor_dies_in_a_job "
+     "daemon.endings:test_an_executor_dies_while_a_job_ends "
      "fault.deaths:test_user_buffers_end_with_their_executor "
      "daemon.entries:test_nothing_is_added_to_a_tainted_buffer "
      "daemon.contents:test_lost_buffers_are_named "

@@ -83,6 +83,7 @@ static const struct step_row step_rows[] = {
     JOB(SUBMIT, LAUNCH, 0),
     JOB(SUBMIT, ENQUEUE, 0),
     JOB(SUBMIT, DONE, 0),
+    JOB(SUBMIT, END, 0),
     JOB(SUBMIT, COMPLETE, 0),
     JOB(SUBMIT, REAP, 0),
     {GATE_WAIT, 0, 0, HALVED}, /* the job ends meanwhile */

@@ -1,0 +1,167 @@
+/* What becomes of a job, and of the buffers that it has written, when the executor dies while the
+ * job ends: who is told that it is lost must not find its work done, as he does it again. */
+#include "tests/daemon/steps_fixture.h"
+
+#include <signal.h>
+
+#include "commgemm.h"
+#include "tests/daemon/enter.h"
+#include "tests/send_signal.h"
+
+enum { WORLD = 2, OLD = 5, ADDED = 2 };
+
+/* A client that has both ranks, and adds to a buffer of each. */
+struct ranks {
+    commgemm_client *client;
+    struct commgemm_plan plan;
+    uint32_t n; /* those that submit */
+    struct commgemm_buffer in[WORLD], out[WORLD];
+};
+
+static const struct ending {
+    int op;
+    int no_ring;
+    uint32_t step; /* at which the executor dies */
+    int status, again;
+} endings[] = {
+    {COMMGEMM_OP_GEMM, 0, CGM_JOB_STEP_END, COMMGEMM_EXECUTOR_LOST, COMMGEMM_TAINTED},
+    {COMMGEMM_OP_GEMM, 1, CGM_JOB_STEP_END, COMMGEMM_EXECUTOR_LOST, COMMGEMM_TAINTED},
+    {COMMGEMM_OP_GEMM_RS, 0, CGM_JOB_STEP_END, COMMGEMM_EXECUTOR_LOST, COMMGEMM_TAINTED},
+    {COMMGEMM_OP_GEMM_RS, 1, CGM_JOB_STEP_END, COMMGEMM_EXECUTOR_LOST, COMMGEMM_TAINTED},
+    {COMMGEMM_OP_GEMM, 0, CGM_JOB_STEP_COMPLETE, COMMGEMM_OK, COMMGEMM_OK},
+    {COMMGEMM_OP_GEMM_RS, 0, CGM_JOB_STEP_COMPLETE, COMMGEMM_OK, COMMGEMM_OK},
+};
+
+static void must(int status)
+{
+    if (status != COMMGEMM_OK)
+        print_message("%s\n", commgemm_last_error());
+    assert_int_equal(status, COMMGEMM_OK);
+}
+
+static void connect_to(struct ranks *ranks, const struct daemon *daemon, int no_ring)
+{
+    struct commgemm_connect_options options;
+    commgemm_connect_options_init(&options);
+    options.socket = daemon->socket;
+    options.no_ring = no_ring;
+    must(commgemm_connect(&options, &ranks->client));
+    must(commgemm_wait_executor(ranks->client, WAIT_S * 1000));
+}
+
+static void make_plan(struct ranks *ranks, int op)
+{
+    static const uint32_t all[WORLD] = {0, 1};
+    struct commgemm_join_options join;
+    struct commgemm_plan_options options;
+    commgemm_join_options_init(&join);
+    join.name = "pair", join.create = 1, join.size = WORLD;
+    join.ranks = all, join.n_ranks = WORLD;
+    commgemm_plan_options_init(&options);
+    options.op = op, options.m = WORLD, options.n = 1, options.k = WORLD;
+    options.epilogue = COMMGEMM_EPILOGUE_ACCUMULATE;
+    must(commgemm_comm_join(ranks->client, &join, &options.comm));
+    must(commgemm_plan_create(ranks->client, &options, &ranks->plan));
+    ranks->n = op == COMMGEMM_OP_GEMM ? 1 : WORLD;
+}
+
+static void make_buffer(struct ranks *ranks, uint32_t rank, float value,
+                        struct commgemm_buffer *ret_buffer)
+{
+    const float values[] = {value, value, value, value};
+    must(commgemm_buffer_create(ranks->client, NULL, sizeof(values), (int)rank, 0, 0, ret_buffer));
+    must(commgemm_buffer_write(ranks->client, ret_buffer, 0, values, sizeof(values)));
+}
+
+static void submit(struct ranks *ranks, uint64_t ret_tickets[WORLD])
+{
+    for (uint32_t rank = 0; rank < ranks->n; rank++) {
+        struct commgemm_job job;
+        commgemm_job_init(&job);
+        job.plan = ranks->plan.id;
+        job.rank = rank;
+        job.lhs = job.rhs = commgemm_operand_at(&ranks->in[rank], 0);
+        job.out = commgemm_operand_at(&ranks->out[rank], 0);
+        must(commgemm_submit(ranks->client, &job, &ret_tickets[rank]));
+    }
+}
+
+static void expect(struct ranks *ranks, const uint64_t tickets[WORLD], int status)
+{
+    for (uint32_t rank = 0; rank < ranks->n; rank++) {
+        struct commgemm_completion done;
+        must(commgemm_wait(ranks->client, tickets[rank], WAIT_S * 1000, &done));
+        if (done.status != status)
+            print_message("rank %u: %s\n", rank, done.detail);
+        assert_int_equal(done.status, status);
+        commgemm_completion_fini(&done);
+    }
+}
+
+static void run(struct ranks *ranks, int status)
+{
+    uint64_t tickets[WORLD];
+    submit(ranks, tickets);
+    expect(ranks, tickets, status);
+}
+
+/* As the new executor has it. */
+static void reopen(struct ranks *ranks, int tainted)
+{
+    must(commgemm_wait_executor(ranks->client, WAIT_S * 1000));
+    for (uint32_t rank = 0; rank < ranks->n; rank++) {
+        uint64_t id = ranks->out[rank].id;
+        must(commgemm_buffer_open(ranks->client, NULL, id, 0, &ranks->out[rank]));
+        assert_int_equal(ranks->out[rank].tainted, tainted);
+    }
+}
+
+/* Each did it once, or was told that nobody knows. */
+static void check_sums(struct ranks *ranks, float sum)
+{
+    for (uint32_t rank = 0; rank < ranks->n; rank++) {
+        float value;
+        must(commgemm_buffer_read(ranks->client, &ranks->out[rank], 0, &value, sizeof(value)));
+        assert_true(value == sum);
+    }
+}
+
+static void end_so(const struct ending *ending)
+{
+    struct scene scene;
+    struct ranks ranks;
+    uint64_t tickets[WORLD];
+    scene_open(&scene, "backend=cpu", REAL_EXECUTOR);
+    connect_to(&ranks, &scene.daemon, ending->no_ring);
+    make_plan(&ranks, ending->op);
+    for (uint32_t rank = 0; rank < WORLD; rank++) {
+        make_buffer(&ranks, rank, 1, &ranks.in[rank]);
+        make_buffer(&ranks, rank, OLD, &ranks.out[rank]);
+    }
+    arm(&scene, CGM_STEP_JOB, ending->step);
+    submit(&ranks, tickets);
+    assert_int_equal(send_signal(await_stop(&scene), SIGKILL), 0);
+    expect(&ranks, tickets, ending->status);
+    check_sums(&ranks, OLD + ADDED);
+    reopen(&ranks, ending->again != COMMGEMM_OK);
+    run(&ranks, ending->again);
+    if (ending->again == COMMGEMM_OK)
+        check_sums(&ranks, OLD + 2 * ADDED);
+    commgemm_disconnect(ranks.client);
+    scene_close(&scene);
+}
+
+static void test_an_executor_dies_while_a_job_ends(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
+        end_so(&endings[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_executor_dies_while_a_job_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
