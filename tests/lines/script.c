@@ -61,14 +61,20 @@ void script_begin(struct script *script, struct cgm_random *random)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* What a rank has to do with in one step: the cells that are taken, and the next fresh one. */
+/* Without streams, of a batch. What a copy_in reads is written by a job behind it in its line. */
+struct stock {
+    uint32_t fresh[LINES_WORLD];             /* the next one */
+    uint32_t read[LINES_PLANS][LINES_WORLD]; /* by a copy_in, and nobody else; 0: none */
+};
+
+/* What a rank has to do with in one step: the cells that are taken, and those of the stock. */
 struct hand {
     struct cgm_random *random;
     bool streams;
     bool constants; /* it reads nothing else */
     uint32_t lane;
     uint64_t taken; /* of the pool */
-    uint32_t *fresh;
+    uint32_t *fresh, *read;
 };
 
 static uint32_t pool_cell(struct hand *hand)
@@ -88,11 +94,21 @@ static uint32_t cell_to_read(struct hand *hand)
     return pool_cell(hand);
 }
 
-static uint32_t cell_to_write(struct hand *hand)
+static uint32_t fresh_cell(uint32_t *fresh)
 {
+    return LINES_CONSTANTS + LINES_LANES * LINES_POOL + (*fresh)++;
+}
+
+/* in_line: behind all copy_ins of the plan before it. */
+static uint32_t cell_to_write(struct hand *hand, bool in_line)
+{
+    uint32_t cell = *hand->read;
     if (hand->streams)
         return pool_cell(hand);
-    return LINES_CONSTANTS + LINES_LANES * LINES_POOL + (*hand->fresh)++;
+    if (!in_line || cell == 0)
+        return fresh_cell(hand->fresh);
+    *hand->read = 0;
+    return cell;
 }
 
 static enum place_kind some_place(struct cgm_random *random, unsigned places)
@@ -115,6 +131,7 @@ static void choose_places(const struct operation *operation, struct hand *hand, 
     bool unnamed = operation->operand[AUX_IN].rows && ret_place[AUX_IN].kind == ABSENT;
     bool in_buffer = ret_place[LHS].kind > CELL || ret_place[AUX_IN].kind > CELL ||
                      (written && unnamed); /* one of them at most */
+    bool in_line = in_buffer;
     for (enum operand i = 0; i < OPERANDS; i++) {
         unsigned places = operation->operand[i].places;
         if (!operation->operand[i].rows || is_written(i) != written)
@@ -126,7 +143,7 @@ static void choose_places(const struct operation *operation, struct hand *hand, 
         ret_place[i].kind = some_place(hand->random, places);
         in_buffer |= ret_place[i].kind > CELL;
         if (ret_place[i].kind == CELL)
-            ret_place[i].cell = written ? cell_to_write(hand) : cell_to_read(hand);
+            ret_place[i].cell = written ? cell_to_write(hand, in_line) : cell_to_read(hand);
     }
 }
 
@@ -217,7 +234,8 @@ static void choose_fault(struct script *script, struct step *step, struct cgm_ra
         step->fault = FAULT_CANCEL;
 }
 
-static void make_copy_in(struct script *script, struct step *step, struct cgm_random *random)
+static void make_copy_in(struct script *script, struct step *step, struct cgm_random *random,
+                         struct stock *stock)
 {
     int op = operations[script->operation[step->plan]].op;
     bool chunked = op != COMMGEMM_OP_AR && op != COMMGEMM_OP_GEMM;
@@ -226,11 +244,14 @@ static void make_copy_in(struct script *script, struct step *step, struct cgm_ra
     step->chunk = COMMGEMM_WHOLE_BUFFER;
     if (chunked && !one_in(random, 3))
         step->chunk = one_in(random, 3) ? below(random, script->world) : step->rank;
-    struct hand hand = {random, script->streams, false, step->lane[step->rank], 0, NULL};
+    struct hand hand = {
+        .random = random, .streams = script->streams, .lane = step->lane[step->rank]};
     struct place *place = &step->place[step->rank][LHS];
     *place = (struct place){CELL, cell_to_read(&hand)};
     if (script->cell_bound[step->rank][place->cell] > MOST_COPIED)
         place->cell = below(random, LINES_CONSTANTS);
+    if (!script->streams && one_in(random, 2))
+        place->cell = stock->read[step->plan][step->rank] = fresh_cell(&stock->fresh[step->rank]);
     raise(&script->buffer_bound[step->plan], script->cell_bound[step->rank][place->cell]);
 }
 
@@ -266,7 +287,7 @@ static uint32_t choose_rows(const struct script *script, const struct step *step
 }
 
 static void make_run(struct script *script, struct step *step, struct cgm_random *random,
-                     uint32_t *fresh)
+                     struct stock *stock)
 {
     struct hand hands[LINES_WORLD];
     float out, aux;
@@ -274,7 +295,11 @@ static void make_run(struct script *script, struct step *step, struct cgm_random
     if (!operations[script->operation[step->plan]].collective)
         step->rank = below(random, script->world);
     for (uint32_t r = 0; r < script->world; r++)
-        hands[r] = (struct hand){random, script->streams, false, step->lane[r], 0, &fresh[r]};
+        hands[r] = (struct hand){.random = random,
+                                 .streams = script->streams,
+                                 .lane = step->lane[r],
+                                 .fresh = &stock->fresh[r],
+                                 .read = &stock->read[step->plan][r]};
     place_all(script, step, hands, false);
     bound_results(script, step, &out, &aux);
     bool great = out > MOST || aux > MOST;
@@ -312,7 +337,7 @@ static bool repeat_step(struct script *script, struct step *step, struct cgm_ran
 }
 
 static void make_step(struct script *script, struct step *step, struct cgm_random *random,
-                      uint32_t *fresh)
+                      struct stock *stock)
 {
     *step = (struct step){.plan = below(random, script->n_plans),
                           .rank = LINES_NOBODY,
@@ -325,12 +350,13 @@ static void make_step(struct script *script, struct step *step, struct cgm_rando
     if (one_in(random, 30)) {
         step->kind = STEP_RENEW;
         script->buffer_bound[step->plan] = 0;
+        memset(stock->read[step->plan], 0, sizeof(stock->read[step->plan]));
     } else if (one_in(random, 20)) {
         step->kind = STEP_BARRIER;
     } else if (lines && one_in(random, 3)) {
-        make_copy_in(script, step, random);
+        make_copy_in(script, step, random, stock);
     } else if (!repeat_step(script, step, random)) {
-        make_run(script, step, random, fresh);
+        make_run(script, step, random, stock);
     }
     choose_fault(script, step, random);
     if (script->streams && one_in(random, 6) && step->kind != STEP_RENEW) {
@@ -341,13 +367,13 @@ static void make_step(struct script *script, struct step *step, struct cgm_rando
 
 void script_batch(struct script *script, struct cgm_random *random)
 {
-    uint32_t fresh[LINES_WORLD] = {0};
+    struct stock stock = {{0}, {{0}}};
     for (uint32_t r = 0; r < LINES_WORLD; r++)
         for (uint32_t i = 0; i < LINES_CELLS; i++)
             script->cell_bound[r][i] = LINES_CONSTANT_MOST;
     script->n_steps = between(random, 4, LINES_STEPS);
     for (uint32_t i = 0; i < script->n_steps; i++)
-        make_step(script, &script->step[i], random, fresh);
+        make_step(script, &script->step[i], random, &stock);
 }
 
 /* ---- as text --------------------------------------------------------------------------------- */
