@@ -99,7 +99,7 @@ static inline int buffer_view_push(commgemm_client *client, const struct commgem
 {
     int status = view->is_copy ? commgemm_buffer_write(client, buffer, 0, view->memory, view->bytes)
                                : COMMGEMM_OK;
-    return status == COMMGEMM_OK && buffer->tainted ? commgemm_buffer_rewritten(client, buffer->id)
+    return status == COMMGEMM_OK && buffer->tainted ? commgemm_buffer_rewritten(client, buffer)
                                                     : status;
 }
 

@@ -308,7 +308,8 @@ int commgemm_buffer_open(commgemm_client *client, const char *name, uint64_t id,
 
 /* Maps a host-visible buffer (CPU backend) into this process; the mapping is read-only if the
  * buffer is. NOT_SUPPORTED for device memory. The mapping stays valid after close and disconnect,
- * until commgemm_buffer_unmap(address, bytes); the bytes of a buffer that has ended may be zero. */
+ * until commgemm_buffer_unmap(address, bytes); the bytes of a buffer that has ended may be zero. A
+ * plan's user buffer is other memory after an executor's death: open and map it again. */
 int commgemm_buffer_map(commgemm_client *client, const struct commgemm_buffer *buffer,
                         void **ret_address);
 int commgemm_buffer_unmap(void *address, uint64_t bytes);
@@ -316,7 +317,8 @@ int commgemm_buffer_unmap(void *address, uint64_t bytes);
 /* Copies between this process and a buffer, host-visible or not, with the daemon's help where it
  * cannot be mapped; returns when the bytes are there. Ordered with no job: whoever writes a buffer
  * that a job uses waits for the job first. INVALID_ARGUMENT when offset_bytes + bytes leaves the
- * buffer, PERMISSION when it is not writable, DAEMON_LOST when the session has ended meanwhile. */
+ * buffer, PERMISSION when it is not writable, DAEMON_LOST when the session has ended meanwhile,
+ * STALE for a user buffer that was mapped here and went with its executor: open it again. */
 int commgemm_buffer_read(commgemm_client *client, const struct commgemm_buffer *buffer,
                          uint64_t offset_bytes, void *ret_bytes, uint64_t bytes);
 int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer *buffer,
@@ -332,8 +334,10 @@ int commgemm_buffer_close(commgemm_client *client, uint64_t id);
 int commgemm_buffer_destroy(commgemm_client *client, const char *name);
 
 /* Clears the tainted mark: the caller has rewritten all of it through its own mapping. Also of a
- * plan's user buffer that was lost or whose COPY_IN failed (enum commgemm_op). */
-int commgemm_buffer_rewritten(commgemm_client *client, uint64_t id);
+ * plan's user buffer that was lost or whose COPY_IN failed (enum commgemm_op). `buffer` is as it
+ * was opened, of which id and generation are looked at. STALE when its generation moved on: open it
+ * again, and write what that gives, since a user buffer is other memory by then. */
+int commgemm_buffer_rewritten(commgemm_client *client, const struct commgemm_buffer *buffer);
 
 /* ---- imports: the client's own memory ---------------------------------------------------------
  */

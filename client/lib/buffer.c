@@ -12,7 +12,7 @@
  */
 
 /* An fd of -1 needs no place. */
-static int fd_add(commgemm_client *client, uint64_t buffer, int fd)
+static int fd_add(commgemm_client *client, const Cgm__BufferReply *buffer, int fd)
 {
     if (fd < 0)
         return CGM_OK;
@@ -20,7 +20,8 @@ static int fd_add(commgemm_client *client, uint64_t buffer, int fd)
     if (!entry)
         return cgm_fail_plain(CGM_NO_MEMORY);
     pthread_mutex_lock(&client->buffers_lock);
-    *entry = (struct cgm_buffer_fd){.buffer = buffer, .fd = fd, .next = client->buffer_fds};
+    *entry = (struct cgm_buffer_fd){
+        .buffer = buffer->id, .life = buffer->executor_life, .fd = fd, .next = client->buffer_fds};
     client->buffer_fds = entry;
     pthread_mutex_unlock(&client->buffers_lock);
     return CGM_OK;
@@ -48,6 +49,31 @@ void cgm_buffers_fini(commgemm_client *client)
     fds_close(client, 0, true);
 }
 
+static uint64_t life_of(commgemm_client *client, int fd)
+{
+    uint64_t life = 0;
+    pthread_mutex_lock(&client->buffers_lock);
+    for (const struct cgm_buffer_fd *entry = client->buffer_fds; entry; entry = entry->next)
+        if (entry->fd == fd)
+            life = entry->life;
+    pthread_mutex_unlock(&client->buffers_lock);
+    return life;
+}
+
+int cgm_buffers_check(commgemm_client *client, const struct commgemm_buffer *buffer)
+{
+    uint64_t life = life_of(client, buffer->fd);
+    if (life == 0)
+        return CGM_OK;
+    cgm_jobs_lock(&client->jobs);
+    bool lost = life <= client->jobs.highest_lost_life;
+    cgm_jobs_unlock(&client->jobs);
+    if (!lost)
+        return CGM_OK;
+    return cgm_fail(CGM_STALE, "buffer %llu: its memory went with executor %llu; open it again",
+                    (unsigned long long)buffer->id, (unsigned long long)life);
+}
+
 /* ---- create, open, close ----------------------------------------------------------------------
  */
 
@@ -56,7 +82,7 @@ static int take_buffer(commgemm_client *client, struct cgm_reply *reply,
 {
     const Cgm__BufferReply *buffer = (const Cgm__BufferReply *)reply->message;
     int fd = reply->fds[0];
-    int status = fd_add(client, buffer->id, fd);
+    int status = fd_add(client, buffer, fd);
     if (status != CGM_OK)
         return status;
     cgm_reply_take_fd(reply, 0);
@@ -187,13 +213,18 @@ int commgemm_buffer_destroy(commgemm_client *client, const char *name)
                             : status;
 }
 
-int commgemm_buffer_rewritten(commgemm_client *client, uint64_t id)
+int commgemm_buffer_rewritten(commgemm_client *client, const struct commgemm_buffer *buffer)
 {
     Cgm__BufferRewritten request = CGM__BUFFER_REWRITTEN__INIT;
     int status = cgm_check_client(client);
-    request.id = id;
-    return status == CGM_OK ? cgm_client_tell(client, CGM_MSG_BUFFER_REWRITTEN, &request.base)
-                            : status;
+    if (status == CGM_OK)
+        status = cgm_check_pointer(buffer, "buffer");
+    if (status != CGM_OK)
+        return status;
+    request.id = buffer->id;
+    request.has_generation = 1;
+    request.generation = buffer->generation;
+    return cgm_client_tell(client, CGM_MSG_BUFFER_REWRITTEN, &request.base);
 }
 
 /* ---- mapping ----------------------------------------------------------------------------------

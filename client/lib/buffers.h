@@ -7,4 +7,7 @@
 /* Closes every fd that is left. */
 void cgm_buffers_fini(commgemm_client *client);
 
+/* STALE when the memory behind the buffer's fd went with its executor, as far as is known here. */
+int cgm_buffers_check(commgemm_client *client, const struct commgemm_buffer *buffer);
+
 #endif

@@ -12,6 +12,7 @@
 /* An fd that the session was given with a buffer; it may have several of one buffer. */
 struct cgm_buffer_fd {
     uint64_t buffer;
+    uint64_t life; /* the executor's that the memory goes with; 0: it outlives it */
     int fd;
     struct cgm_buffer_fd *next;
 };

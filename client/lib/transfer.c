@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/lib/buffers.h"
 #include "client/lib/client.h"
 #include "client/lib/import.h"
 
@@ -110,12 +111,13 @@ static int pwrite_all(const struct commgemm_buffer *buffer, uint64_t offset, con
     return CGM_OK;
 }
 
-/* Memory of a session goes with it: read through an fd that is still there it is a hole. */
+/* Memory of a session goes with it: read through an fd that is still there it is a hole. That of a
+ * user buffer goes with its executor, and what is written there reaches nobody. */
 static int end_host_io(commgemm_client *client, const struct commgemm_buffer *buffer, int status)
 {
     if (status == CGM_OK && cgm_wire_is_lost(&client->wire))
         return cgm_fail(CGM_DAEMON_LOST, "buffer %llu: the session has ended", (ull)buffer->id);
-    return status;
+    return status == CGM_OK ? cgm_buffers_check(client, buffer) : status;
 }
 
 /* ---- through staging, under staging_lock ---------------------------------------------------- */

@@ -93,6 +93,8 @@ static int send_reply(struct cgm_broker *broker, const struct cgm_call *call,
     reply.tainted = buffer->tainted;
     reply.writable = writable;
     reply.name = buffer->name[0] ? buffer->name : NULL;
+    reply.has_executor_life = buffer->plan != 0;
+    reply.executor_life = broker->executor.life;
     reply.has_ipc_handle = buffer->ipc_handle_bytes > 0;
     reply.ipc_handle.data = buffer->ipc_handle;
     reply.ipc_handle.len = buffer->ipc_handle_bytes;
@@ -272,9 +274,6 @@ int cgm_buffer_find_held(struct cgm_request *request)
     if (!hold)
         return cgm_refuse(request, CGM_NOT_FOUND, "session %ju has no buffer %ju open",
                           (uintmax_t)request->session->id, (uintmax_t)id);
-    if (request->type == CGM_MSG_BUFFER_REWRITTEN && !hold->writable)
-        return cgm_refuse(request, CGM_PERMISSION, "session %ju has buffer %ju open for reading",
-                          (uintmax_t)request->session->id, (uintmax_t)id);
     return CGM_OK;
 }
 
@@ -328,9 +327,29 @@ static void on_rewritten(struct cgm_broker *broker, const struct cgm_call *call,
     cgm_call_done_relay(broker, call, result);
 }
 
+/* A mapping from before an executor's death may be of other memory, and what was written by then
+ * may be what the death has damaged. */
+static int check_rewritten(struct cgm_request *request, const struct cgm_buffer_hold *hold)
+{
+    const Cgm__BufferRewritten *rewritten = (const Cgm__BufferRewritten *)request->message;
+    const struct cgm_buffer *buffer = hold->buffer;
+    if (!hold->writable)
+        return cgm_refuse(request, CGM_PERMISSION, "session %ju has buffer %ju open for reading",
+                          (uintmax_t)request->session->id, (uintmax_t)buffer->id);
+    if (!rewritten->has_generation || rewritten->generation == buffer->generation)
+        return CGM_OK;
+    return cgm_refuse(request, CGM_STALE,
+                      "generation is %u; buffer %ju is at %u: open it again, then map and write "
+                      "what that gives",
+                      rewritten->generation, (uintmax_t)buffer->id, buffer->generation);
+}
+
 int cgm_buffer_on_rewritten(struct cgm_request *request)
 {
     const struct cgm_buffer_hold *hold = request->object;
+    int status = check_rewritten(request, hold);
+    if (status != CGM_OK)
+        return status;
     struct cgm_call call = cgm_request_call(request, on_rewritten, hold->buffer->id);
     return cgm_call_executor(request->broker, CGM_MSG_BUFFER_REWRITTEN, request->message, NULL, 0,
                              &call);

@@ -45,10 +45,12 @@ static const struct cgm_event_row cgm_events[] = {
      "was "
      "writing is tainted until it is rewritten, also where a job would add to it. What plans' user "
      "buffers held is lost: a job that would read it, or a copy of it to another buffer, fails "
-     "with TAINTED until it is copied in again. Sessions stay connected and get new rings",
+     "with TAINTED until it is copied in again. Who writes them by mappings of his own opens and "
+     "maps them again: with what he had, it is STALE. Sessions stay connected and get new rings",
      "fault.deaths:test_executor_dies_in_a_job "
      "daemon.endings:test_an_executor_dies_while_a_job_ends "
      "fault.deaths:test_user_buffers_end_with_their_executor "
+     "fault.deaths:test_user_buffers_are_opened_again "
      "daemon.entries:test_nothing_is_added_to_a_tainted_buffer "
      "daemon.contents:test_lost_buffers_are_named "
      "daemon.contents:test_no_buffer_is_made_of_what_was_lost "

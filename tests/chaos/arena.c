@@ -78,10 +78,10 @@ static int look_again(struct chaos_arena *arena, commgemm_client *client)
     /* What it should hold is known, so it is written again: by hand, or by the daemon. */
     if (is_mapped(arena)) {
         memcpy(arena->memory, arena->shadow, CHAOS_ARENA_BYTES);
-        return commgemm_buffer_rewritten(client, arena->buffer.id);
+        return commgemm_buffer_rewritten(client, &arena->buffer);
     }
     status = commgemm_buffer_write(client, &arena->buffer, 0, arena->shadow, CHAOS_ARENA_BYTES);
-    return status == COMMGEMM_OK ? commgemm_buffer_rewritten(client, arena->buffer.id) : status;
+    return status == COMMGEMM_OK ? commgemm_buffer_rewritten(client, &arena->buffer) : status;
 }
 
 int chaos_arena_open(struct chaos_arena *arena, commgemm_client *client)

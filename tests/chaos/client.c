@@ -234,7 +234,7 @@ static int send_kept(struct client *c, const struct commgemm_buffer *buffer, con
     if (status == COMMGEMM_OK)
         status = commgemm_buffer_write(c->session, &now, 0, bytes, CHAOS_KEPT_BYTES);
     return status == COMMGEMM_OK && now.tainted && test_backend_is_cuda()
-               ? commgemm_buffer_rewritten(c->session, now.id)
+               ? commgemm_buffer_rewritten(c->session, &now)
                : status;
 }
 

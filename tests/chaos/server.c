@@ -255,7 +255,7 @@ static bool rewrite(struct chaos_server *server, struct chaos_board *board, uint
         bytes[i] = chaos_kept_byte(at, version, i);
     atomic_store(&board->kept[at].ended, version);
     if (commgemm_buffer_write(server->eye, buffer, 0, bytes, sizeof(bytes)) ||
-        (buffer->tainted && commgemm_buffer_rewritten(server->eye, buffer->id)))
+        (buffer->tainted && commgemm_buffer_rewritten(server->eye, buffer)))
         return complain("writing a kept buffer");
     return true;
 }

@@ -169,6 +169,11 @@ static void test_everything_is_handed_to_the_next_executor(void **state)
     assert_string_equal(line, value);
     assert_true(fake_has_line(*state, "Grant"));
     rewritten.id = written;
+    rewritten.has_generation = rewritten.generation = 1;
+    client_error(&client, CGM_MSG_BUFFER_REWRITTEN, &rewritten.base, NULL, 0, CGM_STALE,
+                 "generation is 1; buffer 1 is at 2: open it again");
+    expect_buffer(&client, "1", "2", "true");
+    rewritten.generation = 2;
     client_ok(&client, CGM_MSG_BUFFER_REWRITTEN, &rewritten.base);
     expect_buffer(&client, "1", "2", "false");
     /* The user buffers of plans are new memory in each life. */

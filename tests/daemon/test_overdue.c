@@ -210,7 +210,8 @@ static void test_outputs_of_failed_jobs_that_take_long(void **state)
     reader_end(&scene, &reader, given_up > 0 ? COMMGEMM_TAINTED : COMMGEMM_OK);
     if (given_up > 0) {
         assert_int_equal(wait_for(&scene, submit(&scene, &behind)).status, COMMGEMM_TAINTED);
-        assert_int_equal(commgemm_buffer_rewritten(scene.client, job.out.id), COMMGEMM_OK);
+        const struct commgemm_buffer out = {.id = job.out.id, .generation = job.out.generation};
+        assert_int_equal(commgemm_buffer_rewritten(scene.client, &out), COMMGEMM_OK);
         assert_int_not_equal(wait_for(&scene, submit(&scene, &behind)).status, COMMGEMM_TAINTED);
     }
     scene_close(&scene);

@@ -262,6 +262,15 @@ static int bulk_job(struct rank *r, const struct commgemm_plan *plan, int kind, 
     return pair_rank_wait(r, ticket, ret_detail, size);
 }
 
+static void replace_executor(struct pair *pair)
+{
+    pid_t pid = executor_pid(&pair->daemon);
+    assert_int_equal(send_signal(pid, SIGKILL), 0);
+    AWAIT(executor_pid(&pair->daemon) != pid);
+    for (uint32_t i = 0; i < WORLD; i++)
+        assert_int_equal(commgemm_wait_executor(pair->rank[i].client, WAIT_MS), COMMGEMM_OK);
+}
+
 /* It went with the executor that had it, and nothing tells the job that would read it but this. */
 static void test_user_buffers_end_with_their_executor(void **state)
 {
@@ -277,15 +286,58 @@ static void test_user_buffers_end_with_their_executor(void **state)
         assert_int_equal(bulk_job(r, &plan, COMMGEMM_JOB_RUN, NULL, 0), COMMGEMM_OK);
         assert_int_equal(buffer_view_pull(r->client, &r->out, &r->out_view), COMMGEMM_OK);
         assert_memory_equal(r->product + SIDE * SIDE, r->inputs, SQUARE_BYTES);
-        pid_t pid = executor_pid(&pair.daemon);
-        assert_int_equal(send_signal(pid, SIGKILL), 0);
-        AWAIT(executor_pid(&pair.daemon) != pid);
-        for (uint32_t i = 0; i < WORLD; i++)
-            assert_int_equal(commgemm_wait_executor(pair.rank[i].client, WAIT_MS), COMMGEMM_OK);
+        replace_executor(&pair);
         assert_int_equal(bulk_job(r, &plan, COMMGEMM_JOB_RUN, detail, sizeof(detail)),
                          COMMGEMM_TAINTED);
         assert_non_null(strstr(detail, "rank 0: chunk 0 of its user buffer was lost"));
     }
+    pair_close(&pair);
+}
+
+static void open_user_buffer(struct rank *r, const struct commgemm_plan *plan,
+                             struct commgemm_buffer *ret_buffer)
+{
+    struct commgemm_chunk whole;
+    assert_int_equal(commgemm_plan_chunk(r->client, plan->id, 0, COMMGEMM_WHOLE_BUFFER, &whole),
+                     COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_open(r->client, NULL, whole.buffer, 0, ret_buffer),
+                     COMMGEMM_OK);
+}
+
+/* What goes into the memory of the executor before reaches nobody, and nobody vouches for it. */
+static void test_user_buffers_are_opened_again(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct rank *r = &pair.rank[0];
+    struct commgemm_plan plan;
+    struct commgemm_buffer before, now;
+    float bytes[SIDE * SIDE];
+    pair_open(&pair, "spin_us=0");
+    bulk_plan(r, &plan);
+    open_user_buffer(r, &plan, &before);
+    replace_executor(&pair);
+    if (!test_backend_is_cuda()) { /* there the daemon copies, into what there is now */
+        assert_int_equal(commgemm_buffer_write(r->client, &before, 0, r->inputs, SQUARE_BYTES),
+                         COMMGEMM_STALE);
+        assert_int_equal(commgemm_buffer_read(r->client, &before, 0, bytes, SQUARE_BYTES),
+                         COMMGEMM_STALE);
+    }
+    assert_int_equal(commgemm_buffer_rewritten(r->client, &before), COMMGEMM_STALE);
+    assert_non_null(strstr(commgemm_last_error(), "open it again"));
+    assert_int_equal(bulk_job(r, &plan, COMMGEMM_JOB_RUN, NULL, 0), COMMGEMM_TAINTED);
+    open_user_buffer(r, &plan, &now);
+    assert_int_equal(now.id, before.id);
+    assert_int_equal(commgemm_buffer_write(r->client, &now, 0, r->inputs, SQUARE_BYTES),
+                     COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_rewritten(r->client, &now), COMMGEMM_OK);
+    assert_int_equal(bulk_job(r, &plan, COMMGEMM_JOB_RUN, NULL, 0), COMMGEMM_OK);
+    assert_int_equal(buffer_view_pull(r->client, &r->out, &r->out_view), COMMGEMM_OK);
+    assert_memory_equal(r->product + SIDE * SIDE, r->inputs, SQUARE_BYTES);
+    /* One that was created outlives its executor, and so does what it was opened as. */
+    assert_int_equal(commgemm_buffer_read(r->client, &r->in, 0, bytes, SQUARE_BYTES), COMMGEMM_OK);
+    assert_memory_equal(bytes, r->inputs, SQUARE_BYTES);
+    assert_int_equal(commgemm_buffer_rewritten(r->client, &r->in), COMMGEMM_OK);
     pair_close(&pair);
 }
 
@@ -597,6 +649,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_ranks_agree_after_a_restart),
         cmocka_unit_test(test_what_failed_before_a_restart),
         cmocka_unit_test(test_user_buffers_end_with_their_executor),
+        cmocka_unit_test(test_user_buffers_are_opened_again),
         cmocka_unit_test(test_executor_dies_before_it_takes_an_entry),
         cmocka_unit_test(test_lost_rank_is_remembered),
         cmocka_unit_test(test_executor_that_hangs),

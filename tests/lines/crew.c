@@ -222,8 +222,8 @@ static bool reopen(struct crew *crew, uint32_t rank)
     return !wrong(rank, "commgemm_wait_executor", commgemm_wait_executor(r->client, WAIT_MS)) &&
            !wrong(rank, "commgemm_buffer_open",
                   commgemm_buffer_open(r->client, NULL, id, 0, &r->buffer)) &&
-           !(r->buffer.tainted &&
-             wrong(rank, "commgemm_buffer_rewritten", commgemm_buffer_rewritten(r->client, id)));
+           !(r->buffer.tainted && wrong(rank, "commgemm_buffer_rewritten",
+                                        commgemm_buffer_rewritten(r->client, &r->buffer)));
 }
 
 static bool submit_barrier(struct crew *crew, uint32_t plan, uint32_t rank, uint64_t *ret_ticket)
@@ -427,7 +427,7 @@ bool crew_vouch(struct crew *crew, uint32_t plan, uint32_t rank)
 {
     return !wrong(
         rank, "commgemm_buffer_rewritten",
-        commgemm_buffer_rewritten(crew->rank[rank].client, crew->user[plan][rank].buffer.id));
+        commgemm_buffer_rewritten(crew->rank[rank].client, &crew->user[plan][rank].buffer));
 }
 
 bool crew_await(struct crew *crew, uint32_t rank, uint32_t comm, struct lines_job *job)

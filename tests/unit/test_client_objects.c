@@ -117,7 +117,7 @@ static void test_buffers(void **state)
     assert_int_equal(first[9999], 42);
     assert_ok(commgemm_buffer_unmap(first, buffer.bytes));
     assert_ok(commgemm_buffer_destroy(f.client, "b"));
-    assert_ok(commgemm_buffer_rewritten(f.client, 1));
+    assert_ok(commgemm_buffer_rewritten(f.client, &buffer));
     fixture_close(&f);
 }
 
@@ -140,6 +140,7 @@ static void test_buffers_refused(void **state)
     assert_refused(commgemm_buffer_open(f.client, NULL, 0, 0, &buffer), COMMGEMM_INVALID_ARGUMENT,
                    "name is NULL and id is 0");
     assert_refused(commgemm_buffer_destroy(f.client, NULL), COMMGEMM_INVALID_ARGUMENT, "name");
+    assert_refused(commgemm_buffer_rewritten(f.client, none), COMMGEMM_INVALID_ARGUMENT, "buffer");
     assert_refused(commgemm_tune_clear(f.client, NULL), COMMGEMM_INVALID_ARGUMENT, "ret_count");
     assert_refused(commgemm_tune_import(f.client, (const char *const[]){NULL}, 1),
                    COMMGEMM_INVALID_ARGUMENT, "records");
