@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,14 +17,17 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-/* Blocks beyond the file's end say nothing about those before it. The fd's place in the file stays.
- */
-static bool has_hole(const struct commgemm_segment *segment)
+/* Blocks beyond the file's end say nothing about those before it. To look moves the place in the
+ * file, and that of the fd is the client's and of all who share it. */
+static bool may_have_hole(const struct commgemm_segment *segment)
 {
-    off_t place = lseek(segment->fd, 0, SEEK_CUR);
-    off_t hole = lseek(segment->fd, (off_t)segment->offset, SEEK_HOLE);
-    if (place >= 0)
-        lseek(segment->fd, place, SEEK_SET);
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", segment->fd);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return true;
+    off_t hole = lseek(fd, (off_t)segment->offset, SEEK_HOLE);
+    close(fd);
     return hole >= 0 && (uint64_t)hole < segment->offset + segment->length;
 }
 
@@ -38,7 +42,7 @@ static uint64_t holes_of(const struct commgemm_segment *segment, bool *ret_unsur
         segment->offset + segment->length > (uint64_t)info.st_size)
         return 0;
     if ((uint64_t)info.st_blocks * BLOCK >= (uint64_t)info.st_size) {
-        *ret_unsure = has_hole(segment);
+        *ret_unsure = may_have_hole(segment);
         return 0;
     }
     uint64_t holes = (uint64_t)info.st_size - (uint64_t)info.st_blocks * BLOCK;

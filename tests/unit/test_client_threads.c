@@ -1,7 +1,9 @@
 /* Many threads on one session while its executors die: every ticket ends exactly once. */
 #include "tests/unit/client_fixture.h"
 
+#include <fcntl.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 
 #define THREADS 8
 #define JOBS 400
@@ -154,6 +156,61 @@ static void test_all_sleepers_wake(void **state)
     fixture_close(&f);
 }
 
+struct importer {
+    struct fixture *f;
+    struct commgemm_segment segment;
+    pthread_t thread;
+};
+
+#define IMPORTS 3000
+#define PLACE 4096
+
+static void *import_often(void *argument)
+{
+    struct importer *importer = argument;
+    uint32_t generation;
+    uint64_t id;
+    for (int i = 0; i < IMPORTS; i++)
+        if (commgemm_import(importer->f->client, &importer->segment, 1, -1, 0, &id, &generation) ||
+            commgemm_import_release(importer->f->client, id))
+            atomic_store(&broken, true);
+    atomic_fetch_sub(&running, 1);
+    return NULL;
+}
+
+/* It is borrowed, and others may read the file by it meanwhile. */
+static void test_an_imported_fd_keeps_its_place(void **state)
+{
+    struct fixture f;
+    struct importer importers[2];
+    unsigned long moved = 0;
+    (void)state;
+    int fd = memfd_create("import", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(fd >= 0);
+    assert_int_equal(fallocate(fd, 0, 0, 2 * PLACE), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    assert_int_equal(lseek(fd, PLACE, SEEK_SET), PLACE);
+    fixture_open(&f, NULL, 4, 0, 0);
+    broken = false;
+    running = 2;
+    for (int i = 0; i < 2; i++) {
+        importers[i].f = &f;
+        importers[i].segment = (struct commgemm_segment){
+            .kind = COMMGEMM_SEGMENT_FD, .fd = fd, .length = (uint64_t)2 * PLACE};
+        assert_int_equal(pthread_create(&importers[i].thread, NULL, import_often, &importers[i]),
+                         0);
+    }
+    while (running)
+        moved += lseek(fd, 0, SEEK_CUR) != PLACE;
+    for (int i = 0; i < 2; i++)
+        pthread_join(importers[i].thread, NULL);
+    assert_int_equal(moved, 0);
+    assert_int_equal(lseek(fd, 0, SEEK_CUR), PLACE);
+    assert_false(broken);
+    fixture_close(&f);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_threads_spinning),
         cmocka_unit_test(test_threads_with_poll_fd),
         cmocka_unit_test(test_all_sleepers_wake),
+        cmocka_unit_test(test_an_imported_fd_keeps_its_place),
     };
     seed_random();
     return cmocka_run_group_tests(tests, NULL, NULL);
