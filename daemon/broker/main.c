@@ -118,11 +118,12 @@ static int configure(const struct options *options, struct cgm_config *config, c
     return status;
 }
 
-/* Wrong configuration is wrong use; the rest as the status table says. */
+/* Wrong configuration is wrong use, and so is a place that is not there: ENOENT, which is no daemon
+ * that does not run to this one. The rest as the status table says. */
 static int fail(int status, const char *detail)
 {
     fprintf(stderr, "commgemmd: %s\n", detail);
-    return cgm_status_exit(status);
+    return status == CGM_NOT_RUNNING ? CGM_EXIT_USAGE : cgm_status_exit(status);
 }
 
 int main(int argc, char **argv)

@@ -24,12 +24,17 @@ static ino_t inode_of(const char *path)
     return lstat(path, &st) == 0 ? st.st_ino : 0;
 }
 
-static void expect_refused(const struct daemon *daemon, const char *words)
+static void expect_exit(const struct daemon *daemon, int exit_status, const char *words)
 {
     struct daemon other = *daemon;
     daemon_launch(&other, NULL);
-    assert_int_equal(daemon_wait(&other), CGM_EXIT_FAILED);
+    assert_int_equal(daemon_wait(&other), exit_status);
     assert_true(daemon_log_has(daemon, "commgemmd: ", words));
+}
+
+static void expect_refused(const struct daemon *daemon, const char *words)
+{
+    expect_exit(daemon, CGM_EXIT_FAILED, words);
 }
 
 static void expect_socket_check(struct client *client, const char *result, const char *words)
@@ -179,6 +184,24 @@ static void test_what_is_no_lock(void **state)
     daemon_stop(&daemon);
 }
 
+/* One that is missing is made, and no more than that. */
+static void test_a_folder_that_is_not_there(void **state)
+{
+    struct daemon daemon, other;
+    char run[128];
+    (void)state;
+    daemon_init(&daemon);
+    other = daemon;
+    snprintf(other.socket, sizeof(other.socket), "%s/run/none/daemon.sock", daemon.folder);
+    expect_exit(&other, CGM_EXIT_USAGE, "/run/none of the socket: No such file");
+    snprintf(run, sizeof(run), "%s/run", daemon.folder);
+    assert_int_equal(symlink("nowhere", run), 0);
+    expect_exit(&daemon, CGM_EXIT_USAGE, "daemon.sock.lock: No such file");
+    assert_int_equal(unlink(run), 0);
+    daemon_start(&daemon, NULL);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +211,7 @@ int main(void)
         cmocka_unit_test(test_the_log_says_so),
         cmocka_unit_test(test_replaced_before_it_listens),
         cmocka_unit_test(test_what_is_no_lock),
+        cmocka_unit_test(test_a_folder_that_is_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
