@@ -52,8 +52,9 @@ enum cgm_exit {
     X(-11, CANCELLED, "cancelled", "a rank cancelled this job before its launch",                  \
       "nothing: this is what was asked for", FAILED)                                               \
     X(-12, PEER_LOST, "a rank's process died",                                                     \
-      "the session that held a rank of the comm ended; the detail names the rank",                 \
-      "create the comm again when the process is back", FAILED)                                    \
+      "the session that held a rank of the comm ended, and the detail names the rank; or the "     \
+      "comm was given up, and it says why",                                                        \
+      "leave the comm, then create it again when the process is back", FAILED)                     \
     X(-13, EXECUTOR_LOST, "the executor died",                                                     \
       "the process that works on the devices ended while the job was in flight",                   \
       "submit again; commgemmctl status shows the new executor, its log the reason", FAILED)       \

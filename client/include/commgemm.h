@@ -50,7 +50,8 @@ enum commgemm_status {
     COMMGEMM_JOIN_TIMEOUT = -9, /* the detail names the rank that never came */
     COMMGEMM_READY_TIMEOUT = -10,
     COMMGEMM_CANCELLED = -11,
-    COMMGEMM_PEER_LOST = -12,     /* the process of another rank died before the launch */
+    COMMGEMM_PEER_LOST = -12,     /* the process of another rank died before the launch, or the comm
+                                     was given up: leave it, then create it again */
     COMMGEMM_EXECUTOR_LOST = -13, /* submit again once commgemm_wait_executor() returns OK */
     COMMGEMM_DAEMON_LOST = -14,   /* connect again */
     COMMGEMM_GPU_LOST = -15,
@@ -278,7 +279,8 @@ int commgemm_comm_join_simple(commgemm_client *client, const char *name, uint32_
                               uint32_t rank, uint64_t *ret_comm);
 
 /* Gives up this session's ranks. The comm's unlaunched jobs end with PEER_LOST on all ranks, and so
- * do those that the others submit later and that need all ranks. */
+ * do those that the others submit later and that need all ranks. After PEER_LOST every rank leaves
+ * before it joins again: of a comm that was given up the name is taken until then (EXISTS). */
 int commgemm_comm_leave(commgemm_client *client, uint64_t comm);
 
 /* ---- buffers ----------------------------------------------------------------------------------

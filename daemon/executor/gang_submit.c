@@ -104,13 +104,15 @@ static void give_up_when_left(struct cgm_comm *comm, uint32_t rank, uint64_t num
     if (comm->dead_status != CGM_OK || !cgm_window_is_left_by(comm, number))
         return;
     if (number - comm->last_number[slowest] >= CGM_COMM_WINDOW)
-        cgm_detail(detail, sizeof(detail), 0,
-                   "rank %u of comm %llu is %u jobs behind rank %u: the comm is given up", slowest,
-                   (ull)comm->id, CGM_COMM_WINDOW, rank);
+        cgm_detail(
+            detail, sizeof(detail), 0,
+            "rank %u of comm %llu is %u jobs behind rank %u: the comm is given up; leave it, "
+            "then create it again",
+            slowest, (ull)comm->id, CGM_COMM_WINDOW, rank);
     else
         cgm_detail(detail, sizeof(detail), 0,
                    "%u jobs of comm %llu came and failed while job %llu has not ended: the comm is "
-                   "given up",
+                   "given up; leave it, then create it again",
                    CGM_COMM_WINDOW, (ull)comm->id, (ull)comm->retired + 1);
     cgm_comm_give_up(comm, detail);
 }

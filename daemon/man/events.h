@@ -22,7 +22,7 @@ static const struct cgm_event_row cgm_events[] = {
      "until a rank is 8192 jobs behind another, or as many have failed while one has not ended: "
      "then "
      "it is given up until the executor is replaced, and jobs that need all ranks fail with "
-     "PEER_LOST, which says which",
+     "PEER_LOST, which says which. Its ranks leave it, and then create it again",
      "daemon.executor:test_rank_that_never_comes_is_named "
      "daemon.executor:test_many_burnt_numbers daemon.executor:test_a_rank_that_is_left_behind "
      "fault.deaths:test_client_that_stops_is_named fault.steps"},

@@ -231,6 +231,7 @@ static void test_a_rank_that_is_left_behind(void **state)
         struct cgm_cqe cqe = fixture_reap(&scene.s[r]);
         assert_int_equal(cqe.status, CGM_PEER_LOST);
         assert_non_null(strstr(cqe.detail, "rank 1 of comm 3 is 8192 jobs behind rank 0"));
+        assert_non_null(strstr(cqe.detail, "leave it, then create it again"));
     }
     scene_close(&scene);
 }
