@@ -11,7 +11,12 @@
 #include "proto/status.h"
 
 #define PAGE 4096u
-#define ENTRY_PAGES_MAX (CGM_RING_ENTRIES_MAX * sizeof(struct cgm_entry) / PAGE)
+#define BLOCK 512 /* of st_blocks */
+/* What lies before the phases. */
+#define BYTES_OF_SLOT                                                                              \
+    (sizeof(uint32_t) + sizeof(struct cgm_cqe) + sizeof(struct cgm_entry) + sizeof(uint64_t) +     \
+     sizeof(struct cgm_done))
+#define PAGES_MAX (1 + CGM_RING_ENTRIES_MAX * BYTES_OF_SLOT / PAGE)
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 #define HOLE_SEALS (F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
 
@@ -221,24 +226,94 @@ int cgm_ring_done(const struct cgm_ring *ring, uint32_t slot, uint64_t ticket, i
     return 1;
 }
 
-/* A page that nobody has written is not there, and reading it would make it. */
-void cgm_ring_each_entry(const struct cgm_ring *ring,
+bool cgm_ring_complete(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t status)
+{
+    int32_t ended;
+    if (atomic_load_explicit(&ring->header->dead, memory_order_relaxed) ||
+        cgm_ring_done(ring, slot, ticket, &ended))
+        return false;
+    cgm_ring_set_done(ring, slot, ticket, status);
+    return true;
+}
+
+int32_t cgm_ring_end(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t status)
+{
+    int32_t ended;
+    if (cgm_ring_done(ring, slot, ticket, &ended))
+        return ended;
+    cgm_ring_set_done(ring, slot, ticket, status);
+    return status;
+}
+
+/* ---- all entries ------------------------------------------------------------------------------
+ */
+
+/* Whether a page of the file holds anything. Read through the file a page in swap comes back, and a
+ * hole stays one. lseek() could tell both apart, but it takes the file's lock, and on some systems
+ * the client, who has the file too, can keep that. */
+static bool is_written(int fd, off_t at)
+{
+    uint64_t page[PAGE / sizeof(uint64_t)];
+    ssize_t n = pread(fd, page, sizeof(page), at);
+    for (size_t i = 0; n == (ssize_t)sizeof(page) && i < PAGE / sizeof(uint64_t); i++)
+        if (page[i] != 0)
+            return true;
+    return false;
+}
+
+/* Whether there are more pages than these: the system counts those in swap, too. */
+static bool has_more_pages(int fd, const unsigned char *there, size_t n_pages)
+{
+    struct stat st;
+    int64_t more = fstat(fd, &st) == 0 ? (int64_t)st.st_blocks * BLOCK / PAGE : INT64_MAX;
+    for (size_t i = 0; i < n_pages; i++)
+        more -= there[i] & 1;
+    return more > 0;
+}
+
+/* A page that nobody has written is not there, and reading it in the mapping would make it. Of one
+ * that lies in swap mincore() says the same. */
+static void find_pages(const struct cgm_ring *ring, int fd, unsigned char *ret_there)
+{
+    const char *base = (const char *)ring->header;
+    size_t bytes = (size_t)((const char *)ring->phase - base);
+    if (sysconf(_SC_PAGESIZE) != PAGE || mincore(ring->header, bytes, ret_there) != 0)
+        memset(ret_there, 0, bytes / PAGE);
+    if (!has_more_pages(fd, ret_there, bytes / PAGE))
+        return;
+    for (size_t at = (size_t)((const char *)ring->entry - base);
+         at < (size_t)((const char *)ring->ready - base); at += PAGE)
+        ret_there[at / PAGE] = ret_there[at / PAGE] & 1 || is_written(fd, (off_t)at);
+}
+
+/* False: none was written, or somebody is writing one. Its writer takes the ticket away first and
+ * puts the new one there last. */
+static bool load_stable(const struct cgm_ring *ring, uint32_t slot, struct cgm_entry *ret_entry)
+{
+    const _Atomic uint64_t *ticket = &ring->entry[slot].ticket;
+    uint64_t before = atomic_load_explicit(ticket, memory_order_acquire);
+    if (before == 0)
+        return false;
+    cgm_ring_load_entry(ring, slot, 0, ret_entry);
+    if (ret_entry->comm_number)
+        cgm_ring_load_rest(ring, slot, ret_entry);
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(ticket, memory_order_relaxed) == before &&
+           ret_entry->ticket == before;
+}
+
+void cgm_ring_each_entry(const struct cgm_ring *ring, int fd,
                          void (*visit)(void *context, uint32_t slot, const struct cgm_entry *entry),
                          void *context)
 {
-    unsigned char there[ENTRY_PAGES_MAX];
-    size_t bytes = ring->entries * sizeof(struct cgm_entry);
-    if (sysconf(_SC_PAGESIZE) != PAGE || mincore(ring->entry, bytes, there) != 0)
-        memset(there, 1, sizeof(there));
-    for (uint32_t slot = 0; slot < ring->entries; slot++) {
-        struct cgm_entry entry;
-        if (!(there[slot * sizeof(entry) / PAGE] & 1))
-            continue;
-        cgm_ring_load_entry(ring, slot, 0, &entry);
-        if (entry.comm_number)
-            cgm_ring_load_rest(ring, slot, &entry);
-        visit(context, slot, &entry);
-    }
+    unsigned char there[PAGES_MAX];
+    struct cgm_entry entry;
+    const unsigned char *entry_there =
+        there + ((const char *)ring->entry - (const char *)ring->header) / PAGE;
+    find_pages(ring, fd, there);
+    for (uint32_t slot = 0; slot < ring->entries; slot++)
+        if (entry_there[slot * sizeof(entry) / PAGE] & 1 && load_stable(ring, slot, &entry))
+            visit(context, slot, &entry);
 }
 
 struct ending {
@@ -250,26 +325,28 @@ struct ending {
 static void end_entry(void *context, uint32_t slot, const struct cgm_entry *entry)
 {
     const struct ending *ending = context;
-    bool meant =
-        !ending->number || (entry->comm_number == ending->number && entry->comm == ending->comm);
-    int32_t ended;
-    if (meant && entry->ticket != 0 && !cgm_ring_done(ending->ring, slot, entry->ticket, &ended))
-        cgm_ring_set_done(ending->ring, slot, entry->ticket, ending->status);
+    if (!ending->number || (entry->comm_number == ending->number && entry->comm == ending->comm))
+        cgm_ring_end(ending->ring, slot, entry->ticket, ending->status);
 }
 
-void cgm_ring_end_well(struct cgm_ring *ring, uint64_t comm, uint64_t number)
+void cgm_ring_end_well(struct cgm_ring *ring, int fd, uint64_t comm, uint64_t number)
 {
     struct ending ending = {ring, CGM_OK, comm, number};
-    cgm_ring_each_entry(ring, end_entry, &ending);
+    cgm_ring_each_entry(ring, fd, end_entry, &ending);
 }
 
-void cgm_ring_kill(struct cgm_ring *ring, int32_t status)
+void cgm_ring_declare_dead(struct cgm_ring *ring, int32_t status)
 {
-    struct ending ending = {.ring = ring, .status = status};
     int32_t alive = 0;
     atomic_compare_exchange_strong(&ring->header->dead, &alive, status);
+}
+
+void cgm_ring_kill(struct cgm_ring *ring, int fd, int32_t status)
+{
+    struct ending ending = {.ring = ring, .status = status};
+    cgm_ring_declare_dead(ring, status);
     /* Pairs with the fence in the library's submit: either this scan sees the new entry's ticket,
      * or the submitter sees `dead` and ends the job itself. */
     atomic_thread_fence(memory_order_seq_cst);
-    cgm_ring_each_entry(ring, end_entry, &ending);
+    cgm_ring_each_entry(ring, fd, end_entry, &ending);
 }

@@ -17,6 +17,7 @@
 #define CGM_RING_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -80,7 +81,8 @@ enum cgm_entry_flags {
 };
 
 struct cgm_entry {
-    uint64_t ticket;      /* counts the session's submissions from 1 */
+    /* Counts the session's submissions from 1. Stored last, see cgm_entry_begin. */
+    _Atomic uint64_t ticket;
     uint64_t plan;        /* the plan's id */
     uint64_t comm_number; /* counts this rank's collective jobs and barriers in the comm from 1;
                              else 0 */
@@ -212,19 +214,42 @@ void cgm_ring_set_done(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, in
 /* True when the slot's ticket has ended; *ret_status is set then. */
 int cgm_ring_done(const struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t *ret_status);
 
-/* Calls visit with a copy of the head of every entry that may have been written, and of all of
- * those that have a number. Of one that is written meanwhile perhaps not; but whoever stores
- * something for its writer to see, and then a seq_cst fence, before this, finds the entry or is
- * seen by the writer. */
-void cgm_ring_each_entry(const struct cgm_ring *ring,
+/* For the executor: sets the done word. False, and nothing is changed, when somebody else has ended
+ * the ticket or the ring is dead; the job has no record then. */
+bool cgm_ring_complete(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t status);
+
+/* For those who end what no executor will: sets the done word unless the ticket has ended. The
+ * status with which it has now. */
+int32_t cgm_ring_end(struct cgm_ring *ring, uint32_t slot, uint64_t ticket, int32_t status);
+
+/* For the writer of an entry, which may have been another job's: begun before the rest is written,
+ * ended after it. In between nobody takes the entry for either job's. */
+static inline void cgm_entry_begin(struct cgm_entry *entry)
+{
+    atomic_store_explicit(&entry->ticket, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+}
+
+static inline void cgm_entry_end(struct cgm_entry *entry, uint64_t ticket)
+{
+    atomic_store_explicit(&entry->ticket, ticket, memory_order_release);
+}
+
+/* Calls visit with a copy of the head of every entry that has a ticket, and of all of those that
+ * have a number. fd: the ring's. Allocates nothing for entries that nobody has written. Of one that
+ * is written meanwhile perhaps not; but whoever stores something for its writer to see, and then a
+ * seq_cst fence, before this, finds the entry or is seen by the writer. */
+void cgm_ring_each_entry(const struct cgm_ring *ring, int fd,
                          void (*visit)(void *context, uint32_t slot, const struct cgm_entry *entry),
                          void *context);
 
 /* Ends every job of a ring whose executor is gone: marks the ring dead, then releases every slot
- * whose entry has a ticket that has not ended. Called by the broker, and by the library when the
- * broker is gone. Safe to call twice, and from both sides. */
-void cgm_ring_kill(struct cgm_ring *ring, int32_t status);
+ * whose entry has a ticket that has not ended. Called by the broker, which has the fd. Safe to call
+ * twice. */
+void cgm_ring_kill(struct cgm_ring *ring, int fd, int32_t status);
 /* Before that: the job of this comm and number ended well on all ranks. */
-void cgm_ring_end_well(struct cgm_ring *ring, uint64_t comm, uint64_t number);
+void cgm_ring_end_well(struct cgm_ring *ring, int fd, uint64_t comm, uint64_t number);
+/* Marks it dead, once, and ends nothing: for the library, which knows its jobs. */
+void cgm_ring_declare_dead(struct cgm_ring *ring, int32_t status);
 
 #endif

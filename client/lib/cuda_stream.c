@@ -7,12 +7,12 @@
  * ends jobs, must get the lock of the jobs then. Of several jobs all ready words are written before
  * the first wait: streams that share a hardware queue run in one order.
  *
- * No stream waits for ever. A ring that dies is scanned (cgm_ring_kill): the scan either finds the
- * pushed ticket, whether the wait is enqueued by then or not, or the push sees that the ring is
- * dead and scans itself. Every done word only grows, so a wait that a stream reaches late, when its
- * slot carries a later job, still finds it passed. The ready word would not forgive: a late write
- * of the old ticket over a newer one hides that the newer job is ready. That is what CGM_SLOT_LATE
- * is for.
+ * No stream waits for ever. The daemon scans a ring that dies (cgm_ring_kill): the scan either
+ * finds the pushed ticket, whether the wait is enqueued by then or not, or the push sees that the
+ * ring is dead and ends it itself. Every done word only grows, so a wait that a stream reaches
+ * late, when its slot carries a later job, still finds it passed. The ready word would not forgive:
+ * a late write of the old ticket over a newer one hides that the newer job is ready. That is what
+ * CGM_SLOT_LATE is for.
  */
 #include <stdbool.h>
 #include <stdio.h>

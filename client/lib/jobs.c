@@ -302,9 +302,10 @@ static void lane_bury(struct cgm_jobs *jobs, struct cgm_lane *lane, int status, 
 {
     if (lane->buried)
         return;
+    /* Where the ring was seen to be dead, its executor was gone before that: these are its last. */
     drain_records(jobs, lane);
-    if (lane->ring.header) /* every stream is released, whoever declared it dead */
-        cgm_ring_kill(&lane->ring, status);
+    if (lane->ring.header)
+        cgm_ring_declare_dead(&lane->ring, status);
     for (uint32_t i = 0; i < lane->entries; i++) {
         struct cgm_slot *slot = &lane->slots[i];
         if (atomic_load_explicit(&slot->state, memory_order_relaxed) != CGM_SLOT_FLIGHT)
@@ -328,12 +329,10 @@ void cgm_jobs_collect(struct cgm_jobs *jobs)
     struct cgm_lane *lane = jobs->lane;
     if (!lane || lane->buried || !lane->ring.header)
         return;
-    /* In this order: the executor was gone before the ring was declared dead, so what is drained
-     * after that was seen is the last there will be. */
-    int dead = cgm_lane_dead(lane);
     do
         drain_records(jobs, lane);
-    while (jobs->poll_fd >= 0 && !dead && !cgm_lane_arm(lane) && !(dead = cgm_lane_dead(lane)));
+    while (jobs->poll_fd >= 0 && !cgm_lane_arm(lane) && !cgm_lane_dead(lane));
+    int dead = cgm_lane_dead(lane);
     if (dead)
         lane_bury(jobs, lane, dead, NULL);
 }

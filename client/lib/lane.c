@@ -230,7 +230,7 @@ struct cgm_slot *cgm_lane_next(struct cgm_lane *lane)
     struct cgm_ring *ring = &lane->ring;
     uint32_t tail = atomic_load_explicit(&ring->header->cq_tail, memory_order_acquire);
     if (tail - lane->cq_head > lane->entries)
-        cgm_ring_kill(ring, CGM_BAD_MESSAGE);
+        cgm_ring_declare_dead(ring, CGM_BAD_MESSAGE);
     while (tail != lane->cq_head && tail - lane->cq_head <= lane->entries) {
         struct cgm_cqe cqe;
         load_cqe(&ring->cq[lane->cq_head & ring->mask], &cqe);
@@ -293,10 +293,11 @@ void cgm_slot_store_phases(struct cgm_slot *slot, const void *bytes, size_t size
 void cgm_slot_abandon(struct cgm_slot *slot, int status, const char *detail)
 {
     int32_t done = status;
+    struct cgm_ring *ring = &slot->lane->ring;
     slot->cqe = (struct cgm_cqe){.ticket = slot->entry_ticket, .slot = slot->index};
     slot->cqe.algorithm = slot->plan ? (uint16_t)slot->plan->algorithm : 0;
-    if (slot->lane->ring.header)
-        cgm_ring_done(&slot->lane->ring, slot->index, slot->entry_ticket, &done);
+    if (ring->header) /* whatever stream waits for it is released */
+        done = cgm_ring_end(ring, slot->index, slot->entry_ticket, status);
     slot->cqe.status = done = status_of(done);
     slot->cqe.comm_number = slot->comm_number;
     if (done != CGM_OK)

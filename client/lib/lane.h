@@ -86,7 +86,7 @@ bool cgm_lane_has_news(const struct cgm_lane *lane);
 
 /* Copies the next record of cq and frees its place. The slot that it ended (state still FLIGHT, cqe
  * filled), or NULL when there is none; a record that fits no slot in flight is skipped, and
- * impossible indices kill the ring with BAD_MESSAGE. */
+ * impossible indices declare the ring dead, with BAD_MESSAGE. */
 struct cgm_slot *cgm_lane_next(struct cgm_lane *lane);
 
 /* Asks for a byte on notify_fd with the next record. False when there is one already, or the ring
@@ -105,7 +105,7 @@ void cgm_slot_store_cqe(struct cgm_slot *slot, const struct cgm_cqe *cqe);
 void cgm_slot_store_phases(struct cgm_slot *slot, const void *bytes, size_t size);
 
 /* Fills the cqe of a slot in flight that no executor will end any more: with its done word if that
- * was set in time, else with `status`. */
+ * was set in time, else with `status`, which the done word gets too. */
 void cgm_slot_abandon(struct cgm_slot *slot, int status, const char *detail);
 
 #endif

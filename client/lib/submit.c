@@ -43,12 +43,12 @@ static uint32_t flags_of(const struct commgemm_job *job)
            (job->accumulate ? CGM_ENTRY_ACCUMULATE : 0u);
 }
 
-/* `entry` may lie in shared memory: every field is stored once. A noop's operands are not read, and
- * `reserved` is 0 from the start, so that a noop touches one cache line. */
+/* `entry` may lie in shared memory: every field is stored once, but the ticket. A noop's operands
+ * are not read, and `reserved` is 0 from the start, so that a noop touches one cache line. */
 static void fill_entry(struct cgm_entry *entry, const struct cgm_slot *slot,
                        const struct commgemm_job *job)
 {
-    entry->ticket = slot->entry_ticket;
+    cgm_entry_begin(entry);
     entry->plan = job->plan;
     entry->comm_number = slot->comm_number;
     entry->opcode = (uint32_t)job->kind;
@@ -58,10 +58,11 @@ static void fill_entry(struct cgm_entry *entry, const struct cgm_slot *slot,
     entry->flags = flags_of(job);
     entry->chunk = job->chunk;
     entry->submit_ns = cgm_now_ns();
-    if (job->kind == COMMGEMM_JOB_NOOP)
-        return;
-    entry->comm = slot->plan->comm->id;
-    fill_operands(entry, job);
+    if (job->kind != COMMGEMM_JOB_NOOP) {
+        entry->comm = slot->plan->comm->id;
+        fill_operands(entry, job);
+    }
+    cgm_entry_end(entry, slot->entry_ticket);
 }
 
 /* ---- taking a place ---------------------------------------------------------------------------

@@ -105,12 +105,13 @@ const struct cgm_ring *cgm_session_ring(const struct cgm_session *session)
 
 void cgm_session_kill_ring(struct cgm_session *session, int status)
 {
+    struct cgm_session_ring *ring = &session->ring;
     uint64_t comm, number;
     bool is_ending = cgm_executor_ending(&session->broker->executor, &comm, &number);
     if (cgm_session_ring(session)) {
         if (is_ending) /* before the client may see that the ring is dead, and end it */
-            cgm_ring_end_well(&session->ring.map, comm, number);
-        cgm_ring_kill(&session->ring.map, status);
+            cgm_ring_end_well(&ring->map, ring->ring_fd, comm, number);
+        cgm_ring_kill(&ring->map, ring->ring_fd, status);
     }
     ring_close(session);
 }

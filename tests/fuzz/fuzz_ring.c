@@ -32,8 +32,8 @@ static void use_ring(int fd, uint32_t entries)
     if (status != CGM_OK)
         return;
     FUZZ_CHECK(ring.entries == entries && ring.mask == entries - 1);
-    cgm_ring_kill(&ring, CGM_EXECUTOR_LOST);
-    cgm_ring_kill(&ring, CGM_DAEMON_LOST);
+    cgm_ring_kill(&ring, fd, CGM_EXECUTOR_LOST);
+    cgm_ring_kill(&ring, fd, CGM_DAEMON_LOST);
     for (uint32_t slot = 0; slot < entries; slot++)
         use_slot(&ring, slot);
     cgm_ring_unmap(&ring);

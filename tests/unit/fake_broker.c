@@ -383,7 +383,7 @@ static void poller_end(struct fake_session *session, int status)
         return;
     fake_poller_stop(poller);
     if (status != CGM_OK)
-        cgm_ring_kill(&poller->ring, status);
+        cgm_ring_kill(&poller->ring, poller->ring_fd, status);
     fake->jobs_before += poller->jobs;
     if (poller->complaint[0])
         memcpy(fake->complaint, poller->complaint, sizeof(fake->complaint));
