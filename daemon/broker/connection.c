@@ -20,6 +20,8 @@
 #define ROOM_MS 100u        /* until fds may come */
 #define REST_MS 4u          /* at least: to look whether it is over costs something too */
 
+static const char hung_up[] = "hung up";
+
 /* What waits for room in the socket. The fds are duplicates of its own. */
 struct cgm_outgoing {
     struct cgm_outgoing *next;
@@ -79,6 +81,17 @@ static void cut_off(struct cgm_connection *connection, const char *why)
         return;
     connection->broken = why;
     shutdown(connection->fd, SHUT_RDWR);
+}
+
+/* It could not be sent to. */
+static void cut_off_for(struct cgm_connection *connection, int status)
+{
+    cut_off(connection, status == CGM_DAEMON_LOST ? hung_up : "sending failed");
+}
+
+bool cgm_connection_was_cut(const struct cgm_connection *connection)
+{
+    return connection->broken && connection->broken != hung_up;
 }
 
 static void on_event(uv_poll_t *poll, int status, int events);
@@ -198,7 +211,7 @@ static void flush_queue(struct cgm_connection *connection)
         connection->queued_bytes -= weight(connection, outgoing->size, outgoing->n_fds);
         outgoing_free(connection, outgoing);
         if (status != CGM_OK)
-            cut_off(connection, "sending failed");
+            cut_off_for(connection, status);
     }
 }
 
@@ -289,7 +302,7 @@ static bool receive_one(struct cgm_connection *connection)
                                                               ? packet->header.serial
                                                               : 0);
     else
-        connection->events->on_end(connection->owner, "hung up");
+        connection->events->on_end(connection->owner, hung_up);
     close_fds(connection, packet);
     return !connection->closing && !connection->broken && !connection->paused;
 }
@@ -320,7 +333,7 @@ static void handle_event(struct cgm_connection *connection, int status, int even
         return;
     if (connection->broken || status < 0 || events & UV_DISCONNECT)
         connection->events->on_end(connection->owner,
-                                   connection->broken ? connection->broken : "hung up");
+                                   connection->broken ? connection->broken : hung_up);
 }
 
 static void on_event(uv_poll_t *poll, int status, int events)
@@ -395,7 +408,7 @@ void cgm_connection_send(struct cgm_connection *connection, uint16_t type, uint3
     if (status == CGM_RING_FULL)
         enqueue(connection, size, fds, n_fds);
     else if (status != CGM_OK)
-        cut_off(connection, "hung up");
+        cut_off_for(connection, status);
 }
 
 void cgm_connection_pause(struct cgm_connection *connection, bool paused)

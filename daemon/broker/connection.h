@@ -100,6 +100,9 @@ int cgm_connection_open(struct cgm_connection *connection, uv_loop_t *loop, stru
 void cgm_connection_send(struct cgm_connection *connection, uint16_t type, uint32_t serial,
                          const ProtobufCMessage *message, const int *fds, unsigned n_fds);
 
+/* True when this side has ended it: the peer may live, and not know of it. */
+bool cgm_connection_was_cut(const struct cgm_connection *connection);
+
 /* Stops or goes on reading; a hang-up is noticed all the same. */
 void cgm_connection_pause(struct cgm_connection *connection, bool paused);
 

@@ -26,6 +26,7 @@
 #define STABLE_NS 10000000000ull /* a life this long starts the back-off anew */
 #define REAP_PATIENCE_MS 5000u   /* between hanging up and being reaped, and after each kill */
 #define KILLS_MAX 2u             /* the first one may be the business of MPS */
+#define KILLED_MS 20u            /* many times what it takes until a processor has noticed */
 #define CLOSER_MS 5u
 
 bool cgm_executor_hears(const struct cgm_executor *executor)
@@ -139,7 +140,21 @@ static void tell_clients_lost(struct cgm_broker *broker, const char *why)
     }
 }
 
-/* What everybody must know at once; the journal waits until the process is reaped. */
+/* The process runs nothing any more: what its jobs came to is what stands in their rings. The
+ * journal waits until it is reaped. */
+static void tell(struct cgm_broker *broker)
+{
+    struct cgm_executor *executor = &broker->executor;
+    const char *why = broker->ending ? "the daemon ends" : executor->why;
+    if (executor->told)
+        return;
+    executor->told = true;
+    cgm_connection_close(&executor->link);
+    tell_clients_lost(broker, why);
+    cgm_calls_fail_all(broker, why);
+    cgm_broker_tell_status(broker);
+}
+
 void cgm_executor_lose(struct cgm_broker *broker, const char *why)
 {
     struct cgm_executor *executor = &broker->executor;
@@ -153,9 +168,6 @@ void cgm_executor_lose(struct cgm_broker *broker, const char *why)
     /* Who hung up ends by itself, and then its exit status says why; but not for ever. */
     cgm_patience_begin(broker, &executor->patience);
     uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);
-    cgm_connection_close(&executor->link);
-    tell_clients_lost(broker, why);
-    cgm_calls_fail_all(broker, why);
     cgm_broker_tell_status(broker);
 }
 
@@ -164,13 +176,25 @@ bool cgm_executor_is_lost(const struct cgm_executor *executor)
     return executor->state == CGM_EXECUTOR_DOWN || executor->state == CGM_EXECUTOR_DYING;
 }
 
+/* From then on no thread of it comes back from the system, and one that is not in there is
+ * interrupted. Mostly the end of the link comes before the timer. */
+static void kill_now(struct cgm_executor *executor)
+{
+    kill(executor->pid, SIGKILL);
+    executor->killed = true;
+    if (executor->told)
+        return;
+    uv_update_time(executor->timer.loop);
+    uv_timer_start(&executor->timer, on_timer, KILLED_MS, 0);
+}
+
 static void on_terminated(void *context, enum cgm_mps_part part, const char *note)
 {
     struct cgm_broker *broker = context;
     if (part == CGM_MPS_FAILED)
         cgm_log_warning("executor: MPS: %s; it is killed without", note);
     if (broker->executor.terminating && broker->executor.pid != 0)
-        kill(broker->executor.pid, SIGKILL);
+        kill_now(&broker->executor);
 }
 
 /* Killed with a running kernel, a client of MPS takes everybody's work along, unless MPS ended it
@@ -184,7 +208,7 @@ static void kill_process(struct cgm_broker *broker)
         executor->terminating = true;
         cgm_mps_terminate(broker, executor->pid, on_terminated, broker);
     } else {
-        kill(executor->pid, SIGKILL);
+        kill_now(executor);
     }
 }
 
@@ -194,7 +218,24 @@ void cgm_executor_give_up(struct cgm_broker *broker, const char *why)
         return;
     cgm_executor_lose(broker, why);
     broker->executor.explained = true;
+    if (broker->executor.pid == 0)
+        tell(broker);
     kill_process(broker);
+}
+
+/* Its files are closed when the last of its threads has ended. A link that was cut has come to no
+ * end: the process may live, and not know of it. */
+void cgm_executor_on_link_end(struct cgm_broker *broker, const char *why)
+{
+    struct cgm_executor *executor = &broker->executor;
+    if (cgm_connection_was_cut(&executor->link)) {
+        cgm_executor_give_up(broker, why);
+    } else {
+        if (!cgm_executor_is_lost(executor))
+            cgm_executor_lose(broker, executor->exit_why[0] ? executor->exit_why : why);
+        tell(broker);
+    }
+    cgm_connection_close(&executor->link);
 }
 
 void cgm_executor_doom(struct cgm_broker *broker, const char *why)
@@ -249,6 +290,7 @@ static void on_half_closed(struct cgm_broker *broker)
 {
     if (!cgm_executor_has_ended(&broker->executor))
         return;
+    tell(broker);
     journal_read_and_clear(broker);
     uv_timer_stop(&broker->executor.timer);
     broker->executor.state = CGM_EXECUTOR_DOWN;
@@ -370,7 +412,7 @@ static void start_candidate(struct cgm_broker *broker)
     executor->explained = false;
     executor->exit_why[0] = '\0';
     executor->lost_status = CGM_EXECUTOR_LOST;
-    executor->terminating = false;
+    executor->terminating = executor->killed = executor->told = false;
     executor->kills = 0;
     cgm_patience_begin(broker, &executor->patience);
     executor->state = CGM_EXECUTOR_STARTING;
@@ -421,6 +463,11 @@ static void try_again(struct cgm_broker *broker)
 static void bury(struct cgm_broker *broker)
 {
     struct cgm_executor *executor = &broker->executor;
+    if (!executor->told && (executor->killed || executor->pid == 0)) {
+        uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);
+        tell(broker);
+        return;
+    }
     if (executor->pid == 0)
         return;
     if (cgm_patience_is_renewed(broker, &executor->patience)) { /* its end may not be noticed yet */
@@ -428,8 +475,8 @@ static void bury(struct cgm_broker *broker)
         return;
     }
     if (executor->kills++ < KILLS_MAX) {
-        kill_process(broker);
         uv_timer_start(&executor->timer, on_timer, REAP_PATIENCE_MS, 0);
+        kill_process(broker);
         return;
     }
     cgm_log_warning("executor: process %d was killed and does not end; it is left behind",

@@ -24,7 +24,7 @@ enum cgm_executor_state {
     CGM_EXECUTOR_STARTING,  /* ExecutorSetup is not answered */
     CGM_EXECUTOR_REPLAYING, /* it is given what its predecessor had */
     CGM_EXECUTOR_READY,
-    CGM_EXECUTOR_DYING, /* given up; its process is not reaped */
+    CGM_EXECUTOR_DYING, /* given up: it is sent nothing any more; its process is not reaped */
 };
 
 struct cgm_executor {
@@ -46,6 +46,8 @@ struct cgm_executor {
     bool settled;     /* the first one is ready, or none can be started */
     bool under_mps;   /* it was started with an MPS there */
     bool terminating; /* MPS is asked to end it */
+    bool killed;      /* and runs nothing any more, whether it has ended or not */
+    bool told;        /* everybody knows that it is lost */
     unsigned kills;   /* of one that is dying, for want of its end */
     struct cgm_left_behind left;
     int lost_status;    /* what its end means to sessions: EXECUTOR_LOST or GPU_LOST */
@@ -89,12 +91,17 @@ bool cgm_executor_ending(const struct cgm_executor *executor, uint64_t *ret_comm
 /* True when there is no process, or none that is counted on any more. */
 bool cgm_executor_is_lost(const struct cgm_executor *executor);
 
-/* It has hung up or is about to: tells everybody at once. Must not be lost already. The process is
- * given a while to end by itself. */
+/* It has hung up or is about to. Must not be lost already. The process is given a while to end by
+ * itself. Everybody is told as soon as it runs nothing any more: until then it may complete jobs,
+ * and of one job all ranks must hear the same. */
 void cgm_executor_lose(struct cgm_broker *broker, const char *why);
 
-/* Gives up on the process: kills it, its rings and its calls. `why` goes into log and status. */
+/* Gives up on the process: kills it, then its rings and its calls, as above. `why` goes into log
+ * and status. */
 void cgm_executor_give_up(struct cgm_broker *broker, const char *why);
+
+/* Its socket has come to its end, or was cut: called by the link. Closes it. */
+void cgm_executor_on_link_end(struct cgm_broker *broker, const char *why);
 
 /* None can be started before something that is out of the daemon's hands: says so in log and
  * status, and looks again after a while. */

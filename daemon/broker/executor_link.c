@@ -23,7 +23,7 @@
 /* ---- what it says by itself -------------------------------------------------------------------
  */
 
-/* Without MPS a dead context is the executor's own: the sessions' are sound. */
+/* Without MPS a dead context is the executor's own: the sessions' are sound. It ends by itself. */
 static void on_trouble(struct cgm_broker *broker, const ProtobufCMessage *message)
 {
     const Cgm__ExecutorTrouble *trouble = (const Cgm__ExecutorTrouble *)message;
@@ -65,7 +65,8 @@ static void on_packet(void *owner, struct cgm_packet *packet)
     struct cgm_broker *broker = owner;
     if (packet->header.serial == 0)
         on_event(broker, packet);
-    else if (cgm_calls_on_reply(broker, packet) != CGM_OK)
+    else if (!cgm_executor_is_lost(&broker->executor) &&
+             cgm_calls_on_reply(broker, packet) != CGM_OK)
         cgm_executor_give_up(broker, "it answered something that nobody asked");
 }
 
@@ -87,8 +88,7 @@ static void on_end(void *owner, const char *why)
     struct cgm_broker *broker = owner;
     char text[128];
     snprintf(text, sizeof(text), "process %d %s", broker->executor.pid, why);
-    if (!cgm_executor_is_lost(&broker->executor))
-        cgm_executor_lose(broker, broker->executor.exit_why[0] ? broker->executor.exit_why : text);
+    cgm_executor_on_link_end(broker, text);
 }
 
 /* With the executor goes what it had: of buffers these may be the last fds. */
@@ -233,10 +233,12 @@ static void on_shut_down(struct cgm_broker *broker, const struct cgm_call *call,
                          const struct cgm_result *result)
 {
     (void)call;
-    if (result->status == CGM_OK)
-        cgm_executor_lose(broker, "the daemon ends");
-    else
+    if (result->status != CGM_OK) {
         cgm_executor_give_up(broker, "the daemon ends");
+        return;
+    }
+    cgm_executor_lose(broker, "the daemon ends");
+    cgm_connection_close(&broker->executor.link);
 }
 
 void cgm_executor_shut_down(struct cgm_broker *broker)

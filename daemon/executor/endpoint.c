@@ -75,9 +75,11 @@ static void complete_on_ring(struct cgm_endpoint *endpoint, struct cgm_job *job,
     if (outcome->phases_stored > 0)
         memcpy(&ring->phase[(size_t)slot * CGM_PHASES_PER_JOB], outcome->phases,
                outcome->phases_stored * sizeof(struct cgm_phase));
-    cgm_ring_set_done(ring, slot, ticket, outcome->status);
+    bool is_told = cgm_ring_complete(ring, slot, ticket, outcome->status);
     if (job)
         cgm_job_end_writes(job);
+    if (!is_told)
+        return;
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_COMPLETE);
     cqe_fill(&ring->cq[endpoint->cq_tail & ring->mask], ticket, slot, comm_number, outcome);
     /* Pairs with the library's acquire of cq_tail before it reads the record. */

@@ -9,6 +9,7 @@
  *   lose.<Message>       says that its device is lost, and ends; once
  *   stuck.<Message>      says that a job does not end, and waits; once
  *   garbage.<Message>    answers with bytes that are no packet, once
+ *   late.<Message>       the same, and ends job 1 of its last ring well as soon as that is dead
  *   hold.BufferAdopt     maps the buffer whose id is in the file, and never gets it
  *   backend              says what it calls itself
  * A submitted RUN marks its `out` buffer as being written, and its number as submitted, in the
@@ -41,6 +42,7 @@ static const char *folder;
 static struct cgm_journal *journal;
 static uint32_t index_of_buffer[OBJECTS_MAX]; /* journal index + 1, by id */
 static uint32_t index_of_comm;                /* the last comm's journal index */
+static struct cgm_ring last_ring;
 
 static void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -132,6 +134,11 @@ static void on_setup(struct cgm_packet *packet, const ProtobufCMessage *message)
 static void on_session_add(struct cgm_packet *packet, const ProtobufCMessage *message)
 {
     const Cgm__SessionAdd *add = (const Cgm__SessionAdd *)message;
+    if (packet->n_fds > 0) {
+        cgm_ring_unmap(&last_ring);
+        if (cgm_ring_map(packet->fds[0], add->entries, &last_ring) != CGM_OK)
+            exit(6);
+    }
     note("session %ju entries %u fds %u\n", (uintmax_t)add->session, add->entries, packet->n_fds);
     answer_ok(packet);
 }
@@ -329,6 +336,17 @@ static void tell_trouble(enum cgm_trouble trouble)
         exit(8);
 }
 
+/* A device may end a job at any moment. */
+static void send_garbage_late(void)
+{
+    if (send(LINK, "garbage", 7, MSG_NOSIGNAL) < 0)
+        exit(8);
+    while (!atomic_load(&last_ring.header->dead))
+        usleep(100);
+    cgm_ring_set_done(&last_ring, 0, 1, CGM_OK);
+    note("late\n");
+}
+
 /* True when a fault took the place of the answer. */
 static bool misbehave(const struct cgm_packet *packet, const char *name)
 {
@@ -347,6 +365,10 @@ static bool misbehave(const struct cgm_packet *packet, const char *name)
     }
     if (fault("drop", name, false, NULL))
         return true;
+    if (fault("late", name, true, NULL)) {
+        send_garbage_late();
+        return true;
+    }
     if (fault("garbage", name, true, NULL))
         return send(LINK, "garbage", 7, MSG_NOSIGNAL) > 0;
     if (!fault("error", name, false, &status))

@@ -1,5 +1,5 @@
 /* What happens to everybody when the executor ends, at any moment. */
-#include "tests/daemon/broker_fixture.h"
+#include "tests/daemon/steps_fixture.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -227,6 +227,42 @@ static void test_what_ended_well_ends_for_all(void **state)
     cgm_ring_unmap(&ring);
     client_close(&client);
     client_close(&other);
+}
+
+/* The daemon gives up an executor that goes on. It stops when everybody is told: whatever is done
+ * to the rings from then on is too late. */
+static void test_ranks_are_told_the_same(void **state)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    struct scene scene;
+    struct client clients[2], other;
+    struct cgm_ring rings[2];
+    int32_t status;
+    (void)state;
+    scene_open(&scene, "join_timeout=600", "executor=" CGM_BIN_DIR "/fake_executor");
+    client_open(&other, &scene.daemon);
+    for (int i = 0; i < 2; i++) {
+        client_open(&clients[i], &scene.daemon);
+        message_free(ring_set_up(&clients[i], &rings[i]));
+        rings[i].entry[0].ticket = 1;
+    }
+    fake_fault(&scene.daemon, "late", "BufferAlloc", "");
+    arm(&scene, CGM_STEP_BROKER_ANSWERED, CGM_MSG_BUFFER_ALLOC);
+    create.bytes = 1;
+    client_send(&other, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0);
+    assert_int_equal(await_stop(&scene), scene.daemon.pid);
+    usleep(200000); /* for an executor that lives */
+    assert_int_equal(send_signal(scene.daemon.pid, SIGCONT), 0);
+    for (int i = 0; i < 2; i++) {
+        message_free(client_event(&clients[i], CGM_MSG_EXECUTOR_LOST));
+        assert_true(cgm_ring_done(&rings[i], 0, 1, &status));
+        assert_int_equal(status, CGM_EXECUTOR_LOST);
+        cgm_ring_unmap(&rings[i]);
+        client_close(&clients[i]);
+    }
+    assert_false(fake_has_line(&scene.daemon, "late"));
+    client_close(&other);
+    scene_close(&scene);
 }
 
 /* A comm that comes while an executor ends takes over nothing from one that had its place. */
@@ -564,6 +600,7 @@ int main(void)
         WITH_DAEMON(test_refusals_reach_the_client),
         WITH_DAEMON(test_clients_die_with_requests_pending),
         WITH_DAEMON(test_ring_wish_is_remembered),
+        cmocka_unit_test(test_ranks_are_told_the_same),
         cmocka_unit_test(test_without_an_executor),
         cmocka_unit_test(test_executor_that_ends_at_once),
         cmocka_unit_test(test_executor_that_does_not_answer),

@@ -148,8 +148,7 @@ static void test_single_user_of_another_uid(void **state)
  */
 
 /* Makes the executor meet the fault with a session that has a ring. */
-static void make_trouble(const struct daemon *daemon, struct client *client, const char *fault,
-                         int status)
+static void begin_trouble(const struct daemon *daemon, struct client *client, const char *fault)
 {
     Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
     Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
@@ -158,11 +157,22 @@ static void make_trouble(const struct daemon *daemon, struct client *client, con
     fake_fault(daemon, fault, "BufferAlloc", "");
     create.bytes = 1;
     client_send(client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0);
+}
+
+static void expect_lost(struct client *client, int status)
+{
     struct message *event = client_event(client, CGM_MSG_EXECUTOR_LOST);
     const Cgm__ExecutorLost *lost = (const Cgm__ExecutorLost *)event->body;
     assert_int_equal(lost->status, status);
     assert_non_null(strstr(lost->detail, "the test wants it"));
     message_free(event);
+}
+
+static void make_trouble(const struct daemon *daemon, struct client *client, const char *fault,
+                         int status)
+{
+    begin_trouble(daemon, client, fault);
+    expect_lost(client, status);
 }
 
 static void await_text(struct client *client, const char *words)
@@ -275,11 +285,12 @@ static void test_mps_answers_a_daemon_that_is_stopped(void **state)
     open_under_mps(&stand);
     list_executor(&stand);
     write_file(stand.daemon.folder, "stop.terminate_client", "", 0644);
-    make_trouble(&stand.daemon, &stand.client, "stuck", CGM_EXECUTOR_LOST);
+    begin_trouble(&stand.daemon, &stand.client, "stuck");
     assert_int_equal(waitpid(stand.daemon.pid, &status, WUNTRACED), stand.daemon.pid);
     assert_true(WIFSTOPPED(status));
     usleep(STOPPED_MS * 1000);
     assert_int_equal(send_signal(stand.daemon.pid, SIGCONT), 0);
+    expect_lost(&stand.client, CGM_EXECUTOR_LOST);
     wait_for_executor(&stand.asker);
     assert_false(daemon_log_has(&stand.daemon, "warning", "does not answer"));
     close_under_mps(&stand);
