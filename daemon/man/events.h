@@ -57,7 +57,8 @@ static const struct cgm_event_row cgm_events[] = {
      "fault.deaths:test_executor_dies_again_and_again "
      "fault.deaths:test_ranks_agree_after_a_restart "
      "fault.deaths:test_executor_dies_before_it_takes_an_entry "
-     "unit.client_loss:test_executor_lost fault.steps tests/gpu/recovery.sh"},
+     "unit.client_loss:test_executor_lost unit.ring:test_jobs_in_swap_are_ended "
+     "unit.ring:test_an_entry_is_of_one_job fault.steps tests/gpu/recovery.sh"},
     {"What a user has holds up the executor that takes over everything",
      "It is given up after executor_start_timeout. The next one takes over what others have; "
      "buffers of that user cannot be named any more, and imports are opened again",
@@ -104,7 +105,10 @@ static const struct cgm_event_row cgm_events[] = {
     {"The executor hangs",
      "One that answers nothing for executor_timeout is killed, or before that, as soon as 64 MiB "
      "of messages wait for it; then as above. A user's requests of which more wait than an eighth "
-     "of the room that is left are not read until it goes on",
+     "of the room that is left are not read until it goes on. Nobody is told before it runs "
+     "nothing "
+     "any more, so that all ranks of a job hear the same of it",
+     "daemon.broker_executor:test_ranks_are_told_the_same "
      "fault.deaths:test_executor_that_hangs fault.deaths:test_daemon_that_stops_for_long "
      "daemon.broker_executor:test_executor_that_does_not_answer "
      "daemon.broker_load:test_late_executor"},
