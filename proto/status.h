@@ -57,7 +57,9 @@ enum cgm_exit {
       "leave the comm, then create it again when the process is back", FAILED)                     \
     X(-13, EXECUTOR_LOST, "the executor died",                                                     \
       "the process that works on the devices ended while the job was in flight",                   \
-      "submit again; commgemmctl status shows the new executor, its log the reason", FAILED)       \
+      "submit what was lost again, in its order; commgemmctl status shows the new executor, its "  \
+      "log the reason",                                                                            \
+      FAILED)                                                                                      \
     X(-14, DAEMON_LOST, "the daemon is gone",                                                      \
       "commgemmd ended or was restarted while this session was connected",                         \
       "connect again; systemctl status commgemmd shows why", NOT_RUNNING)                          \

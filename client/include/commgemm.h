@@ -239,10 +239,12 @@ struct commgemm_info {
 };
 int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info);
 
-/* Waits until an executor serves this session. After EXECUTOR_LOST or NO_EXECUTOR, from a
- * submission or a completion, every rank calls this and submits the same job again; one that was
- * behind may get EXECUTOR_LOST once more for a job that the others had lost, and so falls into
- * step. timeout_ms < 0: for ever. TIMEOUT, DAEMON_LOST. */
+/* Waits until an executor serves this session. After EXECUTOR_LOST, NO_EXECUTOR or GPU_LOST, from a
+ * submission or a completion, every rank calls this and submits what it lost again: in the order of
+ * before, and before any other collective job of the comm, but without waiting in between. So ranks
+ * meet again in the same jobs, however many of them each one had in flight; a job that is left out
+ * then is one that the others wait for. What had failed otherwise stays so, also for a rank that
+ * comes for it later. timeout_ms < 0: for ever. TIMEOUT, DAEMON_LOST. */
 int commgemm_wait_executor(commgemm_client *client, int timeout_ms);
 
 /* ---- comms ------------------------------------------------------------------------------------
@@ -381,7 +383,9 @@ int commgemm_import_release(commgemm_client *client, uint64_t id);
  *   GRAD | BIAS         out = P                    bias_grad: one row of m, the sums of op(lhs)
  *                                                  over k; where a rank has all of lhs: gemm,
  *                                                  gemm_as, bulk_ag, bulk_rs
- *   ACCUMULATE          out += what else it would be; not with GELU, not of gemm_ar and gemm_as
+ *   ACCUMULATE          out += what else it would be; not with GELU, not of gemm_ar and gemm_as.
+ *                       A job that is lost with its executor may have added to an import already:
+ *                       write that again first. A buffer is tainted then
  * As TransformerEngine has them (GELU_AUX_BIAS, DGELU, DGELU_BGRAD, BGRADB). GRAD alone is refused.
  * Sums of rows run in an order that depends on the shape alone. */
 enum commgemm_epilogue {
@@ -572,13 +576,14 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * The stream goes on however the job ends: when it failed, was cancelled, or when executor or
  * daemon died; the completion says which. Outputs of a failed job are NaN, integers the lowest one,
  * unless it failed before the stream had come: they are as the stream left them then; or another
- * job of the comm is to find something else there, one before it that has yet to read it, or one
- * behind it that has written it meanwhile; or they lie in user buffers, and it was not launched; or
- * that took longer than job_timeout: the detail says so, and a buffer among them is tainted. On
- * failure nothing was submitted, or the job was cancelled on all ranks and is over: the stream may
- * have been made to wait for that. NOT_SUPPORTED without a CUDA driver, with no_ring, and while the
- * stream is being captured. The first call for each executor registers the ring with the driver.
- * From then on commgemm_disconnect waits until the contexts of the streams have run empty. */
+ * job of the comm is to find something else there, one before it that has yet to read it, or, if it
+ * was launched, one behind it that has written it meanwhile; or they lie in user buffers, and it
+ * was not launched; or that took longer than job_timeout: the detail says so, and a buffer among
+ * them is tainted. On failure nothing was submitted, or the job was cancelled on all ranks and is
+ * over: the stream may have been made to wait for that. NOT_SUPPORTED without a CUDA driver, with
+ * no_ring, and while the stream is being captured. The first call for each executor registers the
+ * ring with the driver. From then on commgemm_disconnect waits until the contexts of the streams
+ * have run empty. */
 int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job *job, void *stream,
                               uint64_t *ret_ticket);
 

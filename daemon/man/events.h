@@ -46,8 +46,13 @@ static const struct cgm_event_row cgm_events[] = {
      "writing is tainted until it is rewritten, also where a job would add to it. What plans' user "
      "buffers held is lost: a job that would read it, or a copy of it to another buffer, fails "
      "with TAINTED until it is copied in again. Who writes them by mappings of his own opens and "
-     "maps them again: with what he had, it is STALE. Sessions stay connected and get new rings",
+     "maps them again: with what he had, it is STALE. Sessions stay connected and get new rings. "
+     "Ranks that submit what they lost again, in its order, meet in the same jobs; what had failed "
+     "otherwise stays so, also for a rank that submits it later",
      "fault.deaths:test_executor_dies_in_a_job "
+     "fault.deaths:test_what_failed_before_a_restart "
+     "daemon.executor:test_numbers_go_on_after_a_restart "
+     "unit.client_loss:test_numbers_of_lost_jobs_come_again "
      "daemon.endings:test_an_executor_dies_while_a_job_ends "
      "fault.deaths:test_user_buffers_end_with_their_executor "
      "fault.deaths:test_user_buffers_are_opened_again "

@@ -200,13 +200,13 @@ static void expect_refusal(uint64_t bytes, const char *words)
 static void test_too_little_to_compute(void **state)
 {
     (void)state;
-    expect_refusal(300 * MIB, "too little address space to compute");
+    expect_refusal(364 * MIB, "too little address space to compute");
 }
 
 static void test_too_little_to_load(void **state)
 {
     (void)state;
-    expect_refusal(200 * MIB, "address space cannot be had");
+    expect_refusal(264 * MIB, "address space cannot be had");
 }
 
 int main(void)
