@@ -64,7 +64,7 @@ static bool may_come(struct cgm_comm *comm, uint32_t rank, uint64_t number)
     while (last + 1 < number && cgm_window_has_ended(comm, last + 1))
         last++;
     tomb = cgm_window_tomb(comm, number);
-    return last + 1 == number && (!tomb || tomb->status != CGM_OK);
+    return last + 1 == number && (!tomb || cgm_tomb_status(tomb) != CGM_OK);
 }
 
 int cgm_gang_check_number(struct cgm_comm *comm, uint32_t rank, uint64_t number, char *ret_detail,
@@ -252,9 +252,9 @@ static void tomb_join(const struct cgm_tomb *tomb, struct cgm_job *job)
 {
     char detail[CGM_CQE_DETAIL];
     struct cgm_comm *comm = job->plan->comm;
-    tomb_detail(comm, job->comm_number, job->rank, tomb->status, detail, sizeof(detail));
+    tomb_detail(comm, job->comm_number, job->rank, cgm_tomb_status(tomb), detail, sizeof(detail));
     cgm_comm_ref(comm);
-    job_fail_alone(job, tomb->status, detail);
+    job_fail_alone(job, cgm_tomb_status(tomb), detail);
     cgm_window_advance(comm);
     cgm_comm_unref(comm);
 }
@@ -319,8 +319,8 @@ static bool was_burnt(struct cgm_comm *comm, uint32_t rank, uint64_t number, int
     const struct cgm_tomb *tomb = cgm_window_tomb(comm, number);
     const struct cgm_gang *gang = *cgm_window_slot(comm, number);
     if (tomb) {
-        *status = tomb->status;
-        tomb_detail(comm, number, rank, tomb->status, detail, bytes);
+        *status = cgm_tomb_status(tomb);
+        tomb_detail(comm, number, rank, cgm_tomb_status(tomb), detail, bytes);
     } else if (gang && gang->state >= CGM_GANG_FAILING) {
         *status = gang->status;
         cgm_detail(detail, bytes, 0, "%s", gang->detail);

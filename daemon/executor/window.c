@@ -49,7 +49,7 @@ static int make_tomb(struct cgm_comm *comm, uint64_t number, int status)
         comm->tombs = calloc(CGM_COMM_WINDOW, sizeof(*comm->tombs));
     if (!comm->tombs)
         return CGM_NO_MEMORY;
-    comm->tombs[number & (CGM_COMM_WINDOW - 1)] = (struct cgm_tomb){(int8_t)status, true};
+    comm->tombs[number & (CGM_COMM_WINDOW - 1)] = (struct cgm_tomb){(uint8_t)-status, true};
     return CGM_OK;
 }
 

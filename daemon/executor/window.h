@@ -13,9 +13,14 @@ struct cgm_gang;
 /* What is left of a gang that ended before every rank had come for it, where there are many, or of
  * one that ended with an executor before this one. */
 struct cgm_tomb {
-    int8_t status;
+    uint8_t error; /* minus the status */
     bool is_there;
 };
+
+static inline int cgm_tomb_status(const struct cgm_tomb *tomb)
+{
+    return -(int)tomb->error;
+}
 
 /* Goes on where the journal says that the comm has come to. NO_MEMORY. */
 int cgm_window_begin(struct cgm_comm *comm);
