@@ -93,6 +93,15 @@ static void forget_numbers(struct cgm_journal *journal, uint32_t index)
         memset((void *)journal->comm_ended[index], 0, sizeof(journal->comm_ended[index]));
 }
 
+void cgm_comm_note_ended(struct cgm_broker *broker, uint64_t id, uint64_t number)
+{
+    const struct cgm_comm *comm = cgm_registry_find(&broker->comms, id);
+    struct cgm_journal *journal = broker->executor.journal;
+    if (comm)
+        atomic_store(&journal->comm_ended[comm->index][number % CGM_COMM_WINDOW],
+                     cgm_journal_end(number, CGM_OK));
+}
+
 /* In the owner's quota and in the journal. */
 static int take_place(struct cgm_request *request, struct cgm_comm *comm, uint32_t size)
 {

@@ -53,6 +53,9 @@ struct cgm_session *cgm_comm_next(const struct cgm_broker *broker, const struct 
 /* A broken comm's name is free again: it is not found. */
 struct cgm_comm *cgm_comm_find_by_name(struct cgm_broker *broker, const char *name);
 
+/* The job of this number has ended well, though the executor died before it could note that. */
+void cgm_comm_note_ended(struct cgm_broker *broker, uint64_t id, uint64_t number);
+
 /* name: NULL: none. The session holds it, without a rank. */
 int cgm_comm_new(struct cgm_request *request, const char *name, uint32_t size, uint32_t mode,
                  struct cgm_comm **ret_comm);

@@ -12,6 +12,7 @@
 #include "daemon/broker/attached.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
+#include "daemon/broker/comm.h"
 #include "daemon/broker/executor_link.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/mps.h"
@@ -82,6 +83,9 @@ static void journal_read_and_clear(struct cgm_broker *broker)
 {
     struct cgm_journal *journal = broker->executor.journal;
     cgm_buffer_note_tainted(broker);
+    uint64_t comm, number;
+    if (cgm_executor_ending(&broker->executor, &comm, &number)) /* all ranks have been told */
+        cgm_comm_note_ended(broker, comm, number);
     uint64_t ended = atomic_load(&journal->jobs_done) + atomic_load(&journal->jobs_failed);
     cgm_journal_count(&journal->jobs_failed, atomic_load(&journal->jobs_accepted) - ended);
     memset((void *)journal->writers, 0, sizeof(journal->writers));

@@ -56,15 +56,16 @@ void cgm_gang_free_all(struct cgm_comm *comm)
 static bool may_come(struct cgm_comm *comm, uint32_t rank, uint64_t number)
 {
     uint64_t last = comm->last_number[rank];
-    const struct cgm_tomb *tomb;
+    int status;
     if (last == 0)
         last = number - 1;
-    if (number <= comm->retired || number <= last || number - last >= CGM_COMM_WINDOW)
+    if (number <= last || number - last >= CGM_COMM_WINDOW)
         return false;
     while (last + 1 < number && cgm_window_has_ended(comm, last + 1))
         last++;
-    tomb = cgm_window_tomb(comm, number);
-    return last + 1 == number && (!tomb || cgm_tomb_status(tomb) != CGM_OK);
+    if (last + 1 != number)
+        return false;
+    return cgm_window_status(comm, number, &status) ? status != CGM_OK : number > comm->retired;
 }
 
 int cgm_gang_check_number(struct cgm_comm *comm, uint32_t rank, uint64_t number, char *ret_detail,
@@ -248,13 +249,13 @@ static void tomb_detail(const struct cgm_comm *comm, uint64_t number, uint32_t r
                (ull)comm->id, cgm_status_name(status), rank);
 }
 
-static void tomb_join(const struct cgm_tomb *tomb, struct cgm_job *job)
+static void tomb_join(struct cgm_job *job, int status)
 {
     char detail[CGM_CQE_DETAIL];
     struct cgm_comm *comm = job->plan->comm;
-    tomb_detail(comm, job->comm_number, job->rank, cgm_tomb_status(tomb), detail, sizeof(detail));
+    tomb_detail(comm, job->comm_number, job->rank, status, detail, sizeof(detail));
     cgm_comm_ref(comm);
-    job_fail_alone(job, cgm_tomb_status(tomb), detail);
+    job_fail_alone(job, status, detail);
     cgm_window_advance(comm);
     cgm_comm_unref(comm);
 }
@@ -274,15 +275,15 @@ void cgm_gang_submit(struct cgm_job *job)
 {
     struct cgm_comm *comm = job->plan->comm;
     uint64_t number = job->comm_number;
+    int status;
     number_take(comm, job->rank, number);
     give_up_when_left(comm, job->rank, number);
     if (comm->dead_status != CGM_OK) {
         job_fail_alone(job, comm->dead_status, comm->dead_detail);
         return;
     }
-    const struct cgm_tomb *tomb = cgm_window_tomb(comm, number);
-    if (tomb) {
-        tomb_join(tomb, job);
+    if (cgm_window_status(comm, number, &status)) {
+        tomb_join(job, status);
         return;
     }
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
@@ -316,11 +317,9 @@ void cgm_gang_submit_local(struct cgm_job *job)
 static bool was_burnt(struct cgm_comm *comm, uint32_t rank, uint64_t number, int *status,
                       char *detail, size_t bytes)
 {
-    const struct cgm_tomb *tomb = cgm_window_tomb(comm, number);
     const struct cgm_gang *gang = *cgm_window_slot(comm, number);
-    if (tomb) {
-        *status = cgm_tomb_status(tomb);
-        tomb_detail(comm, number, rank, cgm_tomb_status(tomb), detail, bytes);
+    if (cgm_window_status(comm, number, status)) {
+        tomb_detail(comm, number, rank, *status, detail, bytes);
     } else if (gang && gang->state >= CGM_GANG_FAILING) {
         *status = gang->status;
         cgm_detail(detail, bytes, 0, "%s", gang->detail);
@@ -340,7 +339,7 @@ void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int 
         return;
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
     if (was_burnt(comm, rank, number, status, detail, bytes)) {
-        if (gang)
+        if (gang && gang->number == number)
             gang->n_came++;
         cgm_window_advance(comm);
         return;

@@ -16,7 +16,7 @@ struct cgm_gang **cgm_window_slot(struct cgm_comm *comm, uint64_t number)
     return &comm->window[number & (CGM_COMM_WINDOW - 1)];
 }
 
-struct cgm_tomb *cgm_window_tomb(struct cgm_comm *comm, uint64_t number)
+static struct cgm_tomb *tomb_of(struct cgm_comm *comm, uint64_t number)
 {
     struct cgm_tomb *tomb = comm->tombs ? &comm->tombs[number & (CGM_COMM_WINDOW - 1)] : NULL;
     return tomb && tomb->is_there ? tomb : NULL;
@@ -88,21 +88,34 @@ void cgm_window_keep_burnt(struct cgm_gang *gang)
     free(gang);
 }
 
+bool cgm_window_status(struct cgm_comm *comm, uint64_t number, int *ret_status)
+{
+    const struct cgm_tomb *tomb = number > comm->retired ? tomb_of(comm, number) : NULL;
+    if (tomb)
+        *ret_status = -(int)tomb->error;
+    return tomb ||
+           (number <= comm->retired && comm->retired - number < CGM_COMM_WINDOW &&
+            cgm_journal_has_ended(atomic_load(end_in_journal(comm, number)), number, ret_status));
+}
+
 bool cgm_window_has_ended(struct cgm_comm *comm, uint64_t number)
 {
-    const struct cgm_gang *gang = *cgm_window_slot(comm, number);
-    return gang ? gang->state >= CGM_GANG_FAILING : cgm_window_tomb(comm, number) != NULL;
+    const struct cgm_gang *gang;
+    if (number <= comm->retired)
+        return true;
+    gang = *cgm_window_slot(comm, number);
+    return gang ? gang->state >= CGM_GANG_FAILING : tomb_of(comm, number) != NULL;
 }
 
 static bool is_empty(struct cgm_comm *comm, uint64_t number)
 {
-    return !*cgm_window_slot(comm, number) && !cgm_window_tomb(comm, number);
+    return !*cgm_window_slot(comm, number) && !tomb_of(comm, number);
 }
 
 static bool is_through(struct cgm_comm *comm, uint64_t number)
 {
     const struct cgm_gang *gang = *cgm_window_slot(comm, number);
-    return gang ? gang->state >= CGM_GANG_RUNNING : cgm_window_tomb(comm, number) != NULL;
+    return gang ? gang->state >= CGM_GANG_RUNNING : tomb_of(comm, number) != NULL;
 }
 
 /* Who is has come for it, if not here, then at an executor before this one. */
@@ -118,7 +131,7 @@ static bool all_are_past(const struct cgm_comm *comm, uint64_t number)
 static bool retire(struct cgm_comm *comm, uint64_t number)
 {
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
-    struct cgm_tomb *tomb = cgm_window_tomb(comm, number);
+    struct cgm_tomb *tomb = tomb_of(comm, number);
     if (tomb && all_are_past(comm, number)) {
         *tomb = (struct cgm_tomb){0};
         return true;

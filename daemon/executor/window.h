@@ -17,11 +17,6 @@ struct cgm_tomb {
     bool is_there;
 };
 
-static inline int cgm_tomb_status(const struct cgm_tomb *tomb)
-{
-    return -(int)tomb->error;
-}
-
 /* Goes on where the journal says that the comm has come to. NO_MEMORY. */
 int cgm_window_begin(struct cgm_comm *comm);
 
@@ -29,8 +24,9 @@ int cgm_window_begin(struct cgm_comm *comm);
  * nobody has come for it. */
 struct cgm_gang **cgm_window_slot(struct cgm_comm *comm, uint64_t number);
 
-/* NULL: there is none at this number. */
-struct cgm_tomb *cgm_window_tomb(struct cgm_comm *comm, uint64_t number);
+/* Whether nothing but its status is left of a number that has ended: of those up to `retired`, too,
+ * for a rank that had come, and was not told before its executor ended. */
+bool cgm_window_status(struct cgm_comm *comm, uint64_t number, int *ret_status);
 
 /* The number ends, or has ended, with this status: before anybody is told of a failure, and after
  * all were told of a success, which they are when this process ends in between (cgm_gang_end). */

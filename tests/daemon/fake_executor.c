@@ -143,12 +143,23 @@ static void on_session_add(struct cgm_packet *packet, const ProtobufCMessage *me
     answer_ok(packet);
 }
 
+/* The first number that has; 0: none near the beginning. */
+static unsigned first_ended(uint32_t index)
+{
+    int status;
+    for (unsigned number = 1; number < 64; number++)
+        if (cgm_journal_has_ended(atomic_load(&journal->comm_ended[index][number]), number,
+                                  &status))
+            return number;
+    return 0;
+}
+
 static void on_comm_add(struct cgm_packet *packet, const ProtobufCMessage *message)
 {
     const Cgm__CommAdd *add = (const Cgm__CommAdd *)message;
     index_of_comm = add->journal;
-    note("comm %ju high %ju\n", (uintmax_t)add->comm,
-         (uintmax_t)atomic_load(&journal->comm_high[add->journal]));
+    note("comm %ju high %ju ended %u\n", (uintmax_t)add->comm,
+         (uintmax_t)atomic_load(&journal->comm_high[add->journal]), first_ended(add->journal));
     answer_ok(packet);
 }
 

@@ -163,7 +163,7 @@ static void test_everything_is_handed_to_the_next_executor(void **state)
     fake_wait_line(*state, "adopt 2 ", line, sizeof(line));
     assert_string_equal(line, "adopt 2 generation 1 tainted 0 fds 1\n");
     fake_wait_line(*state, "comm ", line, sizeof(line));
-    assert_string_equal(line, "comm 1 high 6\n");
+    assert_string_equal(line, "comm 1 high 6 ended 0\n");
     fake_wait_line(*state, "plan ", line, sizeof(line));
     snprintf(value, sizeof(value), "plan %016jx ranks 2\n", (uintmax_t)plan);
     assert_string_equal(line, value);
@@ -197,6 +197,7 @@ static void test_what_ended_well_ends_for_all(void **state)
     Cgm__Submit message = CGM__SUBMIT__INIT;
     struct cgm_ring ring;
     struct client client, other;
+    char line[64];
     int32_t status;
     client_open(&client, *state);
     client_open(&other, *state);
@@ -224,6 +225,7 @@ static void test_what_ended_well_ends_for_all(void **state)
     assert_int_equal(status, CGM_OK);
     assert_true(cgm_ring_done(&ring, 1, 2, &status));
     assert_int_equal(status, CGM_EXECUTOR_LOST);
+    fake_wait_line(*state, "comm 1 high 0 ended 6", line, sizeof(line)); /* the next one knows */
     cgm_ring_unmap(&ring);
     client_close(&client);
     client_close(&other);
@@ -284,7 +286,7 @@ static void test_numbers_of_another_comm_are_forgotten(void **state)
     kill_executor(&client);
     message_free(client_reply(&client, serial));
     fake_wait_line(*state, "comm ", line, sizeof(line));
-    assert_string_equal(line, "comm 2 high 0\n");
+    assert_string_equal(line, "comm 2 high 0 ended 0\n");
     client_close(&client);
 }
 

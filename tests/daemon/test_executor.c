@@ -556,6 +556,7 @@ static void test_numbers_go_on_after_a_restart(void **state)
     fixture_ok(&scene.f, CGM_MSG_PLAN_REMOVE, &plan.base, NULL, 0);
     fixture_ok(&scene.f, CGM_MSG_COMM_REMOVE, &comm.base, NULL, 0);
     atomic_store(&scene.f.journal->comm_high[COMM], 8);
+    note_end(&scene, 4, CGM_MISMATCH); /* for which rank 1 had come, and was not told */
     note_end(&scene, 6, CGM_CANCELLED);
     note_end(&scene, 7 + CGM_COMM_WINDOW, CGM_CANCELLED); /* of another number */
     note_end(&scene, 8, CGM_MISMATCH);
@@ -564,6 +565,7 @@ static void test_numbers_go_on_after_a_restart(void **state)
                  N * WORLD, K, WORLD);
     expect_status(&scene, 0, 5, CGM_INVALID_ARGUMENT); /* it has ended on all ranks */
     submit(&scene, 0, 7);
+    expect_status(&scene, 1, 4, CGM_MISMATCH);
     expect_status(&scene, 1, 6, CGM_CANCELLED);
     submit(&scene, 1, 7);
     for (uint32_t r = 0; r < WORLD; r++)
