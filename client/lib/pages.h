@@ -5,7 +5,8 @@
 
 #include "client/lib/client.h"
 
-/* Makes those of a memfd's range that are missing; of any other fd, or a range beyond the end, the
+/* Makes those of a memfd's range that are missing, and keeps those that are there from being taken
+ * back where the fd can be written; of any other fd, or a range beyond the end, the
  * daemon says what is wrong with it. NO_MEMORY names the segment. */
 int cgm_pages_make(const struct commgemm_segment *segment, uint32_t index);
 

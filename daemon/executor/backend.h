@@ -312,6 +312,9 @@ struct cgm_backend_ops {
     /* Launches of two users may come into the queues of one device in another order than into those
      * of another: no queue holds up another user's, and no collective is a library's. */
     bool launches_in_any_order;
+    /* The first run of a plan does nothing that later ones do not: there is none where an executor
+     * before this one has run it. */
+    bool runs_are_alike;
     /* Threads poll for work at least this long before they sleep, whatever is configured: where
      * devices work in microseconds a thread's awakening is dear. */
     uint64_t spin_min_ns;

@@ -44,6 +44,7 @@ struct cgm_comm {
     struct cgm_loss loss;        /* of those that are to fail; listed: the comm is referenced */
     struct cgm_gang *failing;    /* the next of `gangs` that it looks at */
     struct cgm_gang *free_gangs; /* by next_free */
+    uint32_t n_free_gangs, n_free_flights;
     struct cgm_gang *waiting, *last_waiting;
     struct cgm_flight *free_flights;
     uint32_t n_flights; /* taken */
@@ -53,6 +54,10 @@ struct cgm_comm {
     _Atomic bool removed;     /* nobody wants its plans any more; for the mapper */
     struct cgm_quiet parting; /* frees the group */
 };
+
+/* Of each kind a comm keeps so many for its next jobs, whatever was in flight at once before: what
+ * it keeps counts in no quota. */
+#define CGM_COMM_KEPT 16u
 
 /* It is no use any more, though no rank is lost: all that needs every rank fails with PEER_LOST. */
 void cgm_comm_give_up(struct cgm_comm *comm, const char *detail);

@@ -23,6 +23,7 @@ struct cgm_flight *cgm_flight_take(struct cgm_comm *comm)
     struct cgm_flight *flight = comm->free_flights;
     if (flight) {
         comm->free_flights = flight->next;
+        comm->n_free_flights--;
         comm->n_flights++;
         flight->gang = NULL;
         flight->recorded = NULL;
@@ -41,11 +42,23 @@ struct cgm_flight *cgm_flight_take(struct cgm_comm *comm)
     return flight;
 }
 
+static void flight_free(struct cgm_flight *flight)
+{
+    free(flight->phases);
+    free(flight->views);
+    free(flight);
+}
+
 void cgm_flight_give(struct cgm_comm *comm, struct cgm_flight *flight)
 {
     comm->n_flights--;
+    if (comm->n_free_flights == CGM_COMM_KEPT) {
+        flight_free(flight);
+        return;
+    }
     flight->next = comm->free_flights;
     comm->free_flights = flight;
+    comm->n_free_flights++;
 }
 
 void cgm_flight_free_all(struct cgm_comm *comm)
@@ -53,9 +66,7 @@ void cgm_flight_free_all(struct cgm_comm *comm)
     while (comm->free_flights) {
         struct cgm_flight *flight = comm->free_flights;
         comm->free_flights = flight->next;
-        free(flight->phases);
-        free(flight->views);
-        free(flight);
+        flight_free(flight);
     }
 }
 

@@ -128,8 +128,7 @@ static void gang_end(struct cgm_gang *gang, uint64_t now_ns)
             cgm_window_keep_burnt(gang);
         cgm_window_advance(comm);
     } else {
-        gang->next_free = comm->free_gangs;
-        comm->free_gangs = gang;
+        cgm_gang_give(gang);
     }
     cgm_comm_unref(comm);
 }

@@ -50,6 +50,9 @@ struct cgm_gang {
     struct cgm_job *jobs[]; /* by rank; NULL: has not come, or has completed */
 };
 
+/* It has ended, and is in no list or window. */
+void cgm_gang_give(struct cgm_gang *gang);
+
 /* Takes over a checked collective job: starts or joins the gang of its number, or fails it. */
 void cgm_gang_submit(struct cgm_job *job);
 

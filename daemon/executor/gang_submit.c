@@ -20,6 +20,7 @@ static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_
     size_t bytes = sizeof(*gang) + comm->size * sizeof(gang->jobs[0]);
     if (gang) {
         comm->free_gangs = gang->next_free;
+        comm->n_free_gangs--;
     } else {
         comm->poller->counters.allocations++;
         gang = malloc(bytes);
@@ -37,6 +38,18 @@ static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_
     if (number)
         *cgm_window_slot(comm, number) = gang;
     return gang;
+}
+
+void cgm_gang_give(struct cgm_gang *gang)
+{
+    struct cgm_comm *comm = gang->comm;
+    if (comm->n_free_gangs == CGM_COMM_KEPT) {
+        free(gang);
+        return;
+    }
+    gang->next_free = comm->free_gangs;
+    comm->free_gangs = gang;
+    comm->n_free_gangs++;
 }
 
 void cgm_gang_free_all(struct cgm_comm *comm)

@@ -90,7 +90,8 @@ void cgm_plan_free_operands(struct cgm_plan *plan)
 {
     const struct cgm_backend_ops *ops = plan->comm->poller->executor->ops;
     for (uint32_t rank = 0; rank < plan->spec.world; rank++) {
-        ops->mem_free(plan->warm[rank]);
+        if (plan->warm[rank])
+            ops->mem_free(plan->warm[rank]);
         plan->warm[rank] = NULL;
     }
 }
@@ -259,6 +260,11 @@ uint32_t cgm_plan_flags(const struct cgm_plan *plan, const struct cgm_algorithm 
     return algorithm->flags ? algorithm->flags(&plan->spec) : 0;
 }
 
+bool cgm_plan_has_first_run(const struct cgm_plan *plan)
+{
+    return !plan->lost || !plan->comm->poller->executor->ops->runs_are_alike;
+}
+
 int cgm_plan_make(struct cgm_plan *plan, enum cgm_plan_operands operands,
                   const uint64_t *buffer_ids, const uint32_t *journals, bool *ret_more)
 {
@@ -277,7 +283,7 @@ int cgm_plan_make(struct cgm_plan *plan, enum cgm_plan_operands operands,
         uint32_t rank = plan->n_begun++;
         status = make_rank(plan, rank, executor, buffer_ids ? buffer_ids[rank] : 0,
                            journals ? journals[rank] : 0);
-        if (status == CGM_OK)
+        if (status == CGM_OK && (operands == CGM_PLAN_OPERANDS_ALL || cgm_plan_has_first_run(plan)))
             status = make_operands(plan, rank, executor, operands, plan->flight->views[rank]);
     }
     *ret_more = status == CGM_OK && plan->n_begun < plan->spec.world;

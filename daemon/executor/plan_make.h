@@ -40,6 +40,9 @@ int cgm_plan_fill(struct cgm_plan *plan, bool *ret_more);
 bool cgm_plan_drain(struct cgm_plan *plan, struct cgm_executor *executor,
                     enum cgm_plan_memory first, enum cgm_plan_memory last);
 
+/* It awaits one, with operands of its own, before its creation is answered. */
+bool cgm_plan_has_first_run(const struct cgm_plan *plan);
+
 /* What an algorithm wants on each rank. */
 uint64_t cgm_plan_scratch_bytes(const struct cgm_plan *plan, const struct cgm_algorithm *algorithm);
 uint32_t cgm_plan_flags(const struct cgm_plan *plan, const struct cgm_algorithm *algorithm);

@@ -141,8 +141,7 @@ static bool retire(struct cgm_comm *comm, uint64_t number)
         return false;
     comm->n_burnt -= gang->is_burnt;
     *cgm_window_slot(comm, number) = NULL;
-    gang->next_free = comm->free_gangs;
-    comm->free_gangs = gang;
+    cgm_gang_give(gang);
     return true;
 }
 

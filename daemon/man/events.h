@@ -51,6 +51,7 @@ static const struct cgm_event_row cgm_events[] = {
      "otherwise stays so, also for a rank that submits it later",
      "fault.deaths:test_executor_dies_in_a_job "
      "fault.deaths:test_what_failed_before_a_restart "
+     "daemon.contents:test_what_was_made_before_is_not_run "
      "daemon.executor:test_numbers_go_on_after_a_restart "
      "unit.client_loss:test_numbers_of_lost_jobs_come_again "
      "daemon.endings:test_an_executor_dies_while_a_job_ends "

@@ -430,13 +430,76 @@ static void test_a_limit_of_file_sizes(void **state)
     assert_int_equal(commgemm_buffer_close(scene->honest, buffer.id), COMMGEMM_OK);
 }
 
+/* ---- jobs in flight ---------------------------------------------------------------------------
+ */
+
+enum { CROWD = 4000, LONG_ONES = 4, LONG_SIDE = 1024 };
+
+static void submit_product(commgemm_client *client, const struct commgemm_plan *plan,
+                           const struct commgemm_buffer *buffer, uint64_t side)
+{
+    struct commgemm_job job;
+    uint64_t ticket, bytes = side * side * 4;
+    commgemm_job_init(&job);
+    job.plan = plan->id;
+    job.detached = 1;
+    job.lhs = commgemm_operand_at(buffer, 0);
+    job.rhs = commgemm_operand_at(buffer, bytes);
+    job.out = commgemm_operand_at(buffer, 2 * bytes);
+    assert_int_equal(commgemm_submit(client, &job, &ticket), COMMGEMM_OK);
+}
+
+/* Small ones behind those that take long, in one queue. */
+static void run_crowd(commgemm_client *client, const struct commgemm_plan plans[2],
+                      const struct commgemm_buffer *buffer, unsigned n)
+{
+    for (unsigned i = 0; i < LONG_ONES; i++)
+        submit_product(client, &plans[0], buffer, LONG_SIDE);
+    for (unsigned i = 0; i < n; i++)
+        submit_product(client, &plans[1], buffer, SIDE);
+    assert_int_equal(commgemm_wait_detached(client, 0, WAIT_MS), COMMGEMM_OK);
+}
+
+/* What a comm keeps counts in no quota: it is little, however many jobs there were at once. */
+static void test_jobs_in_flight_leave_nothing(void **state)
+{
+    const struct scene *scene = *state;
+    struct commgemm_connect_options connect;
+    struct commgemm_plan_options options;
+    struct commgemm_plan plans[2];
+    struct commgemm_buffer buffer;
+    commgemm_client *client;
+    commgemm_connect_options_init(&connect);
+    connect.socket = scene->daemon.socket;
+    connect.ring_entries = 4096;
+    assert_int_equal(commgemm_connect(&connect, &client), COMMGEMM_OK);
+    plan_new(client, "crowd", &plans[1]);
+    commgemm_plan_options_init(&options);
+    options.comm = plans[1].comm;
+    options.op = COMMGEMM_OP_GEMM;
+    options.m = options.n = options.k = LONG_SIDE;
+    assert_int_equal(commgemm_plan_create(client, &options, &plans[0]), COMMGEMM_OK);
+    assert_int_equal(
+        commgemm_buffer_create(client, NULL, 3ull * LONG_SIDE * LONG_SIDE * 4, -1, 0, 0, &buffer),
+        COMMGEMM_OK);
+    pid_t executor = (pid_t)daemon_status(&scene->daemon, "executor_pid");
+    run_crowd(client, plans, &buffer, 16);
+    uint64_t before = process_kib(executor, "RssAnon:");
+    run_crowd(client, plans, &buffer, CROWD);
+    uint64_t after = process_kib(executor, "RssAnon:");
+    print_message("the executor had %ju KiB, and has %ju\n", (uintmax_t)before, (uintmax_t)after);
+    if (CGM_MEMORY_IS_PLAIN)
+        assert_true(after < before + 8 * 1024);
+    commgemm_disconnect(client);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         EXTREME(test_plans_of_every_size),       EXTREME(test_counts_of_every_size),
         EXTREME(test_memory_changes_under_jobs), EXTREME(test_stopped_clients_with_full_sockets),
         EXTREME(test_files_of_limited_size),     EXTREME(test_no_room_for_the_fds_of_a_reply),
-        EXTREME(test_a_limit_of_file_sizes),
+        EXTREME(test_a_limit_of_file_sizes),     EXTREME(test_jobs_in_flight_leave_nothing),
     };
     unsigned seed = (unsigned)getpid();
     print_message("seed %u\n", seed);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #define THREADS 8
 #define JOBS 400
@@ -165,6 +166,10 @@ struct importer {
 #define IMPORTS 3000
 #define PLACE 4096
 
+#ifndef MADV_PAGEOUT /* Linux 5.4 */
+#define MADV_PAGEOUT 21
+#endif
+
 static void *import_often(void *argument)
 {
     struct importer *importer = argument;
@@ -211,6 +216,34 @@ static void test_an_imported_fd_keeps_its_place(void **state)
     close(fd);
 }
 
+/* Pages that were made for it are not the kernel's to take back. */
+static void test_pages_of_an_import_stay(void **state)
+{
+    struct fixture f;
+    struct stat info;
+    uint64_t id;
+    uint32_t generation;
+    (void)state;
+    int fd = memfd_create("import", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (64 * PLACE)), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    fixture_open(&f, NULL, 4, 0, 0);
+    const struct commgemm_segment segment = {
+        .kind = COMMGEMM_SEGMENT_FD, .fd = fd, .length = (64 * PLACE)};
+    assert_ok(commgemm_import(f.client, &segment, 1, -1, 0, &id, &generation));
+    volatile char *memory = mmap(NULL, (64 * PLACE), PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(memory != MAP_FAILED);
+    for (size_t i = 0; i < (64 * PLACE); i += 4096)
+        (void)memory[i];
+    madvise((void *)(uintptr_t)memory, (64 * PLACE), MADV_PAGEOUT);
+    assert_int_equal(fstat(fd, &info), 0);
+    assert_true((size_t)info.st_blocks * 512 >= (64 * PLACE));
+    munmap((void *)(uintptr_t)memory, (64 * PLACE));
+    fixture_close(&f);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +252,7 @@ int main(void)
         cmocka_unit_test(test_threads_with_poll_fd),
         cmocka_unit_test(test_all_sleepers_wake),
         cmocka_unit_test(test_an_imported_fd_keeps_its_place),
+        cmocka_unit_test(test_pages_of_an_import_stay),
     };
     seed_random();
     return cmocka_run_group_tests(tests, NULL, NULL);

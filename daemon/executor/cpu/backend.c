@@ -149,6 +149,7 @@ const struct cgm_backend_ops cgm_backend_cpu = {
     .mem_import = cgm_cpu_mem_import,
     .mem_has_holes = cgm_cpu_mem_has_holes,
     .launches_in_any_order = true,
+    .runs_are_alike = true,
     .mem_bytes = cgm_cpu_mem_bytes,
     .mem_free = cgm_cpu_mem_free,
     .mem_fill = cgm_cpu_mem_fill,
