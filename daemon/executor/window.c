@@ -145,6 +145,12 @@ static bool retire(struct cgm_comm *comm, uint64_t number)
     return true;
 }
 
+/* Nobody came for it before all came for a later one. */
+static bool is_skipped(struct cgm_comm *comm, uint64_t number)
+{
+    return number <= comm->launched && is_empty(comm, number);
+}
+
 void cgm_window_advance(struct cgm_comm *comm)
 {
     while (is_through(comm, comm->launched + 1))
@@ -152,16 +158,15 @@ void cgm_window_advance(struct cgm_comm *comm)
     struct cgm_gang *gang = *cgm_window_slot(comm, comm->launched + 1);
     if (gang && cgm_gang_may_launch(gang))
         cgm_gang_list_move(gang, true);
-    while (retire(comm, comm->retired + 1))
+    while (retire(comm, comm->retired + 1) || is_skipped(comm, comm->retired + 1))
         comm->retired++;
     note_retired(comm);
 }
 
 void cgm_window_skip(struct cgm_comm *comm, uint64_t number)
 {
-    while (comm->launched + 1 < number && is_empty(comm, comm->launched + 1))
+    while (comm->launched + 1 < number &&
+           (is_empty(comm, comm->launched + 1) || is_through(comm, comm->launched + 1)))
         comm->launched++;
-    while (comm->retired < comm->launched && is_empty(comm, comm->retired + 1))
-        comm->retired++;
     cgm_window_advance(comm);
 }

@@ -528,6 +528,26 @@ static void test_who_left_submits_in_vain(void **state)
     scene_close(&scene);
 }
 
+static void remove_comm(struct scene *scene)
+{
+    Cgm__PlanRemove plan = CGM__PLAN_REMOVE__INIT;
+    Cgm__CommRemove comm = CGM__COMM_REMOVE__INIT;
+    plan.id = PLAN;
+    comm.comm = COMM;
+    comm.status = CGM_PEER_LOST;
+    fixture_ok(&scene->f, CGM_MSG_PLAN_REMOVE, &plan.base, NULL, 0);
+    fixture_ok(&scene->f, CGM_MSG_COMM_REMOVE, &comm.base, NULL, 0);
+}
+
+/* As to an executor that follows another one. */
+static void add_comm_again(struct scene *scene, uint64_t retired)
+{
+    static const uint64_t sessions[WORLD] = {1, 2};
+    fixture_comm_add(&scene->f, COMM, sessions, WORLD, 60000, retired);
+    fixture_plan(&scene->f, PLAN, COMM, CGM_OP_AG_GEMM, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, M,
+                 N * WORLD, K, WORLD);
+}
+
 static void note_end(const struct scene *scene, uint64_t number, int status)
 {
     atomic_store(&scene->f.journal->comm_ended[COMM][number % CGM_COMM_WINDOW],
@@ -546,23 +566,14 @@ static void test_numbers_go_on_after_a_restart(void **state)
 {
     (void)state;
     struct scene scene;
-    uint64_t sessions[WORLD] = {1, 2};
     scene_open(&scene, 60000, 60000);
-    Cgm__PlanRemove plan = CGM__PLAN_REMOVE__INIT;
-    Cgm__CommRemove comm = CGM__COMM_REMOVE__INIT;
-    plan.id = PLAN;
-    comm.comm = COMM;
-    comm.status = CGM_PEER_LOST;
-    fixture_ok(&scene.f, CGM_MSG_PLAN_REMOVE, &plan.base, NULL, 0);
-    fixture_ok(&scene.f, CGM_MSG_COMM_REMOVE, &comm.base, NULL, 0);
+    remove_comm(&scene);
     atomic_store(&scene.f.journal->comm_high[COMM], 8);
     note_end(&scene, 4, CGM_MISMATCH); /* for which rank 1 had come, and was not told */
     note_end(&scene, 6, CGM_CANCELLED);
     note_end(&scene, 7 + CGM_COMM_WINDOW, CGM_CANCELLED); /* of another number */
     note_end(&scene, 8, CGM_MISMATCH);
-    fixture_comm_add(&scene.f, COMM, sessions, WORLD, 60000, 5);
-    fixture_plan(&scene.f, PLAN, COMM, CGM_OP_AG_GEMM, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, M,
-                 N * WORLD, K, WORLD);
+    add_comm_again(&scene, 5);
     expect_status(&scene, 0, 5, CGM_INVALID_ARGUMENT); /* it has ended on all ranks */
     submit(&scene, 0, 7);
     expect_status(&scene, 1, 4, CGM_MISMATCH);
@@ -576,6 +587,22 @@ static void test_numbers_go_on_after_a_restart(void **state)
     submit(&scene, 1, 9);
     for (uint32_t r = 0; r < WORLD; r++)
         assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
+    run_right(&scene, 10);
+    assert_int_equal(atomic_load(&scene.f.journal->comm_retired[COMM]), 10);
+    scene_close(&scene);
+}
+
+/* All ranks go on behind numbers that were lost, and one that failed in between. */
+static void test_numbers_that_all_leave_out(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 60000);
+    remove_comm(&scene);
+    atomic_store(&scene.f.journal->comm_high[COMM], 8);
+    note_end(&scene, 7, CGM_CANCELLED);
+    add_comm_again(&scene, 5);
+    run_right(&scene, 9);
     run_right(&scene, 10);
     assert_int_equal(atomic_load(&scene.f.journal->comm_retired[COMM]), 10);
     scene_close(&scene);
@@ -627,6 +654,7 @@ int main(void)
         cmocka_unit_test(test_dead_session_is_named),
         cmocka_unit_test(test_who_left_submits_in_vain),
         cmocka_unit_test(test_numbers_go_on_after_a_restart),
+        cmocka_unit_test(test_numbers_that_all_leave_out),
         cmocka_unit_test(test_ends_are_in_the_journal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
