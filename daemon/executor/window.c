@@ -118,7 +118,7 @@ static bool is_through(struct cgm_comm *comm, uint64_t number)
     return gang ? gang->state >= CGM_GANG_RUNNING : tomb_of(comm, number) != NULL;
 }
 
-/* Who is has come for it, if not here, then at an executor before this one. */
+/* Whoever is has come for it, here or at an executor before this one. */
 static bool all_are_past(const struct cgm_comm *comm, uint64_t number)
 {
     uint32_t rank = 0;
