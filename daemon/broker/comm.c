@@ -198,6 +198,7 @@ static void drop_ranks(struct cgm_broker *broker, struct cgm_comm *comm, uint64_
         if (comm->sessions[rank] != session)
             continue;
         comm->sessions[rank] = 0;
+        comm->left[rank] = comm->told ? session : 0;
         lost = (int)rank;
     }
     if (lost < 0 || comm->state == CGM_COMM_FORMING)

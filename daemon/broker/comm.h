@@ -38,6 +38,7 @@ struct cgm_comm {
     uint32_t holders;                     /* sessions */
     uint64_t sessions[CGM_COMM_SIZE_MAX]; /* by rank; 0: nobody */
     uint32_t devices[CGM_COMM_SIZE_MAX];
+    uint64_t left[CGM_COMM_SIZE_MAX]; /* by rank: who let go of it while `told`; 0: nobody */
 };
 
 /* Ranks that nobody holds, as "2" or "2, 3". Returns how many. */

@@ -123,6 +123,19 @@ static void answer_join(struct cgm_broker *broker, const struct cgm_comm *comm,
     cgm_answer(broker, join->session, join->serial, CGM_MSG_COMM_REPLY, &reply.base, NULL, 0);
 }
 
+/* While it was being made the executor did not know it, and took no notice. */
+static void tell_who_left(struct cgm_broker *broker, struct cgm_comm *comm)
+{
+    Cgm__CommRankLeft left = CGM__COMM_RANK_LEFT__INIT;
+    left.comm = comm->id;
+    for (uint32_t rank = 0; rank < comm->size; rank++) {
+        left.session = comm->left[rank];
+        comm->left[rank] = 0;
+        if (left.session != 0)
+            cgm_tell_executor(broker, CGM_MSG_COMM_RANK_LEFT, &left.base);
+    }
+}
+
 void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
 {
     struct cgm_comm *comm = cgm_registry_find(&broker->comms, id);
@@ -140,6 +153,7 @@ void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_
         return;
     }
     comm->state = CGM_COMM_READY;
+    tell_who_left(broker, comm);
     while (comm->joins) {
         struct cgm_join *join = comm->joins;
         comm->joins = join->next;

@@ -4,6 +4,7 @@
  *   messages             gets a line for every message that came in
  *   die.<Message>        ends the process instead of an answer, once
  *   drop.<Message>       leaves the message unanswered, as long as the file is there
+ *   slow.<Message>       answers after .3 s, as long as the file is there
  *   error.<Message>      answers with the status in the file
  *   refuse.<Message>     answers with NOT_SUPPORTED and the file's text, and ends; once
  *   lose.<Message>       says that its device is lost, and ends; once
@@ -376,6 +377,8 @@ static bool misbehave(const struct cgm_packet *packet, const char *name)
     }
     if (fault("drop", name, false, NULL))
         return true;
+    if (fault("slow", name, false, NULL))
+        usleep(300000);
     if (fault("late", name, true, NULL)) {
         send_garbage_late();
         return true;

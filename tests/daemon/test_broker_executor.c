@@ -290,6 +290,28 @@ static void test_numbers_of_another_comm_are_forgotten(void **state)
     client_close(&client);
 }
 
+/* A rank's session ends while the next executor makes the comm: it is told when it knows the comm.
+ */
+static void test_a_rank_that_goes_in_the_replay(void **state)
+{
+    struct client client, other;
+    char line[64];
+    client_open(&client, *state);
+    client_open(&other, *state);
+    uint32_t first = send_join(&client, "tp", 2, 0, 0), second = send_join(&other, "tp", 2, 1, 0);
+    message_free(client_reply(&client, first));
+    message_free(client_reply(&other, second));
+    fake_fault(*state, "slow", "CommAdd", "");
+    fake_forget_lines(*state);
+    kill_executor(&client);
+    fake_wait_line(*state, "CommAdd", line, sizeof(line));
+    client_close(&other);
+    message_free(client_event(&client, CGM_MSG_RING));
+    fake_wait_line(*state, "CommRankLeft", line, sizeof(line));
+    fake_heal(*state, "slow", "CommAdd");
+    client_close(&client);
+}
+
 /* What was meant for an executor that has ended is not the next one's, which counts anew. */
 static void test_tickets_are_of_one_executor(void **state)
 {
@@ -595,6 +617,7 @@ int main(void)
         WITH_DAEMON(test_everything_is_handed_to_the_next_executor),
         WITH_DAEMON(test_what_ended_well_ends_for_all),
         WITH_DAEMON(test_numbers_of_another_comm_are_forgotten),
+        WITH_DAEMON(test_a_rank_that_goes_in_the_replay),
         WITH_DAEMON(test_tickets_are_of_one_executor),
         WITH_DAEMON(test_death_in_the_middle_of_the_replay),
         WITH_DAEMON(test_pending_requests_fail),
