@@ -2,6 +2,7 @@
  * the backend that tests/backend.h says. */
 #include "tests/fault/pair.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
@@ -142,6 +143,33 @@ static void await_executor(const struct pair *pair)
         assert_int_equal(commgemm_wait_executor(pair->rank[i].client, WAIT_MS), COMMGEMM_OK);
 }
 
+static bool thread_is_stopped(pid_t pid, const char *thread)
+{
+    char path[96], text[256] = "";
+    snprintf(path, sizeof(path), "/proc/%d/task/%.20s/stat", (int)pid, thread);
+    FILE *file = fopen(path, "re");
+    size_t bytes = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    if (file)
+        fclose(file);
+    const char *state = bytes ? strrchr(text, ')') : NULL;
+    return !state || state[2] == 'T';
+}
+
+/* Its threads notice the signal one after the other. */
+static bool is_stopped(pid_t pid)
+{
+    char path[64];
+    bool stopped = true;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        if (entry->d_name[0] != '.')
+            stopped = stopped && thread_is_stopped(pid, entry->d_name);
+    closedir(folder);
+    return stopped;
+}
+
 /* One rank has three jobs in flight, the other one: whoever submits what was lost again, and then
  * goes on, without waiting in between, meets the other in the same job. */
 static void test_ranks_agree_after_a_restart(void **state)
@@ -154,6 +182,7 @@ static void test_ranks_agree_after_a_restart(void **state)
     pair_run(&pair);
     pid_t executor = executor_pid(&pair.daemon);
     assert_int_equal(send_signal(executor, SIGSTOP), 0);
+    AWAIT(is_stopped(executor));
     for (uint32_t i = 0; i < JOBS; i++)
         ticket[0][i] = submit_barrier(&pair.rank[0]);
     ticket[1][0] = submit_barrier(&pair.rank[1]);
