@@ -156,6 +156,13 @@ static bool open_plan(struct crew *crew, uint32_t plan)
     return true;
 }
 
+static uint64_t life_of(const struct lines_rank *r)
+{
+    struct commgemm_info info = {0};
+    commgemm_get_info(r->client, &info);
+    return info.executor_life;
+}
+
 bool crew_open(struct crew *crew, const struct script *script, const char *socket)
 {
     *crew = (struct crew){.script = script, .socket = socket};
@@ -168,6 +175,8 @@ bool crew_open(struct crew *crew, const struct script *script, const char *socke
     for (uint32_t plan = 0; plan < script->n_plans; plan++)
         if (!open_plan(crew, plan))
             return false;
+    for (uint32_t rank = 0; rank < script->world; rank++)
+        crew->rank[rank].life = life_of(&crew->rank[rank]);
     return true;
 }
 
@@ -215,11 +224,21 @@ bool crew_renew(struct crew *crew, uint32_t plan, struct cgm_random *random)
 
 /* ---- another executor ------------------------------------------------------------------------ */
 
+/* Whoever has lost no job may ask before the daemon has noticed the death. */
+static bool await_next_executor(struct lines_rank *r)
+{
+    for (uint32_t looks = 0; life_of(r) <= r->life && looks < WAIT_MS; looks++)
+        usleep(1000);
+    r->life = life_of(r);
+    return r->life > 0;
+}
+
 static bool reopen(struct crew *crew, uint32_t rank)
 {
     struct lines_rank *r = &crew->rank[rank];
     uint64_t id = r->buffer.id;
-    return !wrong(rank, "commgemm_wait_executor", commgemm_wait_executor(r->client, WAIT_MS)) &&
+    return await_next_executor(r) &&
+           !wrong(rank, "commgemm_wait_executor", commgemm_wait_executor(r->client, WAIT_MS)) &&
            !wrong(rank, "commgemm_buffer_open",
                   commgemm_buffer_open(r->client, NULL, id, 0, &r->buffer)) &&
            !(r->buffer.tainted && wrong(rank, "commgemm_buffer_rewritten",

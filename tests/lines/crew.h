@@ -8,6 +8,7 @@
 
 struct lines_rank {
     commgemm_client *client;
+    uint64_t life;                 /* of the executor that it knows */
     struct commgemm_buffer buffer; /* its cells */
     float *cells;
     void *stream[LINES_LANES];
