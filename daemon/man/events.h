@@ -14,7 +14,7 @@ static const struct cgm_event_row cgm_events[] = {
      "launched ones finish. Its imports are released after them, its nameless buffers go, named "
      "ones stay. The other ranks' sessions go on; the comm must be created anew",
      "daemon.executor:test_dead_session_is_named daemon.streams:test_the_dead_release_streams "
-     "fault.deaths:test_client_dies_before_it_submits fault.deaths:test_lost_rank_is_remembered "
+     "fault.deaths:test_client_dies_before_it_submits fault.restarts:test_lost_rank_is_remembered "
      "fault.steps"},
     {"A client's process stops, or one of its ranks never submits",
      "The jobs that wait for it fail with JOIN_TIMEOUT, which names the rank; the number is burnt, "
@@ -50,18 +50,18 @@ static const struct cgm_event_row cgm_events[] = {
      "Ranks that submit what they lost again, in its order, meet in the same jobs; what had failed "
      "otherwise stays so, also for a rank that submits it later",
      "fault.deaths:test_executor_dies_in_a_job "
-     "fault.deaths:test_what_failed_before_a_restart "
+     "fault.restarts:test_what_failed_before_a_restart "
      "daemon.contents:test_what_was_made_before_is_not_run "
      "daemon.executor:test_numbers_go_on_after_a_restart "
      "unit.client_loss:test_numbers_of_lost_jobs_come_again "
      "daemon.endings:test_an_executor_dies_while_a_job_ends "
-     "fault.deaths:test_user_buffers_end_with_their_executor "
-     "fault.deaths:test_user_buffers_are_opened_again "
+     "fault.restarts:test_user_buffers_end_with_their_executor "
+     "fault.restarts:test_user_buffers_are_opened_again "
      "daemon.entries:test_nothing_is_added_to_a_tainted_buffer "
      "daemon.contents:test_lost_buffers_are_named "
      "daemon.contents:test_no_buffer_is_made_of_what_was_lost "
      "fault.deaths:test_executor_dies_again_and_again "
-     "fault.deaths:test_ranks_agree_after_a_restart "
+     "fault.restarts:test_ranks_agree_after_a_restart "
      "fault.deaths:test_executor_dies_before_it_takes_an_entry "
      "unit.client_loss:test_executor_lost unit.ring:test_jobs_in_swap_are_ended "
      "unit.ring:test_an_entry_is_of_one_job fault.steps tests/gpu/recovery.sh"},

@@ -84,6 +84,13 @@ void pair_rank_close(struct rank *r)
     commgemm_disconnect(r->client);
 }
 
+void pair_rank_reopen(struct rank *r, const char *kind, struct commgemm_buffer *buffer)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "%s.%u", kind, r->rank);
+    assert_int_equal(commgemm_buffer_open(r->client, name, 0, 0, buffer), COMMGEMM_OK);
+}
+
 void pair_rank_join(struct rank *r)
 {
     assert_int_equal(commgemm_comm_join_simple(r->client, "pair", WORLD, r->rank, &r->comm),
@@ -94,6 +101,17 @@ static void *join(void *argument)
 {
     pair_rank_join(argument);
     return NULL;
+}
+
+pid_t pair_executor_pid(const struct daemon *daemon)
+{
+    return (pid_t)daemon_status(daemon, "executor_pid");
+}
+
+void pair_await_executor(const struct pair *pair)
+{
+    for (uint32_t i = 0; i < WORLD; i++)
+        assert_int_equal(commgemm_wait_executor(pair->rank[i].client, WAIT_MS), COMMGEMM_OK);
 }
 
 void pair_daemon_start(struct daemon *daemon, const char *setting, const char *another)

@@ -3,6 +3,8 @@
 #ifndef PAIR_H
 #define PAIR_H
 
+#include <unistd.h>
+
 #include "tests/backend.h"
 #include "tests/daemon/broker_fixture.h"
 
@@ -31,6 +33,10 @@ struct pair {
     struct rank rank[WORLD];
 };
 
+#define AWAIT(condition)                                                                           \
+    for (unsigned naps_ = 0; !(condition); usleep(10000))                                          \
+    assert_true(++naps_ < WAIT_S * 100)
+
 /* ---- one rank ----------------------------------------------------------------------------------
  */
 
@@ -47,6 +53,9 @@ int pair_rank_submit(struct rank *r, uint64_t deadline_ms, uint64_t *ret_ticket)
 int pair_rank_wait(struct rank *r, uint64_t ticket, char *ret_detail, size_t size);
 void pair_rank_close(struct rank *r);
 
+/* Its buffer "in" or "out", by name. */
+void pair_rank_reopen(struct rank *r, const char *kind, struct commgemm_buffer *buffer);
+
 /* ---- both --------------------------------------------------------------------------------------
  */
 
@@ -58,6 +67,9 @@ void pair_join(struct pair *pair, const char *setting, const char *another);
 
 /* The same, and plans and buffers. */
 void pair_open(struct pair *pair, const char *setting);
+
+pid_t pair_executor_pid(const struct daemon *daemon);
+void pair_await_executor(const struct pair *pair); /* both */
 
 /* Ends the daemon, too, unless its pid is 0. */
 void pair_close(struct pair *pair);

@@ -85,7 +85,8 @@ side_by_side() {
     another="env CUDA_VISIBLE_DEVICES=$((gpus > 1 ? gpus - 1 : 0))"
     begin hostile $limit $one "$bin/test_hostile"
     begin deaths-executor $limit $one "$bin/test_deaths" 'test_executor*'
-    begin deaths $((limit + 90)) $another "$bin/test_deaths" '-test_executor*'
+    begin deaths $limit $another "$bin/test_deaths" '-test_executor*'
+    begin restarts $limit $another "$bin/test_restarts"
     begin chaos-one $limit $another "$bin/commgemm-chaos" $chaos
     # Ranks have the GPUs that there are.
     begin steps $limit env CGM_FAULT_WORKERS=$workers "$bin/test_steps" -v -t "$seconds"
