@@ -112,8 +112,11 @@ int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
     struct cgm_slot *slot = ticket ? cgm_jobs_find(jobs, ticket) : NULL;
     if (!slot)
         return fail_wait(jobs, CGM_NOT_FOUND, ticket, timeout_ms);
-    if (!cgm_slot_has_ended(slot))
+    if (!cgm_slot_has_ended(slot)) {
         cgm_jobs_collect(jobs);
+        if (cgm_jobs_find(jobs, ticket) != slot) /* a detached one that went as it ended */
+            return fail_wait(jobs, CGM_NOT_FOUND, ticket, timeout_ms);
+    }
     if (!cgm_slot_has_ended(slot)) {
         struct cgm_lane *lane = slot->lane;
         cgm_jobs_hold(slot);

@@ -108,6 +108,22 @@ static void test_waiting_for_some_of_them(void **state)
     streams_close(&s);
 }
 
+/* Also of those that are found to have ended by the thread that begins to wait for them. */
+static void test_their_places_come_back(void **state)
+{
+    struct streams s;
+    (void)state;
+    streams_open(&s, NULL, 4, 0);
+    for (int i = 0; i < 12; i++) {
+        struct commgemm_job job = noop(0, 1);
+        uint64_t ticket;
+        assert_ok(commgemm_submit(s.f.client, &job, &ticket));
+        usleep(20000);
+        assert_status(commgemm_wait(s.f.client, ticket, 0, NULL), COMMGEMM_NOT_FOUND);
+    }
+    streams_close(&s);
+}
+
 /* ---- many threads -----------------------------------------------------------------------------
  */
 
@@ -199,6 +215,7 @@ int main(void)
         cmocka_unit_test(test_failures_of_detached_jobs_are_kept),
         cmocka_unit_test(test_waiting_for_detached_jobs),
         cmocka_unit_test(test_waiting_for_some_of_them),
+        cmocka_unit_test(test_their_places_come_back),
         cmocka_unit_test(test_many_threads_and_dying_executors),
     };
     seed_random();
