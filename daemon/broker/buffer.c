@@ -60,7 +60,7 @@ static void buffer_free(struct cgm_broker *broker, struct cgm_buffer *buffer)
     uid_t payer = buffer->estate->uid;
     cgm_log_debug("buffer %ju: freed", (uintmax_t)buffer->id);
     remove.id = buffer->id;
-    cgm_estate_settle(broker, buffer->estate, CGM_MSG_BUFFER_REMOVE, &remove.base, NULL);
+    cgm_estate_settle(broker, buffer->estate, CGM_MSG_BUFFER_REMOVE, &remove.base);
     free_object(broker, buffer, payer);
 }
 

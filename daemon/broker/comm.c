@@ -172,7 +172,7 @@ static void settle(struct cgm_broker *broker, struct cgm_comm *comm)
     else if (comm->state != CGM_COMM_READY && !comm->told)
         cgm_estate_free(broker, comm->estate);
     else
-        cgm_estate_settle(broker, comm->estate, CGM_MSG_COMM_REMOVE, &remove.base, NULL);
+        cgm_estate_settle(broker, comm->estate, CGM_MSG_COMM_REMOVE, &remove.base);
 }
 
 static void comm_free(struct cgm_broker *broker, struct cgm_comm *comm)

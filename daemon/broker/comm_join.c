@@ -105,7 +105,7 @@ static void remove_orphan(struct cgm_broker *broker, uint64_t id, const struct c
     if (result->status != CGM_OK)
         cgm_estate_free(broker, estate);
     else if (estate)
-        cgm_estate_settle(broker, estate, CGM_MSG_COMM_REMOVE, &remove.base, NULL);
+        cgm_estate_settle(broker, estate, CGM_MSG_COMM_REMOVE, &remove.base);
     else
         cgm_tell_executor(broker, CGM_MSG_COMM_REMOVE, &remove.base);
 }

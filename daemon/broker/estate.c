@@ -70,26 +70,40 @@ void cgm_estate_free(struct cgm_broker *broker, struct cgm_estate *estate)
         cgm_quota_ended(broker, estate->uid, &estate->charge);
     else
         cgm_quota_give(broker, estate->uid, &estate->charge);
+    if (estate->session != 0)
+        cgm_answer_ok(broker, estate->session, estate->serial);
     free(estate);
 }
 
-/* With its executor the object is gone too. */
+void cgm_estate_await(struct cgm_estate *estate, const struct cgm_request *request)
+{
+    estate->session = request->session->id;
+    estate->serial = request->serial;
+}
+
+/* With its executor the object is gone too, and one that is not told of everything yet never had
+ * it. */
+static bool is_gone(int status)
+{
+    return status == CGM_OK || status == CGM_EXECUTOR_LOST || status == CGM_NOT_FOUND;
+}
+
 static void on_removed(struct cgm_broker *broker, const struct cgm_call *call,
                        const struct cgm_result *result)
 {
-    static const struct cgm_result gone = {.status = CGM_OK, .detail = ""};
-    cgm_estate_free(broker, (struct cgm_estate *)(uintptr_t)call->other);
-    if (call->serial != 0)
-        cgm_call_done_relay(broker, call, result->status == CGM_EXECUTOR_LOST ? &gone : result);
+    struct cgm_estate *estate = (struct cgm_estate *)(uintptr_t)call->other;
+    if (estate->session != 0 && !is_gone(result->status)) {
+        cgm_answer_error(broker, estate->session, estate->serial, result->status, "%s",
+                         result->detail);
+        estate->session = 0;
+    }
+    cgm_estate_free(broker, estate);
 }
 
 void cgm_estate_settle(struct cgm_broker *broker, struct cgm_estate *estate, uint16_t type,
-                       const ProtobufCMessage *removal, struct cgm_request *request)
+                       const ProtobufCMessage *removal)
 {
-    struct cgm_call call = {.done = on_removed};
-    if (request)
-        call = cgm_request_call(request, on_removed, 0);
-    call.other = (uintptr_t)estate;
+    const struct cgm_call call = {.done = on_removed, .other = (uintptr_t)estate};
     cgm_estate_end(broker, estate);
     int status = cgm_call_executor(broker, type, removal, NULL, 0, &call);
     if (status == CGM_OK)
@@ -97,6 +111,4 @@ void cgm_estate_settle(struct cgm_broker *broker, struct cgm_estate *estate, uin
     if (status == CGM_NO_MEMORY)
         cgm_executor_doom(broker, "no memory to tell it what is gone");
     cgm_estate_free(broker, estate);
-    if (request)
-        cgm_reply_ok(request);
 }

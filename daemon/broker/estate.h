@@ -18,7 +18,9 @@ struct cgm_request;
 
 struct cgm_estate {
     uid_t uid;
-    bool ending; /* cgm_quota_end was called */
+    bool ending;      /* cgm_quota_end was called */
+    uint64_t session; /* whose request waits for the end; 0: nobody's */
+    uint32_t serial;
     struct cgm_charge charge;
     int *fds; /* [n_fds], malloc'ed; closed with it */
     unsigned n_fds;
@@ -44,12 +46,15 @@ int cgm_estate_pass(struct cgm_broker *broker, struct cgm_estate *estate, uid_t 
 /* The object has ended; the executor may not be through with it. */
 void cgm_estate_end(struct cgm_broker *broker, struct cgm_estate *estate);
 
+/* The request is answered when the estate is freed, or the executor says that it keeps the object.
+ */
+void cgm_estate_await(struct cgm_estate *estate, const struct cgm_request *request);
+
 /* The executor never had the object, or has it no more. NULL: nothing. */
 void cgm_estate_free(struct cgm_broker *broker, struct cgm_estate *estate);
 
-/* Ends it and asks the executor to remove the object; frees the estate when it has, and then
- * answers the request, unless that is NULL. */
+/* Ends it and asks the executor to remove the object; frees the estate when it has. */
 void cgm_estate_settle(struct cgm_broker *broker, struct cgm_estate *estate, uint16_t type,
-                       const ProtobufCMessage *removal, struct cgm_request *request);
+                       const ProtobufCMessage *removal);
 
 #endif

@@ -225,20 +225,19 @@ static struct cgm_estate *take_apart(struct cgm_session *session, struct cgm_imp
 /* One that the executor is opening cannot be removed yet: whoever gets the answer to ImportAdd
  * finds the estate and settles it. request: who waits for the end, or NULL. */
 static void import_free(struct cgm_session *session, struct cgm_import *import,
-                        struct cgm_request *request)
+                        const struct cgm_request *request)
 {
     struct cgm_broker *broker = session->broker;
     Cgm__ImportRemove remove = CGM__IMPORT_REMOVE__INIT;
-    bool opening = !import->ready;
+    bool opening = import->opening;
     remove.id = import->id;
     struct cgm_estate *estate = take_apart(session, import);
-    if (!opening || cgm_registry_add(&broker->orphan_imports, remove.id, estate) != CGM_OK) {
-        cgm_estate_settle(broker, estate, CGM_MSG_IMPORT_REMOVE, &remove.base, request);
-        return;
-    }
-    cgm_estate_end(broker, estate);
     if (request)
-        cgm_reply_ok(request);
+        cgm_estate_await(estate, request);
+    if (opening && cgm_registry_add(&broker->orphan_imports, remove.id, estate) == CGM_OK)
+        cgm_estate_end(broker, estate);
+    else
+        cgm_estate_settle(broker, estate, CGM_MSG_IMPORT_REMOVE, &remove.base);
 }
 
 void cgm_import_drop_all(struct cgm_session *session)
@@ -252,11 +251,13 @@ void cgm_import_drop_all(struct cgm_session *session)
 /* ---- messages ---------------------------------------------------------------------------------
  */
 
-int cgm_import_tell(struct cgm_broker *broker, const struct cgm_import *import,
+int cgm_import_tell(struct cgm_broker *broker, struct cgm_import *import,
                     const struct cgm_call *call)
 {
-    return cgm_call_executor(broker, CGM_MSG_IMPORT_ADD, &import->message->base, import->fds,
-                             import->n_fds, call);
+    int status = cgm_call_executor(broker, CGM_MSG_IMPORT_ADD, &import->message->base, import->fds,
+                                   import->n_fds, call);
+    import->opening = status == CGM_OK;
+    return status;
 }
 
 void cgm_import_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
@@ -265,14 +266,16 @@ void cgm_import_on_added(struct cgm_broker *broker, uint64_t id, const struct cg
     struct cgm_estate *estate = cgm_registry_remove(&broker->orphan_imports, id);
     Cgm__ImportRemove remove = CGM__IMPORT_REMOVE__INIT;
     remove.id = id;
-    if (import)
+    if (import) {
+        import->opening = false;
         import->ready |= result->status == CGM_OK;
-    else if (result->status != CGM_OK)
+    } else if (result->status != CGM_OK) {
         cgm_estate_free(broker, estate);
-    else if (estate)
-        cgm_estate_settle(broker, estate, CGM_MSG_IMPORT_REMOVE, &remove.base, NULL);
-    else
+    } else if (estate) {
+        cgm_estate_settle(broker, estate, CGM_MSG_IMPORT_REMOVE, &remove.base);
+    } else {
         cgm_tell_executor(broker, CGM_MSG_IMPORT_REMOVE, &remove.base);
+    }
 }
 
 /* It has no memory any more, and the client is told so. */

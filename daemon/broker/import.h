@@ -17,6 +17,7 @@ struct cgm_import {
     uint64_t bytes;
     struct cgm_estate *estate;
     bool ready;              /* an executor has had it */
+    bool opening;            /* an executor is told of it */
     bool idle;               /* and has closed it: there are no fds any more */
     Cgm__ImportAdd *message; /* what an executor is told */
     int *fds;                /* [n_fds], as many as there is room for */
@@ -30,7 +31,7 @@ int cgm_import_on_release(struct cgm_request *request);
 /* The session ends. */
 void cgm_import_drop_all(struct cgm_session *session);
 
-int cgm_import_tell(struct cgm_broker *broker, const struct cgm_import *import,
+int cgm_import_tell(struct cgm_broker *broker, struct cgm_import *import,
                     const struct cgm_call *call);
 
 /* Event of the executor. */

@@ -29,7 +29,7 @@ void cgm_plan_free(struct cgm_broker *broker, struct cgm_plan *plan)
     cgm_user_log(broker, plan->owner.uid, CGM_LOG_INFO, "plan %016jx: freed", (uintmax_t)plan->id);
     cgm_registry_remove(&broker->plans, plan->id);
     remove.id = plan->id;
-    cgm_estate_settle(broker, plan->estate, CGM_MSG_PLAN_REMOVE, &remove.base, NULL);
+    cgm_estate_settle(broker, plan->estate, CGM_MSG_PLAN_REMOVE, &remove.base);
     for (uint32_t rank = 0; rank < plan->world; rank++)
         if (plan->buffers[rank])
             cgm_buffer_free_of_plan(broker, plan->buffers[rank]);

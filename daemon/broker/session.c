@@ -211,7 +211,7 @@ void cgm_session_end(struct cgm_session *session, const char *why)
     cgm_connection_close(&session->connection);
     remove.session = session->id;
     if (session->added)
-        cgm_estate_settle(broker, session->jobs, CGM_MSG_SESSION_REMOVE, &remove.base, NULL);
+        cgm_estate_settle(broker, session->jobs, CGM_MSG_SESSION_REMOVE, &remove.base);
     else
         cgm_session_give_jobs(session);
     cgm_plan_drop_all(session, 0);

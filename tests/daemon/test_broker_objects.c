@@ -296,6 +296,41 @@ static void test_imports(void **state)
     close(fd);
 }
 
+static void executor_kill(struct client *client)
+{
+    assert_int_equal(kill((pid_t)status_number(client, "executor_pid"), SIGKILL), 0);
+}
+
+/* While the next executor opens it: it is answered when that has closed it, or is gone itself. */
+static void test_release_in_the_replay(void **state)
+{
+    Cgm__ImportRelease release = CGM__IMPORT_RELEASE__INIT;
+    struct client client;
+    char line[64];
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, 4096), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    client_open(&client, *state);
+    struct message *reply = import(&client, fd, 0, 4096);
+    release.id = ((const Cgm__ImportReply *)reply->body)->id;
+    message_free(reply);
+    fake_fault(*state, "drop", "ImportAdd", "");
+    fake_forget_lines(*state);
+    executor_kill(&client);
+    fake_wait_line(*state, "ImportAdd", line, sizeof(line));
+    uint32_t serial = client_send(&client, CGM_MSG_IMPORT_RELEASE, &release.base, NULL, 0);
+    usleep(100000);
+    assert_false(fake_has_line(*state, "ImportRemove"));
+    fake_heal(*state, "drop", "ImportAdd");
+    executor_kill(&client);
+    reply = client_reply(&client, serial);
+    assert_int_equal(reply->type, CGM_MSG_OK);
+    message_free(reply);
+    wait_for_status(&client, "imports", 0);
+    client_close(&client);
+    close(fd);
+}
+
 /* ---- plans ------------------------------------------------------------------------------------
  */
 
@@ -421,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_quotas_say_asked_used_allowed),
         cmocka_unit_test(test_session_limits),
         WITH_DAEMON(test_imports),
+        WITH_DAEMON(test_release_in_the_replay),
         WITH_DAEMON(test_equal_plans_are_one),
         WITH_DAEMON(test_a_session_has_it_once),
         WITH_DAEMON(test_plan_chunks),
