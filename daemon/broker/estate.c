@@ -103,7 +103,11 @@ static void on_removed(struct cgm_broker *broker, const struct cgm_call *call,
 void cgm_estate_settle(struct cgm_broker *broker, struct cgm_estate *estate, uint16_t type,
                        const ProtobufCMessage *removal)
 {
-    const struct cgm_call call = {.done = on_removed, .other = (uintptr_t)estate};
+    struct cgm_call call = {.done = on_removed, .other = (uintptr_t)estate};
+    if (estate->session != 0) {
+        call.session = estate->session;
+        call.uid = estate->uid;
+    }
     cgm_estate_end(broker, estate);
     int status = cgm_call_executor(broker, type, removal, NULL, 0, &call);
     if (status == CGM_OK)
