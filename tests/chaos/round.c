@@ -206,6 +206,8 @@ static void reset_board(struct chaos_board *board)
 {
     memset(board->client, 0, sizeof(board->client));
     memset(board->usable, 0, sizeof(board->usable));
+    for (uint32_t i = 0; i < CHAOS_COMMS; i++)
+        atomic_store(&board->high[i], 0);
     atomic_store(&board->order, 0);
     atomic_store(&board->kills, 0);
     atomic_store(&board->daemon_killed, false);
