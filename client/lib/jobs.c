@@ -188,12 +188,6 @@ void cgm_jobs_unhold(struct cgm_jobs *jobs, struct cgm_slot *slot)
 /* ---- detached jobs ----------------------------------------------------------------------------
  */
 
-void cgm_jobs_detach(struct cgm_jobs *jobs, struct cgm_slot *slot)
-{
-    slot->detached = true;
-    jobs->n_detached++;
-}
-
 /* The first failure tells most: what follows is often its consequence. */
 static void note_failure(struct cgm_jobs *jobs, const struct cgm_slot *slot)
 {
@@ -207,6 +201,15 @@ void cgm_jobs_settle(struct cgm_jobs *jobs, struct cgm_slot *slot)
         return;
     note_failure(jobs, slot);
     cgm_jobs_release(jobs, slot);
+}
+
+void cgm_jobs_detach(struct cgm_jobs *jobs, struct cgm_slot *slot)
+{
+    slot->detached = true;
+    if (cgm_slot_has_ended(slot))
+        cgm_jobs_settle(jobs, slot);
+    else
+        jobs->n_detached++;
 }
 
 /* Without a place among the ended, which nobody would take it from. */

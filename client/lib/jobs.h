@@ -90,7 +90,8 @@ struct cgm_slot *cgm_jobs_find(const struct cgm_jobs *jobs, uint64_t ticket);
 void cgm_jobs_hold(struct cgm_slot *slot);
 void cgm_jobs_unhold(struct cgm_jobs *jobs, struct cgm_slot *slot);
 
-/* Nobody takes this job's completion. Called before the lock is dropped after the take. */
+/* Nobody takes this job's completion. From then on threads wait for it that do not know its ticket:
+ * not before it is certain that it is not taken back. It may go at once, if it has ended. */
 void cgm_jobs_detach(struct cgm_jobs *jobs, struct cgm_slot *slot);
 /* Gives an ended detached slot back that no thread waits for any more. */
 void cgm_jobs_settle(struct cgm_jobs *jobs, struct cgm_slot *slot);

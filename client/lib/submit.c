@@ -116,8 +116,6 @@ int cgm_submit_take(struct cgm_jobs *jobs, const struct commgemm_job *job,
         (*ret_slot)->rank = job->rank;
         (*ret_slot)->comm_number = cgm_numbers_take(plan->comm->numbers[job->rank]);
     }
-    if (status == CGM_OK && job->detached)
-        cgm_jobs_detach(jobs, *ret_slot);
     return status;
 }
 
@@ -127,6 +125,8 @@ int cgm_submit_take(struct cgm_jobs *jobs, const struct commgemm_job *job,
 void cgm_submit_push(struct cgm_jobs *jobs, struct cgm_slot *slot, const struct commgemm_job *job)
 {
     struct cgm_lane *lane = slot->lane;
+    if (job->detached)
+        cgm_jobs_detach(jobs, slot);
     fill_entry(&lane->ring.entry[slot->index], slot, job);
     cgm_lane_push(lane, slot);
     /* After the fence in push: a broker that declares the ring dead either finds this ticket in its
@@ -172,7 +172,8 @@ static int send_entry(commgemm_client *client, struct cgm_entry *entry, uint64_t
     return cgm_client_tell(client, CGM_MSG_SUBMIT, &request.base);
 }
 
-/* Under submit_lock the last ticket is this job's: a refused one gives it back. */
+/* Under submit_lock the last ticket is this job's: a refused one gives it back. It was not detached
+ * yet, so nobody waits for it among those that are. */
 static void take_back(struct cgm_jobs *jobs, struct cgm_slot *slot)
 {
     if (slot->comm_number)
@@ -211,8 +212,8 @@ static int submit_by_socket(commgemm_client *client, const struct commgemm_job *
         status = CGM_OK;
     if (status != CGM_OK)
         take_back(jobs, slot);
-    else
-        cgm_jobs_settle(jobs, slot);
+    else if (job->detached)
+        cgm_jobs_detach(jobs, slot);
     cgm_jobs_unlock(jobs);
     if (status == CGM_OK)
         *ret_ticket = ticket;

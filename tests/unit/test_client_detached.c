@@ -124,6 +124,44 @@ static void test_their_places_come_back(void **state)
     streams_close(&s);
 }
 
+static atomic_bool all_are_refused;
+
+static void *wait_for_none(void *client)
+{
+    int status = COMMGEMM_OK;
+    while (status == COMMGEMM_OK && !atomic_load(&all_are_refused))
+        status = commgemm_wait_detached(client, 0, 0);
+    return (void *)(intptr_t)status;
+}
+
+/* What the daemon refuses was nobody's to wait for. */
+static void test_those_that_are_refused(void **state)
+{
+    struct streams s;
+    struct commgemm_plan plan;
+    struct commgemm_job job;
+    pthread_t thread;
+    uint64_t ticket;
+    void *status;
+    (void)state;
+    streams_open(&s, NULL, 8, 0);
+    commgemm_disconnect(s.f.client);
+    s.f.options.no_ring = 1;
+    assert_ok(commgemm_connect(&s.f.options, &s.f.client));
+    plan_make(s.f.client, comm_make(s.f.client), COMMGEMM_OP_AG_GEMM, 8192, &plan);
+    commgemm_job_init(&job);
+    job.plan = plan.id;
+    job.detached = 1;
+    job.rows = FAKE_REFUSE_ROWS;
+    pthread_create(&thread, NULL, wait_for_none, s.f.client);
+    for (int i = 0; i < 2000; i++)
+        assert_status(commgemm_submit(s.f.client, &job, &ticket), COMMGEMM_DRAINING);
+    atomic_store(&all_are_refused, true);
+    pthread_join(thread, &status);
+    assert_status((int)(intptr_t)status, COMMGEMM_OK);
+    streams_close(&s);
+}
+
 /* ---- many threads -----------------------------------------------------------------------------
  */
 
@@ -216,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_waiting_for_detached_jobs),
         cmocka_unit_test(test_waiting_for_some_of_them),
         cmocka_unit_test(test_their_places_come_back),
+        cmocka_unit_test(test_those_that_are_refused),
         cmocka_unit_test(test_many_threads_and_dying_executors),
     };
     seed_random();
