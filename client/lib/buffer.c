@@ -44,9 +44,21 @@ static void fds_close(commgemm_client *client, uint64_t buffer, bool all)
     pthread_mutex_unlock(&client->buffers_lock);
 }
 
+void cgm_buffers_init(commgemm_client *client)
+{
+    pthread_rwlockattr_t closes_first;
+    pthread_mutex_init(&client->buffers_lock, NULL);
+    pthread_rwlockattr_init(&closes_first);
+    pthread_rwlockattr_setkind_np(&closes_first, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&client->opens, &closes_first);
+    pthread_rwlockattr_destroy(&closes_first);
+}
+
 void cgm_buffers_fini(commgemm_client *client)
 {
     fds_close(client, 0, true);
+    pthread_rwlock_destroy(&client->opens);
+    pthread_mutex_destroy(&client->buffers_lock);
 }
 
 static uint64_t life_of(commgemm_client *client, int fd)
@@ -109,8 +121,8 @@ static void let_go(commgemm_client *client, uint64_t id)
     cgm_fail(CGM_OK, "%s", error);
 }
 
-static int call_for_buffer(commgemm_client *client, int type, const ProtobufCMessage *request,
-                           struct commgemm_buffer *ret_buffer)
+static int ask_for_buffer(commgemm_client *client, int type, const ProtobufCMessage *request,
+                          struct commgemm_buffer *ret_buffer)
 {
     struct cgm_reply reply;
     int status = cgm_client_call(client, type, request, CGM_MSG_BUFFER_REPLY, &reply);
@@ -121,6 +133,16 @@ static int call_for_buffer(commgemm_client *client, int type, const ProtobufCMes
     cgm_reply_fini(&reply);
     if (status != CGM_OK)
         let_go(client, id);
+    return status;
+}
+
+/* No close comes between the daemon's answer and the place among the fds. */
+static int call_for_buffer(commgemm_client *client, int type, const ProtobufCMessage *request,
+                           struct commgemm_buffer *ret_buffer)
+{
+    pthread_rwlock_rdlock(&client->opens);
+    int status = ask_for_buffer(client, type, request, ret_buffer);
+    pthread_rwlock_unlock(&client->opens);
     return status;
 }
 
@@ -194,11 +216,14 @@ int commgemm_buffer_close(commgemm_client *client, uint64_t id)
 {
     Cgm__BufferClose request = CGM__BUFFER_CLOSE__INIT;
     int status = cgm_check_client(client);
+    if (status != CGM_OK)
+        return status;
     request.id = id;
-    if (status == CGM_OK)
-        status = cgm_client_tell(client, CGM_MSG_BUFFER_CLOSE, &request.base);
-    if (status == CGM_OK)
+    pthread_rwlock_wrlock(&client->opens);
+    status = cgm_client_tell(client, CGM_MSG_BUFFER_CLOSE, &request.base);
+    if (status == CGM_OK || status == CGM_NOT_FOUND)
         fds_close(client, id, false);
+    pthread_rwlock_unlock(&client->opens);
     return status;
 }
 

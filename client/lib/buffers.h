@@ -4,6 +4,7 @@
 
 #include "client/lib/client.h"
 
+void cgm_buffers_init(commgemm_client *client);
 /* Closes every fd that is left. */
 void cgm_buffers_fini(commgemm_client *client);
 

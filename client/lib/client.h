@@ -27,6 +27,7 @@ struct commgemm_client {
     _Atomic uint64_t executor_life;
     pthread_mutex_t submit_lock; /* no_ring: one Submit at a time, so that tickets have no gaps */
     pthread_mutex_t buffers_lock;
+    pthread_rwlock_t opens; /* shared while a buffer is opened, by a close alone */
     struct cgm_buffer_fd *buffer_fds;
     struct cgm_staging *staging; /* client/lib/transfer.c; made when first needed */
     pthread_mutex_t staging_lock;

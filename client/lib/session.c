@@ -303,7 +303,7 @@ static int client_new(const struct commgemm_connect_options *options, commgemm_c
         return status;
     }
     pthread_mutex_init(&client->submit_lock, NULL);
-    pthread_mutex_init(&client->buffers_lock, NULL);
+    cgm_buffers_init(client);
     cgm_cuda_timelines_init(&client->timelines);
     cgm_cuda_imports_init(&client->imports);
     pthread_mutex_init(&client->staging_lock, NULL);
@@ -317,7 +317,6 @@ static void client_free(commgemm_client *client)
     cgm_cuda_imports_fini(&client->imports);
     cgm_cuda_timelines_fini(&client->timelines);
     cgm_jobs_fini(&client->jobs);
-    pthread_mutex_destroy(&client->buffers_lock);
     pthread_mutex_destroy(&client->staging_lock);
     cgm_staging_free(client->staging);
     pthread_mutex_destroy(&client->submit_lock);

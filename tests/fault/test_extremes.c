@@ -430,6 +430,65 @@ static void test_a_limit_of_file_sizes(void **state)
     assert_int_equal(commgemm_buffer_close(scene->honest, buffer.id), COMMGEMM_OK);
 }
 
+/* ---- two threads of a session ------------------------------------------------------------------
+ */
+
+enum { TURNS = 3000 };
+
+struct turns {
+    commgemm_client *client;
+    uint64_t id;
+    pthread_barrier_t begin, end;
+    int status;
+};
+
+static void *close_in_turns(void *argument)
+{
+    struct turns *turns = argument;
+    for (unsigned i = 0; i < TURNS; i++) {
+        pthread_barrier_wait(&turns->begin);
+        turns->status = commgemm_buffer_close(turns->client, turns->id);
+        pthread_barrier_wait(&turns->end);
+    }
+    return NULL;
+}
+
+static bool is_open(int fd)
+{
+    return fcntl(fd, F_GETFD) >= 0;
+}
+
+/* What one opens while the other closes the same: whichever the daemon heard first, both sides
+ * count the same. */
+static void test_a_close_beside_an_open(void **state)
+{
+    struct scene *scene = *state;
+    struct turns turns = {.client = scene->honest};
+    struct commgemm_buffer buffer;
+    pthread_t thread;
+    assert_int_equal(commgemm_buffer_create(turns.client, "turns", BYTES, -1, 0, 0, &buffer),
+                     COMMGEMM_OK);
+    turns.id = buffer.id;
+    pthread_barrier_init(&turns.begin, NULL, 2);
+    pthread_barrier_init(&turns.end, NULL, 2);
+    pthread_create(&thread, NULL, close_in_turns, &turns);
+    for (unsigned i = 0; i < TURNS; i++) {
+        pthread_barrier_wait(&turns.begin);
+        assert_int_equal(commgemm_buffer_open(turns.client, "turns", 0, 0, &buffer), COMMGEMM_OK);
+        pthread_barrier_wait(&turns.end);
+        assert_int_equal(turns.status, COMMGEMM_OK);
+        bool was_open = is_open(buffer.fd);
+        int status = commgemm_buffer_close(turns.client, turns.id);
+        assert_int_equal(status, was_open ? COMMGEMM_OK : COMMGEMM_NOT_FOUND);
+        assert_int_equal(commgemm_buffer_open(turns.client, "turns", 0, 0, &buffer), COMMGEMM_OK);
+    }
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&turns.begin);
+    pthread_barrier_destroy(&turns.end);
+    assert_int_equal(commgemm_buffer_close(turns.client, turns.id), COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_destroy(turns.client, "turns"), COMMGEMM_OK);
+}
+
 /* ---- jobs in flight ---------------------------------------------------------------------------
  */
 
@@ -506,10 +565,11 @@ static void test_jobs_in_flight_leave_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EXTREME(test_plans_of_every_size),       EXTREME(test_counts_of_every_size),
-        EXTREME(test_memory_changes_under_jobs), EXTREME(test_stopped_clients_with_full_sockets),
-        EXTREME(test_files_of_limited_size),     EXTREME(test_no_room_for_the_fds_of_a_reply),
-        EXTREME(test_a_limit_of_file_sizes),     EXTREME(test_jobs_in_flight_leave_nothing),
+        EXTREME(test_plans_of_every_size),          EXTREME(test_counts_of_every_size),
+        EXTREME(test_memory_changes_under_jobs),    EXTREME(test_stopped_clients_with_full_sockets),
+        EXTREME(test_files_of_limited_size),        EXTREME(test_no_room_for_the_fds_of_a_reply),
+        EXTREME(test_a_limit_of_file_sizes),        EXTREME(test_a_close_beside_an_open),
+        EXTREME(test_jobs_in_flight_leave_nothing),
     };
     unsigned seed = (unsigned)getpid();
     print_message("seed %u\n", seed);
