@@ -54,11 +54,12 @@ enum cgm_exit {
     X(-12, PEER_LOST, "a rank's process died",                                                     \
       "the session that held a rank of the comm ended, and the detail names the rank; or the "     \
       "comm was given up, and it says why",                                                        \
-      "leave the comm, then create it again when the process is back", FAILED)                     \
+      "leave the comm, with which its plans go; create both again when the process is back",       \
+      FAILED)                                                                                      \
     X(-13, EXECUTOR_LOST, "the executor died",                                                     \
       "the process that works on the devices ended while the job was in flight",                   \
-      "submit what was lost again, in its order; commgemmctl status shows the new executor, its "  \
-      "log the reason",                                                                            \
+      "wait for the next executor, open again the buffers that lost jobs may have written, and "   \
+      "submit what was lost again, in its order; the daemon's log has the reason",                 \
       FAILED)                                                                                      \
     X(-14, DAEMON_LOST, "the daemon is gone",                                                      \
       "commgemmd ended or was restarted while this session was connected",                         \
@@ -102,7 +103,9 @@ enum cgm_exit {
       "an executor died while a job was writing this buffer, or with what a plan's user buffer "   \
       "held; the last copy_in into that one failed; or to make the outputs of a failed job NaN "   \
       "took longer than job_timeout",                                                              \
-      "write the buffer again, or copy in again: that clears the mark", FAILED)
+      "let one job write all of it, or copy in again, or open it, write it and call "              \
+      "commgemm_buffer_rewritten: that clears the mark",                                           \
+      FAILED)
 
 enum cgm_status {
 #define CGM_STATUS_ENUM(number, NAME, text, cause, fix, exit_class) CGM_##NAME = (number),

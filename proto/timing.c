@@ -377,8 +377,11 @@ static const char *next_line(struct reading *reading)
     if (!fgets(reading->line, sizeof(reading->line), reading->file))
         return ferror(reading->file) ? "it cannot be read" : "the file was cut off";
     size_t length = strlen(reading->line);
-    if (length == 0 || reading->line[length - 1] != '\n')
+    if (length == 0 || reading->line[length - 1] != '\n') {
+        if (reading->number == 1)
+            return "no file of timings begins so";
         return length + 1 < sizeof(reading->line) ? "the file was cut off" : "it is too long";
+    }
     reading->line[length - 1] = '\0';
     return NULL;
 }

@@ -51,6 +51,17 @@ static void unmap(struct mapped *mapped)
     commgemm_disconnect(mapped->client);
 }
 
+/* Who looks for what is left in it may have it. */
+static void warn_if_tainted(const struct cgm_ctl *ctl, const char *name,
+                            const struct commgemm_buffer *buffer)
+{
+    if (buffer->tainted)
+        fprintf(stderr,
+                "%s: %s: warning: %s is tainted: a job that was writing it may have left anything "
+                "there\n",
+                cgm_ctl_program.name, ctl->verb, name);
+}
+
 /* Opens and maps for reading. 0, or the exit status after saying why. */
 static int map_named(const struct cgm_ctl *ctl, const char *name, struct mapped *ret_mapped)
 {
@@ -61,8 +72,10 @@ static int map_named(const struct cgm_ctl *ctl, const char *name, struct mapped 
     int status = commgemm_buffer_open(ret_mapped->client, name, 0, 1, &ret_mapped->buffer);
     if (status == CGM_OK)
         status = cgm_window_open(ret_mapped->client, &ret_mapped->buffer, &ret_mapped->window);
-    if (status == CGM_OK && (status = cgm_window_fetch(&ret_mapped->window)) == CGM_OK)
+    if (status == CGM_OK && (status = cgm_window_fetch(&ret_mapped->window)) == CGM_OK) {
+        warn_if_tainted(ctl, name, &ret_mapped->buffer);
         return 0;
+    }
     result = fail_buffer(ctl, status, name);
     commgemm_disconnect(ret_mapped->client);
     return result;

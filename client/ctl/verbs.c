@@ -79,7 +79,8 @@ static const struct cgm_verb verbs[] = {
      .run = cgm_ctl_status,
      .summary = "print the state of the daemon and its executor",
      .description = "This program's own session is among those counted. Jobs are counted from the "
-                    "start of the executor that runs."},
+                    "start of the daemon; sleeps of the poller and launches that were replayed "
+                    "from that of the executor that runs."},
     {.name = "sessions",
      .arguments = "",
      .run = cgm_ctl_list,
@@ -94,8 +95,8 @@ static const struct cgm_verb verbs[] = {
      .summary = "list the buffers that the daemon owns",
      .description =
          "What a tainted buffer holds is not to be trusted: a job was writing it when an "
-         "executor died, or failed and left there what it was. It must be written again "
-         "before a job may read it."},
+         "executor died, or failed and left there what it was. It must be written again, by "
+         "one job or by a program that says so, before a job may read it."},
     {.name = "buffers create",
      .arguments = "NAME",
      .min_words = 1,

@@ -52,7 +52,7 @@ enum commgemm_status {
     COMMGEMM_CANCELLED = -11,
     COMMGEMM_PEER_LOST = -12,     /* the process of another rank died before the launch, or the comm
                                      was given up: leave it, then create it again */
-    COMMGEMM_EXECUTOR_LOST = -13, /* submit again once commgemm_wait_executor() returns OK */
+    COMMGEMM_EXECUTOR_LOST = -13, /* what to do then: commgemm_wait_executor() */
     COMMGEMM_DAEMON_LOST = -14,   /* connect again */
     COMMGEMM_GPU_LOST = -15,
     COMMGEMM_TIMEOUT = -16, /* of a wait; the job itself is not affected */
@@ -244,7 +244,9 @@ int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info);
  * before, and before any other collective job of the comm, but without waiting in between. So ranks
  * meet again in the same jobs, however many of them each one had in flight; a job that is left out
  * then is one that the others wait for. What had failed otherwise stays so, also for a rank that
- * comes for it later. timeout_ms < 0: for ever. TIMEOUT, DAEMON_LOST. */
+ * comes for it later. Before that it opens again, by id, every buffer that a lost job may have
+ * written: the generation is another one (STALE), and the buffer is tainted, with all that lies in
+ * it, until it is rewritten. timeout_ms < 0: for ever. TIMEOUT, DAEMON_LOST. */
 int commgemm_wait_executor(commgemm_client *client, int timeout_ms);
 
 /* ---- comms ------------------------------------------------------------------------------------
@@ -282,7 +284,8 @@ int commgemm_comm_join_simple(commgemm_client *client, const char *name, uint32_
 
 /* Gives up this session's ranks. The comm's unlaunched jobs end with PEER_LOST on all ranks, and so
  * do those that the others submit later and that need all ranks. After PEER_LOST every rank leaves
- * before it joins again: of a comm that was given up the name is taken until then (EXISTS). */
+ * before it joins again: of a comm that was given up the name is taken until then (EXISTS). This
+ * session's plans of the comm go too. */
 int commgemm_comm_leave(commgemm_client *client, uint64_t comm);
 
 /* ---- buffers ----------------------------------------------------------------------------------
@@ -337,7 +340,9 @@ int commgemm_buffer_close(commgemm_client *client, uint64_t id);
  * close. */
 int commgemm_buffer_destroy(commgemm_client *client, const char *name);
 
-/* Clears the tainted mark: the caller has rewritten all of it through its own mapping. Also of a
+/* Clears the tainted mark: the caller has rewritten all of it, through its own mapping or by
+ * commgemm_buffer_write, neither of which the daemon sees. A job that writes all of it clears the
+ * mark by itself; what only jobs write each a part of needs this call, too. Also of a
  * plan's user buffer that was lost or whose COPY_IN failed (enum commgemm_op). `buffer` is as it
  * was opened, of which id and generation are looked at. STALE when its generation moved on: open it
  * again, and write what that gives, since a user buffer is other memory by then. */
@@ -665,8 +670,9 @@ int commgemm_cancel(commgemm_client *client, uint64_t ticket);
 int commgemm_query(commgemm_client *client, const char *what, char **ret_json);
 
 /* Asks the daemon to take no new work: no rings, comms, plans, buffers and imports (undo 1: to take
- * them again). What exists goes on until its sessions end, so that a node empties without an error.
- * Owner of the daemon or root only. */
+ * them again). commgemm_connect asks for a ring, unless it is told no_ring: DRAINING. What exists
+ * goes on until its sessions end, so that a node empties without an error. Owner of the daemon or
+ * root only. */
 int commgemm_drain(commgemm_client *client, int undo);
 
 /* What MPS did about the process of a session that was ended: it is off; the process is no client

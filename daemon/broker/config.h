@@ -78,7 +78,7 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
       "parameters before it is made, preparing them included; 0: they are estimated")              \
     X(graphs_from, NUMBER, "3", 0, 1000000,                                                        \
       "From which launch of a plan with the same operands on a job is enqueued as a whole, on a "  \
-      "GPU as a CUDA graph; the launch before that takes a few milliseconds more. 0: never")       \
+      "GPU as a CUDA graph; that launch takes a few milliseconds more. 0: never")                  \
     X(hello_timeout, NUMBER, "10", 1, 3600,                                                        \
       "Seconds from the connection until the client must have said Hello")                         \
     X(mps_control, TEXT, "", 0, 255, "Path of nvidia-cuda-mps-control. Empty: found in $PATH")     \

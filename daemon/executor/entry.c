@@ -95,8 +95,9 @@ static int check_place(struct cgm_endpoint *endpoint, const struct cgm_entry *en
     if (status != CGM_OK)
         return status;
     if (entry->comm != 0 && entry->comm != comm->id)
-        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT, "comm: %llu; plan %llu is of %llu",
-                          (ull)entry->comm, (ull)plan->id, (ull)comm->id);
+        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                          "comm: %llu; plan %016llx is of %llu", (ull)entry->comm, (ull)plan->id,
+                          (ull)comm->id);
     cgm_plan_ref(plan);
     job->plan = plan;
     if (!is_collective(entry, plan)) {
@@ -295,7 +296,7 @@ static int check_rows_and_chunk(const struct cgm_entry *entry, struct cgm_job *j
     job->rows = entry->rows ? entry->rows : spec->m;
     if (entry->flags & CGM_ENTRY_ACCUMULATE && !may_accumulate)
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
-                          "accumulate: plan %llu was made without that epilogue",
+                          "accumulate: plan %016llx was made without that epilogue",
                           (ull)job->plan->id);
     if (job->opcode == CGM_OPCODE_COPY_IN && entry->chunk != UINT32_MAX &&
         entry->chunk >= cgm_operation_chunks(spec))

@@ -155,7 +155,7 @@ static void part_run(struct cgm_flight_rank *part)
         status = ops->signal(plan->ranks[rank].compute, plan->done[rank], epoch);
     atomic_fetch_sub(&poller->enqueuing, 1);
     if (status != CGM_OK) {
-        cgm_executor_log(3, "plan %llu: rank %u cannot signal its end (%s): the executor ends",
+        cgm_executor_log(3, "plan %016llx: rank %u cannot signal its end (%s): the executor ends",
                          (unsigned long long)plan->id, rank, cgm_status_text(status));
         abort();
     }

@@ -169,13 +169,13 @@ static bool job_matches(const struct cgm_gang *gang, const struct cgm_job *job, 
 {
     if (job->plan->id != gang->plan->id)
         cgm_detail(detail, bytes, 0,
-                   "job %llu of comm %llu: rank %u submitted plan %llu, rank %u %llu",
+                   "job %llu of comm %llu: rank %u submitted plan %016llx, rank %u %016llx",
                    (ull)gang->number, (ull)gang->comm->id, job->rank, (ull)job->plan->id,
                    first_rank, (ull)gang->plan->id);
     else if (is_of_other_buffers(gang, job))
         cgm_detail(
             detail, bytes, 0,
-            "job %llu of comm %llu: rank %u submitted plan %llu as it was created again, and "
+            "job %llu of comm %llu: rank %u submitted plan %016llx as it was created again, and "
             "rank %u before it was destroyed: its user buffers are others",
             (ull)gang->number, (ull)gang->comm->id, job->rank, (ull)job->plan->id, first_rank);
     else if (job->opcode != gang->opcode)

@@ -225,7 +225,7 @@ static void note_launch(struct cgm_measurement *m, uint64_t now_ns)
     if (status == CGM_OK) {
         cgm_contest_note(contest, now_ns - run->begin_ns);
     } else if (!m->cut) {
-        cgm_executor_log(4, "plan %llu: a trial of %s failed: %s", (ull)m->plan->id,
+        cgm_executor_log(4, "plan %016llx: a trial of %s failed: %s", (ull)m->plan->id,
                          contest->entrants[contest->turn].candidate.algorithm->name,
                          cgm_status_text(status));
         cgm_contest_fail(contest);
@@ -276,7 +276,7 @@ static void watch(struct cgm_measurement *m, uint64_t now_ns)
         cut_short(m);
     if (!cgm_flight_is_stuck(flight, now_ns))
         return;
-    snprintf(why, sizeof(why), "a trial for plan %llu does not end after its abort",
+    snprintf(why, sizeof(why), "a trial for plan %016llx does not end after its abort",
              (ull)m->plan->id);
     cgm_executor_end(m->executor, CGM_TROUBLE_STUCK, why);
 }

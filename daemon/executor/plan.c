@@ -477,7 +477,7 @@ static void watch(struct cgm_plan *plan)
     char why[96];
     if (!cgm_flight_is_stuck(plan->flight, cgm_now_ns()))
         return;
-    snprintf(why, sizeof(why), "the first run of plan %llu does not end after its abort",
+    snprintf(why, sizeof(why), "the first run of plan %016llx does not end after its abort",
              (ull)plan->id);
     cgm_executor_end(plan->comm->poller->executor, CGM_TROUBLE_STUCK, why);
 }
@@ -486,7 +486,7 @@ static void warm_failed(struct cgm_plan *plan, int status)
 {
     struct cgm_poller *poller = plan->comm->poller;
     struct cgm_request *request = plan->creation;
-    cgm_executor_log(4, "plan %llu: its first run failed: %s", (ull)plan->id,
+    cgm_executor_log(4, "plan %016llx: its first run failed: %s", (ull)plan->id,
                      cgm_status_text(status));
     cgm_map_remove(&poller->plans, plan->id);
     unregister_user_buffers(plan, poller);

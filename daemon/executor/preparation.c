@@ -68,7 +68,7 @@ static void preparation_done(struct cgm_quiet *quiet)
     struct cgm_preparation *p = (struct cgm_preparation *)quiet;
     struct cgm_plan *plan = p->plan;
     if (p->status != CGM_OK)
-        cgm_executor_log(4, "plan %llu: products of %llu rows could not be prepared (%s)",
+        cgm_executor_log(4, "plan %016llx: products of %llu rows could not be prepared (%s)",
                          (unsigned long long)plan->id, (unsigned long long)p->launch.rows,
                          cgm_status_text(p->status));
     plan->prepared[plan->n_prepared++ % CGM_PLAN_PREPARED] = p->signature;

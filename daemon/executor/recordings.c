@@ -267,7 +267,7 @@ static void making_done(struct cgm_quiet *quiet)
     if (making->status == CGM_NOT_SUPPORTED)
         recordings->refused = true;
     if (making->status != CGM_OK)
-        cgm_executor_log(7, "plan %llu: a launch could not be recorded (%s)",
+        cgm_executor_log(7, "plan %016llx: a launch could not be recorded (%s)",
                          (unsigned long long)plan->id, cgm_status_text(making->status));
     for (uint32_t rank = 0; rank < plan->comm->size; rank++)
         for (int i = 0; i < CGM_OPERAND_COUNT; i++)

@@ -216,7 +216,7 @@ void cgm_tuning_begin(struct cgm_request *request, void (*then)(struct cgm_reque
     struct cgm_tuning *tuning = NULL;
     bool is_known = field.n > 0 && cgm_field_recall(&field, &plan->spec, m, &known);
     if (field.n > 0 && m->n_tried > 0 && !is_known)
-        cgm_executor_log(4, "plan %llu: what is remembered of its algorithms is of others",
+        cgm_executor_log(4, "plan %016llx: what is remembered of its algorithms is of others",
                          (ull)plan->id);
     if (is_known)
         use(plan, &known);

@@ -43,7 +43,8 @@ static const struct cgm_event_row cgm_events[] = {
      "Jobs in flight fail with EXECUTOR_LOST and every stream that waits for one is released. The "
      "daemon starts a new executor, which takes over every buffer with its contents; what a job "
      "was "
-     "writing is tainted until it is rewritten, also where a job would add to it. What plans' user "
+     "writing is tainted until it is rewritten, also where a job would add to it, and is opened "
+     "again, as its generation is another one. What plans' user "
      "buffers held is lost: a job that would read it, or a copy of it to another buffer, fails "
      "with TAINTED until it is copied in again. Who writes them by mappings of his own opens and "
      "maps them again: with what he had, it is STALE. Sessions stay connected and get new rings. "
@@ -103,7 +104,7 @@ static const struct cgm_event_row cgm_events[] = {
      "It is refused with NO_MEMORY; the detail says what was asked for, what is left, and of which "
      "group's limit. Part of the limit is kept for the daemon itself, and nothing is killed",
      "fault.memory_limit unit.cgroup"},
-    {"An import or a buffer with an IPC handle goes while jobs run, on GPUs",
+    {"On GPUs, an import or a buffer with an IPC handle goes while jobs run",
      "The driver lets nothing be launched until all that runs is through: launches of all users "
      "are "
      "held until then, and then go on for as long before the next such memory goes",
@@ -164,7 +165,6 @@ static const struct cgm_event_row cgm_events[] = {
      "The request is refused with how much was asked for, used and allowed; nothing else is "
      "disturbed",
      "daemon.broker_objects:test_quotas_say_asked_used_allowed fault.limits fault.connections "
-     "fault.descriptors "
      "fault.descriptors daemon.priorities:test_a_comm_has_few_pairs"},
     {"File descriptors come that nobody closes, or more than a user may have",
      "They end their session, and a thread waits for each; the daemon serves everybody else and "

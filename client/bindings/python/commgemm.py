@@ -301,7 +301,12 @@ class Client:
             options.ring_entries = ring_entries
         self.handle = ctypes.c_void_p()
         lib.call("commgemm_connect", ctypes.byref(options), ctypes.byref(self.handle))
-        lib.call("commgemm_wait_executor", self.handle, executor_timeout_ms)
+        self.wait_executor(executor_timeout_ms)
+
+    def wait_executor(self, timeout_ms=-1):
+        """After EXECUTOR_LOST, NO_EXECUTOR or GPU_LOST, before what was lost is submitted again, in
+        its order."""
+        library().call("commgemm_wait_executor", self.handle, timeout_ms)
 
     def close(self):
         """Ends the session. The streams that jobs were submitted in run empty first."""

@@ -227,13 +227,14 @@ static int choose_auto(const struct choice *choice, const struct cgm_algorithm *
     if (!best) {
         list_names(spec, false, list);
         cgm_parameter_list(spec->asked, asked, sizeof asked);
-        return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
-                          "auto: no algorithm does %s with%s%s%s; without it can be done by %s",
-                          op_name(choice), spec->atomic_gemm ? " atomic_gemm" : "",
-                          spec->atomic_gemm && asked[0] ? " and "
-                          : asked[0]                    ? " "
-                                                        : "",
-                          asked, list);
+        return cgm_detail(
+            choice->text, choice->size, CGM_NOT_SUPPORTED,
+            "auto: no algorithm does %s with%s%s%s; without that it can be done by %s",
+            op_name(choice), spec->atomic_gemm ? " atomic_gemm" : "",
+            spec->atomic_gemm && asked[0] ? " and "
+            : asked[0]                    ? " "
+                                          : "",
+            asked, list);
     }
     if (count == 1) {
         *ret_algorithm = best;
