@@ -42,7 +42,7 @@ SPOIL(spoil_accumulate, e->flags = CGM_ENTRY_ACCUMULATE)
 
 static const struct bad_entry bad_entries[] = {
     {"plan: 99", CGM_NOT_FOUND, spoil_plan},
-    {"comm: 4; plan 5 is of 3", CGM_INVALID_ARGUMENT, spoil_comm},
+    {"comm: 4; plan 0000000000000005 is of 3", CGM_INVALID_ARGUMENT, spoil_comm},
     {"rank: 7", CGM_INVALID_ARGUMENT, spoil_rank},
     {"rank: 1", CGM_PERMISSION, spoil_other_rank},
     {"opcode: 77", CGM_INVALID_ARGUMENT, spoil_opcode},
