@@ -26,6 +26,9 @@
 /* Threads of one user: the service may have so many, and its executor needs some. */
 #define THREADS_OF_USER 16u
 
+/* Of unread packets, before a socket is closed. */
+enum discard { DISCARD_NOTHING, DISCARD_A_WHILE, DISCARD_ALL };
+
 /* Fds, or a mapping. */
 struct cgm_closing {
     struct cgm_rota_entry turn;        /* of memory; first */
@@ -36,10 +39,10 @@ struct cgm_closing {
     struct cgm_charge charge;
     bool sent; /* by a client that was not to: counts as what he has, not as what is ending */
     bool memory;
-    bool counted;     /* among his slow ones */
-    bool waits;       /* for a thread: his are all busy, or there is none; the loop's */
-    bool started;     /* his threads count one for it; the loop's */
-    bool discard;     /* unread packets first */
+    bool counted; /* among his slow ones */
+    bool waits;   /* for a thread: his are all busy, or there is none; the loop's */
+    bool started; /* his threads count one for it; the loop's */
+    enum discard discard;
     unsigned threads; /* under the closer's lock: how many of its own are at it */
     struct cgm_ring ring;
     _Atomic unsigned begun; /* how many fds a thread has taken; they leave the table at once */
@@ -105,7 +108,7 @@ static void sort(const int *fds, unsigned n_fds, struct sorted *ret_sorted)
 /* A socket closed with unread packets would reset the peer, which then loses what it has not read.
  * After SHUT_RD no more packets can come in, so discarding those that are there is enough. Their
  * fds are closed by that. Whose fds take long loses what he has not read. */
-static void discard_input(int fd)
+static void discard_for_a_while(int fd)
 {
     char byte;
     while (cgm_nudge_count() < NUDGES &&
@@ -113,10 +116,27 @@ static void discard_input(int fd)
         ;
 }
 
-static void close_one(int fd, bool discard)
+/* What went wrong before is told once, and hides the packet. */
+static bool discard_packet(int fd)
 {
-    if (discard)
-        discard_input(fd);
+    char byte;
+    return recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) >= 0 || errno == EINTR ||
+           errno == ECONNRESET;
+}
+
+/* With SO_PASSCRED: also packets of no bytes, and those behind them. */
+static void discard_all(int fd)
+{
+    while (cgm_unread_first(fd) != CGM_UNREAD_NOTHING && discard_packet(fd))
+        continue;
+}
+
+static void close_one(int fd, enum discard discard)
+{
+    if (discard == DISCARD_A_WHILE)
+        discard_for_a_while(fd);
+    else if (discard == DISCARD_ALL)
+        discard_all(fd);
     close(fd);
 }
 
@@ -442,13 +462,26 @@ static bool peer_is_gone(int fd)
 
 void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd)
 {
-    bool heard = !peer_is_gone(fd);
+    enum discard discard = peer_is_gone(fd) ? DISCARD_NOTHING : DISCARD_A_WHILE;
     shutdown(fd, SHUT_RDWR);
     if (empty_quickly(fd))
         close(fd);
     else
-        close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true, .discard = heard}, &fd,
+        close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true, .discard = discard}, &fd,
                    1);
+}
+
+bool cgm_closer_empty(struct cgm_broker *broker, uid_t uid, int fd)
+{
+    shutdown(fd, SHUT_RDWR);
+    if (empty_quickly(fd))
+        return true;
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (copy < 0)
+        return false;
+    close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true, .discard = DISCARD_ALL},
+               &copy, 1);
+    return true;
 }
 
 static struct cgm_closing *take_done(struct cgm_closer *closer)

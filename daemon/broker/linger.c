@@ -108,10 +108,9 @@ static bool add(struct cgm_broker *broker, const struct cgm_lingering *what)
 
 static void hang_up(struct cgm_broker *broker, const struct cgm_lingering *what)
 {
-    if (is_unread(what->fd) && !broker->ending && add(broker, what)) {
-        shutdown(what->fd, SHUT_RDWR);
+    if (is_unread(what->fd) && !broker->ending && cgm_closer_empty(broker, what->uid, what->fd) &&
+        add(broker, what))
         return;
-    }
     broker->wire->unread_fds -= what->unread_fds;
     cgm_closer_hang_up(broker, what->uid, what->fd);
 }

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -482,6 +483,39 @@ static void test_fds_that_are_slow_to_close(void **state)
     client_close(&other);
 }
 
+/* Behind what ends its session a client sends its own end of the socket, which nobody else has
+ * then, and has not read all that it was sent. */
+static void test_a_socket_in_itself(void **state)
+{
+    uint8_t bytes[CGM_PACKET_BYTES_MAX];
+    size_t size;
+    char used[32] = "";
+    Cgm__Query query = CGM__QUERY__INIT;
+    struct client client;
+    for (int i = 0; i < 8; i++) {
+        client_open(&client, *state);
+        assert_int_equal(cgm_packet_pack(CGM_MSG_QUERY, 9, &query.base, 0, bytes, &size), CGM_OK);
+        send_raw(&client, bytes, size);
+        assert_int_equal(poll(&(struct pollfd){.fd = client.fd, .events = POLLIN}, 1, -1), 1);
+        assert_int_equal(send_signal(((struct daemon *)*state)->pid, SIGSTOP), 0);
+        send_raw(&client, "bad", 3);
+        if (i % 2)
+            send_raw(&client, "", 0);
+        assert_int_equal(cgm_packet_pack(CGM_MSG_QUERY, 9, &query.base, 1, bytes, &size), CGM_OK);
+        assert_int_equal(cgm_packet_send_bytes(client.fd, bytes, size, &client.fd, 1), CGM_OK);
+        client_close(&client);
+        assert_int_equal(send_signal(((struct daemon *)*state)->pid, SIGCONT), 0);
+    }
+    client_open(&client, *state);
+    for (int i = 0; i < 100 * WAIT_S && strcmp(used, "1") != 0; i++) {
+        usleep(10000);
+        query_value(&client, CGM_QUERY_QUOTAS, "quota", "\"quota_sessions\"", "used", used,
+                    sizeof(used));
+    }
+    assert_string_equal(used, "1");
+    client_close(&client);
+}
+
 int main(void)
 {
     unsigned seed = (unsigned)time(NULL);
@@ -497,6 +531,7 @@ int main(void)
         WITH_DAEMON(test_error_before_unread_packets),
         WITH_DAEMON(test_requests_that_grow),
         WITH_DAEMON(test_fds_that_are_slow_to_close),
+        WITH_DAEMON(test_a_socket_in_itself),
         WITH_DAEMON(test_malformed_bodies_and_types),
         WITH_DAEMON(test_wrong_fds),
         WITH_DAEMON(test_no_fds_before_a_client_is_let_in),
