@@ -170,7 +170,7 @@ static const struct cgm_event_row cgm_events[] = {
      "They end their session, and a thread waits for each; the daemon serves everybody else and "
      "can "
      "start an executor meanwhile. Sessions of a user who has too many end when they are heard",
-     "fault.descriptors"},
+     "fault.descriptors daemon.broker_protocol:test_a_socket_in_itself"},
     {"A user has as much made and ended as it can",
      "What others ask for is made in turns with it: each step waits for one of each user's",
      "daemon.mapper fault.set_up"},
