@@ -244,9 +244,9 @@ int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info);
  * before, and before any other collective job of the comm, but without waiting in between. So ranks
  * meet again in the same jobs, however many of them each one had in flight; a job that is left out
  * then is one that the others wait for. What had failed otherwise stays so, also for a rank that
- * comes for it later. Before it submits, a rank opens again, by id, every buffer that a lost job may
- * have written: that may have another generation (STALE) and be tainted, with all that lies in it,
- * until it is rewritten. timeout_ms < 0: for ever. TIMEOUT, DAEMON_LOST. */
+ * comes for it later. Before it submits, a rank opens again, by id, every buffer that a lost job
+ * may have written: that may have another generation (STALE) and be tainted, with all that lies in
+ * it, until it is rewritten. timeout_ms < 0: for ever. TIMEOUT, DAEMON_LOST. */
 int commgemm_wait_executor(commgemm_client *client, int timeout_ms);
 
 /* ---- comms ------------------------------------------------------------------------------------
