@@ -178,7 +178,8 @@ static void start_timers_and_signals(struct cgm_broker *broker)
 {
     static const int numbers[CGM_SIGNAL_COUNT] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
     uv_timer_t *timers[] = {&broker->join_timer,  &broker->watchdog_timer, &broker->end_timer,
-                            &broker->hello_timer, &broker->save_timer,     &broker->status_timer};
+                            &broker->hello_timer, &broker->save_timer,     &broker->status_timer,
+                            &broker->ghost_timer};
     uint64_t watchdog_ms = cgm_notify_watchdog_ms();
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++) {
         uv_timer_init(&broker->loop, timers[i]);

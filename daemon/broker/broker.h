@@ -51,6 +51,7 @@ struct cgm_broker {
     uv_timer_t join_timer, watchdog_timer, end_timer;
     uv_timer_t hello_timer; /* admission.h */
     uv_timer_t save_timer;  /* of timings */
+    uv_timer_t ghost_timer; /* ghost.h */
     uv_timer_t status_timer;
     struct cgm_timings timings;
     struct cgm_standstill standstill;

@@ -9,6 +9,7 @@
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
 #include "daemon/broker/dispatch.h"
+#include "daemon/broker/ghost.h"
 #include "daemon/broker/import.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
@@ -237,6 +238,8 @@ void cgm_session_count_call(struct cgm_broker *broker, uint64_t id, int change)
         return;
     session->calls += (uint32_t)change;
     cgm_connection_pause(&session->connection, session->calls >= CALLS_MAX);
+    if (session->calls >= CALLS_MAX)
+        cgm_ghost_watch(broker);
 }
 
 static int negotiate(struct cgm_request *request, const Cgm__Hello *hello, uint32_t *ret_version)

@@ -30,10 +30,10 @@ static void look(struct cgm_broker *broker, uint64_t now_ns)
 /* Until the first of the timers that are known here; UINT64_MAX: none runs. */
 static uint64_t longest_wait_ms(const struct cgm_broker *broker)
 {
-    const uv_timer_t *timers[] = {&broker->join_timer,     &broker->watchdog_timer,
-                                  &broker->end_timer,      &broker->hello_timer,
-                                  &broker->save_timer,     &broker->status_timer,
-                                  &broker->executor.timer, &broker->executor.heartbeat.timer};
+    const uv_timer_t *timers[] = {
+        &broker->join_timer,  &broker->watchdog_timer, &broker->end_timer,
+        &broker->hello_timer, &broker->save_timer,     &broker->status_timer,
+        &broker->ghost_timer, &broker->executor.timer, &broker->executor.heartbeat.timer};
     uint64_t least_ms = cgm_tools_due_ms(broker);
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++) {
         bool runs = uv_is_active((const uv_handle_t *)timers[i]);

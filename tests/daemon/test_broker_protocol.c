@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -449,6 +450,22 @@ static void send_lingering(const struct daemon *daemon, struct client *client, e
     assert_int_equal(send_signal(daemon->pid, SIGCONT), 0);
 }
 
+/* Of its quota. */
+static void sessions_used(struct client *client, char *ret_used, size_t size)
+{
+    query_value(client, CGM_QUERY_QUOTAS, "quota", "\"quota_sessions\"", "used", ret_used, size);
+}
+
+static void wait_for_sessions(struct client *client, const char *count)
+{
+    char used[32] = "";
+    for (int i = 0; i < 100 * WAIT_S && strcmp(used, count) != 0; i++) {
+        usleep(10000);
+        sessions_used(client, used, sizeof(used));
+    }
+    assert_string_equal(used, count);
+}
+
 /* Whoever passes what takes long to close keeps nobody waiting, and pays for it until it is closed.
  */
 static void test_fds_that_are_slow_to_close(void **state)
@@ -466,19 +483,13 @@ static void test_fds_that_are_slow_to_close(void **state)
         expect_alive(*state);
     }
     client_open(&other, *state);
-    query_value(&other, CGM_QUERY_QUOTAS, "quota", "\"quota_sessions\"", "used", used,
-                sizeof(used));
+    sessions_used(&other, used, sizeof(used));
     assert_true(atoi(used) > 1);
     for (int where = 0; where < LINGERINGS; where++) {
         shutdown(peer[where], SHUT_RDWR);
         close(peer[where]);
     }
-    for (int i = 0; i < 100 * WAIT_S && strcmp(used, "1") != 0; i++) {
-        usleep(10000);
-        query_value(&other, CGM_QUERY_QUOTAS, "quota", "\"quota_sessions\"", "used", used,
-                    sizeof(used));
-    }
-    assert_string_equal(used, "1");
+    wait_for_sessions(&other, "1");
     close(listener);
     client_close(&other);
 }
@@ -489,7 +500,6 @@ static void test_a_socket_in_itself(void **state)
 {
     uint8_t bytes[CGM_PACKET_BYTES_MAX];
     size_t size;
-    char used[32] = "";
     Cgm__Query query = CGM__QUERY__INIT;
     struct client client;
     for (int i = 0; i < 8; i++) {
@@ -507,12 +517,44 @@ static void test_a_socket_in_itself(void **state)
         assert_int_equal(send_signal(((struct daemon *)*state)->pid, SIGCONT), 0);
     }
     client_open(&client, *state);
-    for (int i = 0; i < 100 * WAIT_S && strcmp(used, "1") != 0; i++) {
-        usleep(10000);
-        query_value(&client, CGM_QUERY_QUOTAS, "quota", "\"quota_sessions\"", "used", used,
-                    sizeof(used));
+    wait_for_sessions(&client, "1");
+    client_close(&client);
+}
+
+/* A query that the executor does not answer, and its own end of the socket behind it. */
+static void leave_own_end(const struct daemon *daemon)
+{
+    uint8_t bytes[CGM_PACKET_BYTES_MAX];
+    size_t size;
+    struct client client;
+    Cgm__Query query = CGM__QUERY__INIT;
+    query.what = CGM_QUERY_JOBS;
+    client_open(&client, daemon);
+    client_send(&client, CGM_MSG_QUERY, &query.base, NULL, 0);
+    usleep(100000);
+    assert_int_equal(cgm_packet_pack(CGM_MSG_QUERY, 9, &query.base, 1, bytes, &size), CGM_OK);
+    assert_int_equal(cgm_packet_send_bytes(client.fd, bytes, size, &client.fd, 1), CGM_OK);
+    client_close(&client);
+}
+
+/* What a session waits for keeps it from being read, and in what is not read lies its own end. */
+static void test_a_socket_in_itself_that_is_not_read(void **state)
+{
+    struct client client;
+    int status;
+    fake_fault(*state, "drop", "Query", "");
+    leave_own_end(*state); /* this process lives, and may have its end elsewhere */
+    pid_t child = fork();
+    if (child == 0) {
+        leave_own_end(*state);
+        _exit(0);
     }
-    assert_string_equal(used, "1");
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    client_open(&client, *state);
+    wait_for_sessions(&client, "2");
+    usleep(1200000);
+    wait_for_sessions(&client, "2");
     client_close(&client);
 }
 
@@ -532,6 +574,7 @@ int main(void)
         WITH_DAEMON(test_requests_that_grow),
         WITH_DAEMON(test_fds_that_are_slow_to_close),
         WITH_DAEMON(test_a_socket_in_itself),
+        WITH_DAEMON(test_a_socket_in_itself_that_is_not_read),
         WITH_DAEMON(test_malformed_bodies_and_types),
         WITH_DAEMON(test_wrong_fds),
         WITH_DAEMON(test_no_fds_before_a_client_is_let_in),

@@ -1,0 +1,36 @@
+#include "daemon/broker/ghost.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include "daemon/broker/broker.h"
+#include "daemon/broker/session.h"
+
+#define LOOK_MS 1000u
+
+/* Of another process that has its number since nobody can tell it: then it is seen when that has
+ * gone. One of another pid namespace has none. */
+static bool has_gone(pid_t pid)
+{
+    return pid > 0 && kill(pid, 0) < 0 && errno == ESRCH;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct cgm_broker *broker = timer->data;
+    struct cgm_session *session;
+    uint64_t at = 0;
+    while ((session = cgm_registry_next(&broker->sessions, &at)))
+        if (!session->connection.paused)
+            continue;
+        else if (has_gone(session->pid))
+            cgm_session_end(session, "its process has gone, and its requests have to wait");
+        else
+            cgm_ghost_watch(broker);
+}
+
+void cgm_ghost_watch(struct cgm_broker *broker)
+{
+    if (!broker->ending && !uv_is_active((uv_handle_t *)&broker->ghost_timer))
+        uv_timer_start(&broker->ghost_timer, on_timer, LOOK_MS, 0);
+}
