@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/broker/broker.h"
+#include "daemon/broker/listener.h"
 #include "daemon/broker/nudge.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/unread.h"
@@ -436,10 +437,12 @@ void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *rin
     *ring = (struct cgm_ring){0};
 }
 
-/* So many packets without fds are quickly gone. */
-#define PACKETS_AT_ONCE 8
+/* So many packets without fds are quickly gone. A thread and an fd for each socket that has more
+ * than a few would be more than a crowd is worth. */
+#define PACKETS_AT_ONCE 64
 
-/* When nothing more can come in. */
+/* When nothing more can come in, and nobody else takes what is there: else what is taken is not
+ * what was looked at. */
 static bool empty_quickly(int fd)
 {
     char byte;
@@ -460,28 +463,43 @@ static bool peer_is_gone(int fd)
     return poll(&peer, 1, 0) == 1 && peer.revents & POLLHUP;
 }
 
+/* What lies in it, if anything does, costs no more than this. */
+static bool closes_soon(int fd, bool peer_is_gone)
+{
+    bool may_have_fds = cgm_listener_may_have_fds(fd);
+    return (peer_is_gone && !may_have_fds) || empty_quickly(fd) || !may_have_fds;
+}
+
 void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd)
 {
-    enum discard discard = peer_is_gone(fd) ? DISCARD_NOTHING : DISCARD_A_WHILE;
+    bool is_gone = peer_is_gone(fd);
+    enum discard discard = is_gone ? DISCARD_NOTHING : DISCARD_A_WHILE;
     shutdown(fd, SHUT_RDWR);
-    if (empty_quickly(fd))
+    if (closes_soon(fd, is_gone))
         close(fd);
     else
         close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true, .discard = discard}, &fd,
                    1);
 }
 
-bool cgm_closer_empty(struct cgm_broker *broker, uid_t uid, int fd)
+bool cgm_closer_empty(struct cgm_broker *broker, uid_t uid, int fd, bool *ret_by_thread)
 {
+    *ret_by_thread = false;
     shutdown(fd, SHUT_RDWR);
-    if (empty_quickly(fd))
+    if (closes_soon(fd, false))
         return true;
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0)
         return false;
     close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true, .discard = DISCARD_ALL},
                &copy, 1);
+    *ret_by_thread = true;
     return true;
+}
+
+void cgm_closer_let_go(struct cgm_broker *broker, uid_t uid, int fd)
+{
+    close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true}, &fd, 1);
 }
 
 static struct cgm_closing *take_done(struct cgm_closer *closer)

@@ -64,9 +64,12 @@ void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *rin
 bool cgm_closer_hurry(struct cgm_broker *broker);
 
 /* A socket that stays for what its peer has not read: nothing more comes in, and what has come and
- * nobody has read is discarded, by a thread where it may have fds. It may hold the peer's own end,
- * which is not closed before. False: no fd is left to do that with. */
-bool cgm_closer_empty(struct cgm_broker *broker, uid_t uid, int fd);
+ * nobody has read is discarded, by a thread where it may have fds; such a socket is closed by
+ * cgm_closer_let_go. It may hold the peer's own end, which is not closed before. False: no fd is
+ * left to do that with. */
+bool cgm_closer_empty(struct cgm_broker *broker, uid_t uid, int fd, bool *ret_by_thread);
+/* The thread may still be at it, and is the only one that takes anything from the socket. */
+void cgm_closer_let_go(struct cgm_broker *broker, uid_t uid, int fd);
 
 /* A session's socket, or one that is refused: what was sent to the peer stays readable for it. */
 void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd);

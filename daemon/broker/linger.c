@@ -23,7 +23,8 @@ struct cgm_lingering {
     uid_t uid;
     int fd;
     unsigned unread_fds;
-    bool refused; /* at nobody's cost */
+    bool refused;           /* at nobody's cost */
+    bool emptied_by_thread; /* cgm_closer_empty */
 };
 
 static const struct cgm_charge session_charge = {{[CGM_QUOTA_SESSIONS] = 1, [CGM_QUOTA_FDS] = 1}};
@@ -34,13 +35,21 @@ static bool is_unread(int fd)
     return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
+static void let_go(struct cgm_broker *broker, const struct cgm_lingering *what)
+{
+    broker->wire->unread_fds -= what->unread_fds;
+    if (what->emptied_by_thread)
+        cgm_closer_let_go(broker, what->uid, what->fd);
+    else
+        cgm_closer_hang_up(broker, what->uid, what->fd);
+}
+
 static void end(struct cgm_broker *broker, struct cgm_lingering *lingering)
 {
     struct cgm_linger *linger = &broker->linger;
-    broker->wire->unread_fds -= lingering->unread_fds;
     linger->refused -= lingering->refused;
     linger->sessions -= !lingering->refused;
-    cgm_closer_hang_up(broker, lingering->uid, lingering->fd);
+    let_go(broker, lingering);
     if (!lingering->refused)
         cgm_quota_give(broker, lingering->uid, &session_charge);
     free(lingering);
@@ -106,23 +115,22 @@ static bool add(struct cgm_broker *broker, const struct cgm_lingering *what)
     return true;
 }
 
-static void hang_up(struct cgm_broker *broker, const struct cgm_lingering *what)
+static void hang_up(struct cgm_broker *broker, struct cgm_lingering what)
 {
-    if (is_unread(what->fd) && !broker->ending && cgm_closer_empty(broker, what->uid, what->fd) &&
-        add(broker, what))
+    if (is_unread(what.fd) && !broker->ending &&
+        cgm_closer_empty(broker, what.uid, what.fd, &what.emptied_by_thread) && add(broker, &what))
         return;
-    broker->wire->unread_fds -= what->unread_fds;
-    cgm_closer_hang_up(broker, what->uid, what->fd);
+    let_go(broker, &what);
 }
 
 void cgm_linger_hang_up(struct cgm_broker *broker, uid_t uid, int fd, unsigned unread_fds)
 {
-    hang_up(broker, &(struct cgm_lingering){.uid = uid, .fd = fd, .unread_fds = unread_fds});
+    hang_up(broker, (struct cgm_lingering){.uid = uid, .fd = fd, .unread_fds = unread_fds});
 }
 
 void cgm_linger_refuse(struct cgm_broker *broker, uid_t uid, int fd)
 {
-    hang_up(broker, &(struct cgm_lingering){.uid = uid, .fd = fd, .refused = true});
+    hang_up(broker, (struct cgm_lingering){.uid = uid, .fd = fd, .refused = true});
 }
 
 static bool are_few(const struct cgm_linger *linger, uid_t uid)

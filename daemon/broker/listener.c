@@ -27,8 +27,11 @@
 
 #define BACKLOG 512
 /* Who waits to get in waits behind all of a flood, so that it must go quickly; those who are in
- * already must not wait for all of it. */
-#define CLIENTS_PER_TURN 32
+ * already must not wait for all of it. Of those who are refused few come in a turn: what they cost
+ * is nobody's. */
+#define WORK_PER_TURN 32
+#define WORK_OF_ADMITTED 2
+#define WORK_OF_REFUSED 16
 
 /* Of those that connect, which have it from the listening socket, and of one. */
 static void pass_fds(int fd, int pass)
@@ -50,6 +53,13 @@ void cgm_listener_admit(int fd)
 {
     pass_nothing_else(fd);
     pass_fds(fd, 1);
+}
+
+bool cgm_listener_may_have_fds(int fd)
+{
+    int passes;
+    socklen_t length = sizeof(passes);
+    return getsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &passes, &length) < 0 || passes;
 }
 
 void cgm_listener_init(struct cgm_listener *listener)
@@ -235,19 +245,19 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct cgm_listener *listener = poll->data;
     (void)events;
-    for (int i = 0; status == 0 && listener->polling && i < CLIENTS_PER_TURN; i++) {
+    for (int work = 0; status == 0 && listener->polling && work < WORK_PER_TURN;) {
         int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE)
                 refuse_one(listener);
             return;
         }
-        listener->on_client(listener->owner, fd);
+        work += listener->on_client(listener->owner, fd) ? WORK_OF_ADMITTED : WORK_OF_REFUSED;
     }
 }
 
 int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
-                       void (*on_client)(void *owner, int fd),
+                       bool (*on_client)(void *owner, int fd),
                        void (*on_refused)(void *owner, int fd), void *owner)
 {
     listener->on_client = on_client;

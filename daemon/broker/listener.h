@@ -22,7 +22,7 @@ struct cgm_listener {
     char path[256];
     dev_t device; /* of the file that was bound; nobody else gets its number while fd is */
     ino_t inode;  /* open */
-    void (*on_client)(void *owner, int fd);
+    bool (*on_client)(void *owner, int fd);
     void (*on_refused)(void *owner, int fd);
     void *owner;
 };
@@ -40,15 +40,19 @@ bool cgm_listener_is_there(const struct cgm_listener *listener);
 void cgm_listener_look(struct cgm_listener *listener);
 
 /* EXISTS when the path leads elsewhere by now. From now on clients come in; on_client owns the
- * non-blocking fd. on_refused closes the fd of one for which there is no room. */
+ * non-blocking fd, and says whether it lets it in. on_refused closes the fd of one for which there
+ * is no room. */
 int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,
-                       void (*on_client)(void *owner, int fd),
+                       bool (*on_client)(void *owner, int fd),
                        void (*on_refused)(void *owner, int fd), void *owner);
 
 /* This client may send file descriptors. Until then the kernel takes none from it, if it can do so:
  * a client that is refused would leave what it has sent in its socket, and closing that may take as
  * long as it likes. */
 void cgm_listener_admit(int fd);
+
+/* False: it was not admitted, and the kernel has taken none. */
+bool cgm_listener_may_have_fds(int fd);
 
 /* Removes the socket, if it is still there: nobody comes in any more. Safe in every state. */
 void cgm_listener_close(struct cgm_listener *listener);

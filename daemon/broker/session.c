@@ -165,7 +165,7 @@ static struct cgm_session *session_new(struct cgm_broker *broker, int fd, const 
     return session;
 }
 
-static void accept_peer(struct cgm_broker *broker, int fd, struct ucred *ret_peer)
+static bool accept_peer(struct cgm_broker *broker, int fd, struct ucred *ret_peer)
 {
     struct cgm_session *session;
     struct cgm_charge charge;
@@ -173,29 +173,31 @@ static void accept_peer(struct cgm_broker *broker, int fd, struct ucred *ret_pee
     int status = cgm_admission_check(broker, fd, ret_peer, &charge, detail, sizeof(detail));
     if (status != CGM_OK) {
         cgm_admission_refuse(broker, fd, ret_peer, status, detail);
-        return;
+        return false;
     }
     cgm_listener_admit(fd);
     session = session_new(broker, fd, ret_peer, &charge);
     if (!session) {
         cgm_quota_give(broker, ret_peer->uid, &charge);
         cgm_admission_refuse(broker, fd, ret_peer, CGM_NO_MEMORY, "the daemon has no memory left");
-        return;
+        return false;
     }
     cgm_log_debug("session %ju: connected, pid %d uid %u", (uintmax_t)session->id,
                   (int)session->pid, (unsigned)session->uid);
     cgm_admission_await_hello(broker);
     cgm_broker_tell_status(broker);
+    return true;
 }
 
-void cgm_session_accept(void *owner, int fd)
+bool cgm_session_accept(void *owner, int fd)
 {
     struct cgm_broker *broker = owner;
     struct ucred peer = {0};
     uint64_t begin_ns = cgm_spent_ns();
     cgm_step(CGM_STEP_BROKER, CGM_BROKER_STEP_ACCEPT);
-    accept_peer(broker, fd, &peer);
+    bool admitted = accept_peer(broker, fd, &peer);
     cgm_quota_spend(broker, peer.uid, cgm_spent_ns() - begin_ns);
+    return admitted;
 }
 
 void cgm_session_end(struct cgm_session *session, const char *why)

@@ -46,8 +46,8 @@ struct cgm_session {
     struct cgm_registry imports; /* struct cgm_import */
 };
 
-/* A client has connected; takes over the fd. */
-void cgm_session_accept(void *broker, int fd);
+/* A client has connected; takes over the fd. False: it is refused. */
+bool cgm_session_accept(void *broker, int fd);
 
 /* Ends it: everything that the session held goes back. `why` is for the log. */
 void cgm_session_end(struct cgm_session *session, const char *why);

@@ -182,6 +182,44 @@ static void test_few_are_told_why_they_are_refused(void **state)
     daemon_stop(&daemon);
 }
 
+/* So many, at most as many as fit, without waiting for an answer. */
+static void send_small_packets(const struct client *client, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (send(client->fd, "junk", 4, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+            return;
+}
+
+/* Sessions that end with answers and packets that nobody reads, and as many that are refused, come
+ * as fast as they can: they have their user's share of fds, and no more. */
+static void test_a_flood_of_packets_takes_no_fds(void **state)
+{
+    enum { ROUNDS = 30, CROWD = 400, QUOTA = 64, AT_MOST = 4 * QUOTA };
+    struct daemon daemon;
+    struct client crowd[CROWD];
+    unsigned most = 0;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "quota_sessions=64", "connection_rate=0", NULL);
+    unsigned fds = proc_entries(daemon.pid, "fd");
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < CROWD; i++) {
+            if (round > 0)
+                client_close(&crowd[i]);
+            client_connect_as(STRANGER, &crowd[i], &daemon);
+            send_small_packets(&crowd[i], 25);
+            unsigned now = i % 20 == 0 ? proc_entries(daemon.pid, "fd") : 0;
+            most = now > most ? now : most;
+        }
+    print_message("%u fds at most, %u at first\n", most, fds);
+    assert_true(most < fds + AT_MOST);
+    for (int i = 0; i < CROWD; i++)
+        client_close(&crowd[i]);
+    daemon_wait_for_at_most(&daemon, "fd", fds);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +229,7 @@ int main(void)
         cmocka_unit_test(test_an_operator_gets_in_when_it_is_full),
         cmocka_unit_test(test_what_the_ended_have_not_read_counts),
         cmocka_unit_test(test_few_are_told_why_they_are_refused),
+        cmocka_unit_test(test_a_flood_of_packets_takes_no_fds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
