@@ -43,11 +43,12 @@ enum cgm_exit {
     X(-9, JOIN_TIMEOUT, "a rank never came",                                                       \
       "a rank of the comm did not join or did not submit in time; the detail names it",            \
       "look for that rank's process; raise join_timeout if it is merely slow", FAILED)             \
-    X(-10, READY_TIMEOUT, "a rank's stream never came",                                            \
-      "the job was submitted but its stream did not reach it; the detail names the rank",          \
-      "look for a blocked stream in that rank's process; one that holds several ranks submits "    \
-      "them "                                                                                      \
-      "together (commgemm_submit_on_streams) or sets CUDA_DEVICE_MAX_CONNECTIONS=32",              \
+    X(-10, READY_TIMEOUT, "not ready in time",                                                     \
+      "all ranks submitted the job, but a rank's stream did not reach it, or it still stood "      \
+      "behind earlier jobs at its deadline; the detail says which",                                \
+      "give it more time (deadline_ms), or look for a blocked stream in that rank's process; one " \
+      "that holds several ranks submits them together (commgemm_submit_on_streams) or sets "       \
+      "CUDA_DEVICE_MAX_CONNECTIONS=32",                                                            \
       FAILED)                                                                                      \
     X(-11, CANCELLED, "cancelled", "a rank cancelled this job before its launch",                  \
       "nothing: this is what was asked for", FAILED)                                               \

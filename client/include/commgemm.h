@@ -378,7 +378,9 @@ int commgemm_import_release(commgemm_client *client, uint64_t id);
 
 /* What is done besides the product P: of gemm_rs and gemm_ar the sum over all ranks, so that each
  * of these is applied once, after the reduction. Their operands have out's type; out is what this
- * rank gets of it. GELU is the tanh form; everything is computed in fp32, rounded where it is kept.
+ * rank gets of it. GELU is the tanh form; everything is computed in fp32, rounded where it is kept:
+ * out, and each rank's part of P, which lies in the user buffer as buffer_dtype before the sum (of
+ * FP16 a part beyond 65504 is Inf, also where the sum would not be; FP32 keeps it).
  *   BIAS                out = P + bias             bias: one row of out
  *   GELU                out = gelu(P)              pre_gelu_out, if given: P, shaped like out
  *   BIAS | GELU         out = gelu(P + bias)       pre_gelu_out, if given: P + bias
@@ -417,7 +419,8 @@ struct commgemm_plan_options {
     uint32_t epilogue;
     int comm_type;            /* default -1: what the operation needs */
     uint64_t buffer_shape[2]; /* default: what the operation needs; bulk_ag, bulk_rs: required */
-    int buffer_dtype;         /* default -1: dtype */
+    int buffer_dtype;         /* default -1: dtype, or of gemm_rs and gemm_ar out_dtype, for which
+                               * FP32 will do instead of FP16 and BF16 */
     uint32_t tp_size;         /* the comm's size */
     uint32_t num_splits, num_max_streams, comm_cga_size;
     /* Of the queues for GEMMs and for communication: from -5, the most urgent, to 5; what a device

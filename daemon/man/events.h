@@ -32,6 +32,10 @@ static const struct cgm_event_row cgm_events[] = {
      "daemon.executor:test_stream_that_never_comes_is_named "
      "daemon.executor:test_late_stream_launches "
      "daemon.streams:test_a_stream_that_comes_too_late daemon.streams:test_a_stream_that_fails"},
+    {"A job stands behind earlier ones when its deadline comes",
+     "READY_TIMEOUT on all ranks, whose detail says so; the earlier ones, and those behind it, go "
+     "on",
+     "daemon.line:test_deadlines_count_in_line"},
     {"The ranks of a comm submit different jobs under one number",
      "MISMATCH on all ranks, which names rank and field",
      "daemon.executor:test_mismatch_names_rank_and_field"},
