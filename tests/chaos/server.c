@@ -13,7 +13,9 @@
 #include "tests/chaos/chaos.h"
 
 #define WAIT_MS 120000u
-#define SPARE_OF_DRIVER 8u /* fds, memories and threads that CUDA's libraries make when needed */
+/* Fds, memories and threads that the libraries of CUDA make when needed: NCCL has 16 fds more from
+ * the first communicator of two devices on. */
+#define SPARE_OF_DRIVER 32u
 #define STEP_US 2000u
 /* ThreadSanitizer's own thread begins when a process makes its first one. */
 #ifdef __SANITIZE_THREAD__
