@@ -175,6 +175,13 @@ static const struct cgm_event_row cgm_events[] = {
      "can "
      "start an executor meanwhile. Sessions of a user who has too many end when they are heard",
      "fault.descriptors daemon.broker_protocol:test_a_socket_in_itself"},
+    {"Somebody connects, sends and ends as fast as he can, and reads nothing",
+     "He has the file descriptors of as many sessions as he may have, and no more. Those who are "
+     "in wait for two of his at a time, whoever connects for at most 512",
+     "fault.connections:test_a_flood_of_packets_takes_no_fds unit.listener unit.closer"},
+    {"A session is not read, as much of what it asked for is under way, and its process is gone",
+     "It ends within two seconds, wherever its end of the socket lies",
+     "daemon.broker_protocol:test_a_socket_in_itself_that_is_not_read"},
     {"A user has as much made and ended as it can",
      "What others ask for is made in turns with it: each step waits for one of each user's",
      "daemon.mapper fault.set_up"},
