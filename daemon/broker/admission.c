@@ -111,7 +111,7 @@ void cgm_admission_drop(void *owner, int fd)
     cgm_user_log(broker, peer.uid, CGM_LOG_WARNING,
                  "socket %s: no file descriptors left, pid %d of uid %u was refused",
                  broker->listener.path, (int)peer.pid, (unsigned)peer.uid);
-    cgm_closer_hang_up(broker, peer.uid, fd);
+    cgm_closer_refuse(broker, peer.uid, fd);
 }
 
 /* ---- those who say nothing --------------------------------------------------------------------

@@ -27,6 +27,10 @@
 /* Threads of one user: the service may have so many, and its executor needs some. */
 #define THREADS_OF_USER 16u
 
+/* What is refused would take all fds, if it came faster than it is closed. */
+#define REFUSED_MAX 256u
+#define REFUSED_AGAIN 128u
+
 /* Of unread packets, before a socket is closed. */
 enum discard { DISCARD_NOTHING, DISCARD_A_WHILE, DISCARD_ALL };
 
@@ -41,6 +45,7 @@ struct cgm_closing {
     bool sent; /* by a client that was not to: counts as what he has, not as what is ending */
     bool memory;
     bool counted; /* among his slow ones */
+    bool refused; /* a socket of somebody who was */
     bool waits;   /* for a thread: his are all busy, or there is none; the loop's */
     bool started; /* his threads count one for it; the loop's */
     enum discard discard;
@@ -323,6 +328,15 @@ static void list_remove(struct cgm_closer *closer, struct cgm_closing *closing)
         closer->oldest = closing->newer;
 }
 
+static void count_refused(struct cgm_broker *broker, int change)
+{
+    unsigned refused = broker->closer.refused += (unsigned)change;
+    if (refused >= REFUSED_MAX)
+        cgm_listener_pause(&broker->listener, true);
+    else if (refused < REFUSED_AGAIN)
+        cgm_listener_pause(&broker->listener, false);
+}
+
 static void discharge(struct cgm_broker *broker, struct cgm_closing *closing)
 {
     list_remove(&broker->closer, closing);
@@ -330,6 +344,7 @@ static void discharge(struct cgm_broker *broker, struct cgm_closing *closing)
         cgm_quota_count_closers(broker, closing->uid, -1);
     if (closing->counted)
         cgm_quota_count_slow(broker, closing->uid, -(int)closing->n_fds);
+    count_refused(broker, -(int)closing->refused);
     if (closing->sent)
         cgm_quota_give(broker, closing->uid, &closing->charge);
     else
@@ -346,6 +361,7 @@ static bool charge(struct cgm_broker *broker, const struct cgm_closing *what)
         cgm_quota_end(broker, what->uid, &what->charge);
     if (what->counted)
         cgm_quota_count_slow(broker, what->uid, (int)what->n_fds);
+    count_refused(broker, what->refused);
     return true;
 }
 
@@ -470,16 +486,26 @@ static bool closes_soon(int fd, bool peer_is_gone)
     return (peer_is_gone && !may_have_fds) || empty_quickly(fd) || !may_have_fds;
 }
 
-void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd)
+static void hang_up(struct cgm_broker *broker, int fd, struct cgm_closing closing)
 {
     bool is_gone = peer_is_gone(fd);
-    enum discard discard = is_gone ? DISCARD_NOTHING : DISCARD_A_WHILE;
+    closing.sent = true;
+    closing.discard = is_gone ? DISCARD_NOTHING : DISCARD_A_WHILE;
     shutdown(fd, SHUT_RDWR);
     if (closes_soon(fd, is_gone))
         close(fd);
     else
-        close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true, .discard = discard}, &fd,
-                   1);
+        close_slow(broker, closing, &fd, 1);
+}
+
+void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd)
+{
+    hang_up(broker, fd, (struct cgm_closing){.uid = uid});
+}
+
+void cgm_closer_refuse(struct cgm_broker *broker, uid_t uid, int fd)
+{
+    hang_up(broker, fd, (struct cgm_closing){.uid = uid, .refused = true});
 }
 
 bool cgm_closer_empty(struct cgm_broker *broker, uid_t uid, int fd, bool *ret_by_thread)

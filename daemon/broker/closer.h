@@ -25,6 +25,7 @@ struct cgm_closer {
     uv_timer_t again; /* while some wait for a thread */
     pthread_mutex_t lock;
     struct cgm_closing *newest, *oldest; /* of all that are not given back; the loop's */
+    unsigned refused;                    /* sockets of who was refused; the loop's */
     struct cgm_closing *done;            /* under lock: closed, and not yet given back */
     bool over;                           /* under lock: nobody waits for them any more */
     pthread_t thread;                    /* frees memory; there when runs */
@@ -71,7 +72,10 @@ bool cgm_closer_empty(struct cgm_broker *broker, uid_t uid, int fd, bool *ret_by
 /* The thread may still be at it, and is the only one that takes anything from the socket. */
 void cgm_closer_let_go(struct cgm_broker *broker, uid_t uid, int fd);
 
-/* A session's socket, or one that is refused: what was sent to the peer stays readable for it. */
+/* A session's socket: what was sent to the peer stays readable for it. */
 void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd);
+/* The same of one that is refused. Where the kernel has taken fds from those nevertheless, and they
+ * are not closed as fast as they come, nobody else is let in until they are. */
+void cgm_closer_refuse(struct cgm_broker *broker, uid_t uid, int fd);
 
 #endif

@@ -40,6 +40,8 @@ static void let_go(struct cgm_broker *broker, const struct cgm_lingering *what)
     broker->wire->unread_fds -= what->unread_fds;
     if (what->emptied_by_thread)
         cgm_closer_let_go(broker, what->uid, what->fd);
+    else if (what->refused)
+        cgm_closer_refuse(broker, what->uid, what->fd);
     else
         cgm_closer_hang_up(broker, what->uid, what->fd);
 }

@@ -245,7 +245,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct cgm_listener *listener = poll->data;
     (void)events;
-    for (int work = 0; status == 0 && listener->polling && work < WORK_PER_TURN;) {
+    for (int work = 0;
+         status == 0 && listener->polling && !listener->paused && work < WORK_PER_TURN;) {
         int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE)
@@ -254,6 +255,19 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         }
         work += listener->on_client(listener->owner, fd) ? WORK_OF_ADMITTED : WORK_OF_REFUSED;
     }
+}
+
+void cgm_listener_pause(struct cgm_listener *listener, bool paused)
+{
+    if (listener->paused == paused)
+        return;
+    listener->paused = paused;
+    if (!listener->polling)
+        return;
+    if (paused)
+        uv_poll_stop(&listener->poll);
+    else
+        uv_poll_start(&listener->poll, UV_READABLE, on_readable);
 }
 
 int cgm_listener_start(struct cgm_listener *listener, uv_loop_t *loop,

@@ -17,7 +17,7 @@ struct cgm_listener {
     struct cgm_lock lock;
     int fd;
     int spare_fd; /* given up for a moment to refuse a client when fds are exhausted */
-    bool inherited, listening, polling;
+    bool inherited, listening, polling, paused;
     bool missed; /* the log says that the path leads elsewhere */
     char path[256];
     dev_t device; /* of the file that was bound; nobody else gets its number while fd is */
@@ -53,6 +53,9 @@ void cgm_listener_admit(int fd);
 
 /* False: it was not admitted, and the kernel has taken none. */
 bool cgm_listener_may_have_fds(int fd);
+
+/* Nobody is taken meanwhile; who connects waits. */
+void cgm_listener_pause(struct cgm_listener *listener, bool paused);
 
 /* Removes the socket, if it is still there: nobody comes in any more. Safe in every state. */
 void cgm_listener_close(struct cgm_listener *listener);

@@ -331,6 +331,29 @@ static void test_one_alone_empties_a_socket(void **state)
     free(broker.wire);
 }
 
+/* Where the kernel takes fds from those who are refused they could come faster than they go. */
+static void test_a_flood_of_the_refused_lets_nobody_in(void **state)
+{
+    enum { FLOOD = 400 };
+    unsigned refused = 0;
+    (void)state;
+    no_threads = true;
+    while (!broker.listener.paused && refused < FLOOD) {
+        connect_both();
+        send_fd(theirs, STDERR_FILENO);
+        close(theirs);
+        cgm_closer_refuse(&broker, UID, ours);
+        refused++;
+    }
+    assert_in_range(refused, 2, FLOOD - 1);
+    no_threads = false;
+    while (broker.listener.paused)
+        uv_run(&broker.loop, UV_RUN_ONCE);
+    assert_in_range(broker.closer.refused, 1, refused - 1);
+    await_the_rest();
+    assert_int_equal(broker.closer.refused, 0);
+}
+
 static int little_memory(void)
 {
     int fd = memfd_create("closer", MFD_CLOEXEC);
@@ -422,6 +445,7 @@ int main(void)
         CASE(test_for_who_has_gone_little_is_emptied),
         CASE(test_who_was_not_admitted_costs_no_thread),
         CASE(test_one_alone_empties_a_socket),
+        CASE(test_a_flood_of_the_refused_lets_nobody_in),
         CASE(test_sockets_that_linger),
         CASE(test_no_memory_is_closed_here),
         CASE(test_what_clients_may_watch_costs_a_thread),
