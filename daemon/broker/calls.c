@@ -38,6 +38,13 @@ static int weight(uint16_t type)
     return type == CGM_MSG_QUERY ? CGM_CALL_WEIGHT_MAX : 1;
 }
 
+static void count(struct cgm_broker *broker, const struct pending *pending, int change)
+{
+    cgm_session_count_call(broker, pending->call.session, change * weight(pending->type));
+    if (pending->type == CGM_MSG_QUERY)
+        cgm_quota_count_query(broker, pending->call.uid, change);
+}
+
 static uint32_t next_serial(struct cgm_calls *calls)
 {
     do
@@ -59,7 +66,7 @@ int cgm_call_executor(struct cgm_broker *broker, uint16_t type, const ProtobufCM
         return CGM_NO_MEMORY;
     }
     *pending = (struct pending){.type = type, .call = *call};
-    cgm_session_count_call(broker, call->session, weight(type));
+    count(broker, pending, 1);
     size_t queued_bytes = executor->link.queued_bytes;
     cgm_connection_send(&executor->link, type, serial, message, fds, n_fds);
     pending->unheard = executor->link.queued_bytes - queued_bytes;
@@ -79,7 +86,7 @@ static void finish(struct cgm_broker *broker, uint32_t serial, const struct cgm_
 {
     struct pending *pending = cgm_registry_remove(&broker->executor.calls.pending, serial);
     cgm_step(CGM_STEP_BROKER_ANSWERED, pending->type);
-    cgm_session_count_call(broker, pending->call.session, -weight(pending->type));
+    count(broker, pending, -1);
     cgm_quota_count_unheard(broker, pending->call.uid, -(int64_t)pending->unheard);
     if (result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST)
         cgm_log_debug("executor: %s failed: %s: %s", cgm_message_name(pending->type),
@@ -116,18 +123,16 @@ static int handle_reply(struct cgm_broker *broker, struct cgm_packet *packet)
     return status;
 }
 
-/* At the cost of the user that it is for, whose session may be gone afterwards. */
+/* At the cost of the user that it is for, whose session may be gone. The daemon's own calls are as
+ * root's, whose cost nobody counts. */
 int cgm_calls_on_reply(struct cgm_broker *broker, struct cgm_packet *packet)
 {
     uint64_t begin_ns = cgm_spent_ns();
     const struct pending *pending =
         cgm_registry_find(&broker->executor.calls.pending, packet->header.serial);
-    const struct cgm_session *session =
-        pending ? cgm_registry_find(&broker->sessions, pending->call.session) : NULL;
-    uid_t uid = session ? session->uid : 0;
+    uid_t uid = pending ? pending->call.uid : 0;
     int status = handle_reply(broker, packet);
-    if (session)
-        cgm_quota_spend(broker, uid, cgm_spent_ns() - begin_ns);
+    cgm_quota_spend(broker, uid, cgm_spent_ns() - begin_ns);
     return status;
 }
 

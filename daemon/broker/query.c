@@ -304,8 +304,9 @@ static void send_rows(struct cgm_broker *broker, uint64_t session, uint32_t seri
 static void on_executor_rows(struct cgm_broker *broker, const struct cgm_call *call,
                              const struct cgm_result *result)
 {
-    send_rows(broker, call->session, call->serial, call->index, call->other,
-              (const Cgm__QueryReply *)result->message);
+    if (cgm_registry_find(&broker->sessions, call->session)) /* else nobody waits for it */
+        send_rows(broker, call->session, call->serial, call->index, call->other,
+                  (const Cgm__QueryReply *)result->message);
 }
 
 int cgm_query_on_query(struct cgm_request *request)

@@ -31,6 +31,8 @@
 /* Of the room that is left in the executor's queue one user may have taken so much: any number of
  * users leaves some. */
 #define ROOM_PARTS 8u
+/* Of one user at the executor, whose answers come one after the other. */
+#define QUERIES_MAX 4u
 /* In the log: so many lines about a user at once, then one every so often. */
 #define LINES_AT_ONCE 1000u
 #define LINE_NS (NS_PER_S / 10)
@@ -47,6 +49,7 @@ struct user {
     uint64_t lines_whole_ns;    /* the same of lines in the log */
     uint64_t lines_left_out;    /* since the last one */
     uint64_t unheard_bytes;     /* of requests in the executor's queue */
+    uint64_t queries;           /* at the executor */
 };
 
 static const struct {
@@ -75,8 +78,9 @@ static uint64_t user_key(uid_t uid)
 static bool is_idle(const struct user *user, uint64_t now_ns)
 {
     static const struct cgm_charge nothing;
-    return user->slow_fds == 0 && user->unheard_bytes == 0 && user->whole_ns <= now_ns &&
-           user->lines_whole_ns <= now_ns && cgm_allowance_is_whole(&user->time, now_ns) &&
+    return user->slow_fds == 0 && user->unheard_bytes == 0 && user->queries == 0 &&
+           user->whole_ns <= now_ns && user->lines_whole_ns <= now_ns &&
+           cgm_allowance_is_whole(&user->time, now_ns) &&
            cgm_allowance_is_whole(&user->sends, now_ns) &&
            memcmp(&user->used, &nothing, sizeof(nothing)) == 0 &&
            memcmp(&user->ending, &nothing, sizeof(nothing)) == 0;
@@ -479,11 +483,20 @@ void cgm_quota_count_unheard(struct cgm_broker *broker, uid_t uid, int64_t bytes
         user->unheard_bytes += (uint64_t)bytes;
 }
 
+void cgm_quota_count_query(struct cgm_broker *broker, uid_t uid, int change)
+{
+    struct user *user = uid != 0 ? cgm_registry_find(&broker->users, user_key(uid)) : NULL;
+    if (user)
+        user->queries += (uint64_t)change;
+}
+
 bool cgm_quota_is_unheard(const struct cgm_broker *broker, uid_t uid)
 {
     const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
     const struct cgm_connection *link = &broker->executor.link;
-    return user && user->unheard_bytes > (link->queued_bytes_max - link->queued_bytes) / ROOM_PARTS;
+    return user &&
+           (user->unheard_bytes > (link->queued_bytes_max - link->queued_bytes) / ROOM_PARTS ||
+            user->queries >= QUERIES_MAX);
 }
 
 bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)

@@ -94,8 +94,11 @@ uint64_t cgm_quota_sends_rest_ns(const struct cgm_broker *broker, uid_t uid);
 /* Requests of the uid that the executor has not read: so many bytes more of them, or fewer. Nobody
  * counts root's, with which go the daemon's own. */
 void cgm_quota_count_unheard(struct cgm_broker *broker, uid_t uid, int64_t bytes);
-/* Whether they are so much of what the executor has room for that the next ones must lie: it is cut
- * off when there is none left, and must be heard by others until it reads on. */
+/* Queries of the uid at the executor, also of sessions that have gone: others' stand behind them.
+ */
+void cgm_quota_count_query(struct cgm_broker *broker, uid_t uid, int change);
+/* Whether the next ones must lie, as those are many, or are so much of what the executor has room
+ * for: it is cut off when there is none left, and must be heard by others until it reads on. */
 bool cgm_quota_is_unheard(const struct cgm_broker *broker, uid_t uid);
 
 /* False when only the fds are left that the daemon keeps for the packets and processes of

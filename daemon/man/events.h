@@ -179,6 +179,10 @@ static const struct cgm_event_row cgm_events[] = {
      "He has the file descriptors of as many sessions as he may have, and no more. Those who are "
      "in wait for two of his at a time, whoever connects for at most 512",
      "fault.connections:test_a_flood_of_packets_takes_no_fds unit.listener unit.closer"},
+    {"A user's sessions ask for what the executor knows, and do not wait for it",
+     "Four of his queries at a time are at the executor, also of sessions that have gone; "
+     "meanwhile his next requests lie",
+     "daemon.broker_load:test_queries_of_those_who_go"},
     {"A session is not read, as much of what it asked for is under way, and its process is gone",
      "It ends within two seconds, wherever its end of the socket lies",
      "daemon.broker_protocol:test_a_socket_in_itself_that_is_not_read"},

@@ -255,6 +255,19 @@ bool fake_has_line(const struct daemon *daemon, const char *begin)
     return find_line(daemon, begin, line, sizeof(line));
 }
 
+unsigned fake_count_lines(const struct daemon *daemon, const char *begin)
+{
+    char path[256], line[512];
+    unsigned count = 0;
+    snprintf(path, sizeof(path), "%s/messages", daemon->folder);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof(line), file))
+        count += strncmp(line, begin, strlen(begin)) == 0;
+    if (file)
+        fclose(file);
+    return count;
+}
+
 void fake_wait_line(const struct daemon *daemon, const char *begin, char *ret_line, size_t size)
 {
     struct timespec start;

@@ -51,6 +51,7 @@ void fake_heal(const struct daemon *daemon, const char *kind, const char *messag
 /* Waits until the fake executor has noted a line that begins with this; copies it. */
 void fake_wait_line(const struct daemon *daemon, const char *begin, char *ret_line, size_t size);
 bool fake_has_line(const struct daemon *daemon, const char *begin);
+unsigned fake_count_lines(const struct daemon *daemon, const char *begin);
 void fake_forget_lines(const struct daemon *daemon);
 
 #endif

@@ -228,6 +228,51 @@ static unsigned flood(struct client clients[FLOODERS], const uint64_t comms[FLOO
 }
 
 /* Users who ask for much meanwhile wait for it; others are served, and it is not cut off. */
+/* Asks, and is gone before anybody can have answered. */
+static void ask_and_go(const struct daemon *daemon)
+{
+    struct client client;
+    Cgm__Hello hello = CGM__HELLO__INIT;
+    Cgm__Query query = CGM__QUERY__INIT;
+    hello.min_version = CGM_PROTOCOL_MIN;
+    hello.max_version = CGM_PROTOCOL_MAX;
+    query.what = CGM_QUERY_JOBS;
+    client_connect_as(STRANGER, &client, daemon);
+    client_send(&client, CGM_MSG_HELLO, &hello.base, NULL, 0);
+    client_send(&client, CGM_MSG_QUERY, &query.base, NULL, 0);
+    usleep(50000);
+    client_close(&client);
+}
+
+/* Others' would stand behind them, and what is written for nobody is work all the same. */
+static void test_queries_of_those_who_go(void **state)
+{
+    enum { QUERIES = 12, AT_MOST = 4 };
+    struct daemon daemon;
+    struct client client, honest;
+    char line[64];
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", NULL);
+    client_open(&honest, &daemon);
+    pid_t executor = (pid_t)status_number(&honest, "executor_pid");
+    fake_fault(&daemon, "drop", "Query", "");
+    fake_forget_lines(&daemon);
+    for (int i = 0; i < QUERIES; i++)
+        ask_and_go(&daemon);
+    assert_in_range(fake_count_lines(&daemon, "Query"), 1, AT_MOST);
+    fake_heal(&daemon, "drop", "Query");
+    fake_forget_lines(&daemon);
+    assert_int_equal(kill(executor, SIGKILL), 0);
+    fake_wait_line(&daemon, "life", line, sizeof(line));
+    client_open_as(STRANGER, &client, &daemon); /* is heard again */
+    wait_for_status(&client, "executor_deaths", 1);
+    client_close(&client);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
 static void test_late_executor(void **state)
 {
     struct daemon daemon;
@@ -271,6 +316,7 @@ int main(void)
         WITH_DAEMON(test_late_reader_of_fds),
         WITH_DAEMON(test_long_listings_come_in_pages),
         cmocka_unit_test(test_late_executor),
+        cmocka_unit_test(test_queries_of_those_who_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
