@@ -84,6 +84,69 @@ with commgemm.Client(name="test") as client:
     else:
         raise AssertionError("a plan with words for sizes was made")
     plan.close()
+    try:
+        client.plan(comm, op="gemm", m=2**64 + 8, n=48, k=32)
+    except ValueError as error:
+        assert "m is" in str(error), error
+    else:
+        raise AssertionError("a size beyond 64 bits was taken")
+
+    class Tensor:
+        """Of fp32; its address is answered for below."""
+        def __init__(self, shape, stride):
+            self.shape, self.strides = shape, stride
+        def data_ptr(self):
+            return 4096
+        def element_size(self):
+            return 4
+        def stride(self):
+            return self.strides
+
+    lib, asked = commgemm.library(), []
+    call = lib.call
+    def imported(name, *arguments):
+        if name != "commgemm_import_pointer":
+            return call(name, *arguments)
+        asked.append(arguments[2].value)
+    lib.call = imported
+    plan = client.plan(comm, op="gemm", m=4, n=8, k=2, transb=1)
+    def operand(name, shape, stride):
+        job = plan.job(0, **{name: Tensor(shape, stride)})
+        return asked.pop(), getattr(job, name).row_stride_bytes
+    assert operand("lhs", (4, 2), (2, 1))[0] == 32
+    assert operand("lhs", (4, 2), (5, 1)) == (68, 20)
+    assert operand("lhs", (2, 2, 2), (4, 2, 1))[0] == 32
+    assert operand("rhs", (8, 2), (2, 1))[0] == 64  # stored N x K
+    assert operand("out", (4, 8), (8, 1))[0] == 128
+    assert operand("bias", (8,), (1,))[0] == 32
+    for name, shape, stride in [("out", (4, 8), (0, 1)), ("lhs", (4, 2), (1, 4)),
+                                ("lhs", (2, 2), (2, 1)), ("out", (3,), (1,)),
+                                ("rhs", (2, 8), (8, 1)), ("lhs", (), ())]:
+        try:
+            operand(name, shape, stride)
+        except (ValueError, commgemm.Error) as error:
+            assert not asked and str(error), (name, shape, stride)
+        else:
+            raise AssertionError(f"{name} of {shape}, {stride} was taken")
+    one = client.plan(comm, op="gemm", m=4, n=8, k=1)
+    one.job(0, lhs=Tensor((4, 1), (1, 4)), rhs=Tensor((1, 8), (1, 1)))  # as torch's t() has them
+    assert asked == [16, 32], asked
+    lib.call = call
+
+def fds():
+    import os
+    return len(os.listdir("/proc/self/fd"))
+
+def fail(*_):
+    raise commgemm.Error(-1, "TIMEOUT", "")
+
+wait, before = commgemm.Client.wait_executor, fds()
+commgemm.Client.wait_executor = fail
+try:
+    commgemm.Client()
+except commgemm.Error:
+    assert fds() == before, "a client that was not made has left something"
+commgemm.Client.wait_executor = wait
 try:
     commgemm.Client(socket="/nonexistent")
 except commgemm.Error as error:

@@ -20,6 +20,21 @@ _OPERANDS = (
     "lhs", "rhs", "bias", "gelu_input", "aux_in", "out", "bias_grad", "pre_gelu_out", "aux_out",
     "lhs_scale", "rhs_scale", "out_scale",
 )
+# The table of enum commgemm_op: rows and columns on a rank, as they are without transa and transb.
+# Others' shapes are not known here.
+_SHAPES = {
+    "gemm": {"lhs": "m k", "rhs": "k n", "out": "m n"},
+    "ag_gemm": {"lhs": "m/w k", "rhs": "k n/w", "out": "m n/w", "aux_out": "m k"},
+    "gemm_rs": {"lhs": "m k/w", "rhs": "k/w n", "out": "m/w n"},
+    "gemm_ar": {"lhs": "m k/w", "rhs": "k/w n", "out": "m n"},
+    "gemm_as": {"lhs": "m k", "rhs": "k n/w", "out": "m n"},
+    "bulk_ag": {"lhs": "m k", "rhs": "k n", "out": "m n"},
+    "bulk_rs": {"lhs": "m k", "rhs": "k n", "out": "m n"},
+    "ag": {"lhs": "m/w n", "out": "m n"},
+    "rs": {"lhs": "m n", "out": "m/w n"},
+    "ar": {"lhs": "m n", "out": "m n"},
+}
+_DTYPE_OF_BYTES = {4: "fp32", 2: "fp16", 1: "int8"}
 NOOP, RUN, COPY_IN, BARRIER = range(4)
 BIAS, GELU, GRAD, ACCUMULATE = 1, 2, 4, 8
 
@@ -259,7 +274,9 @@ class Plan:
                 setattr(request, name, number)
             except TypeError as error:
                 raise TypeError(f"{name} is {value!r}: {error}") from None
-        self.client, self.reply = client, PlanReply()
+            if isinstance(number, int) and getattr(request, name) != number:
+                raise ValueError(f"{name} is {value!r}, which is beyond what its type can hold")
+        self.client, self.reply, self.request = client, PlanReply(), request
         lib.call("commgemm_plan_create", client.handle, ctypes.byref(request),
                  ctypes.byref(self.reply))
 
@@ -271,6 +288,28 @@ class Plan:
     def reason(self):
         return self.reply.reason.decode(errors="replace")
 
+    def _shape(self, name, rows):
+        """(rows, columns) of an operand as it is stored; None: not known."""
+        request, world = self.request, self.client.sizes.get(self.request.comm)
+        lib = library()
+        table = next((shapes for op, shapes in _SHAPES.items()
+                      if lib.number("op", op) == request.op), {})
+        if name not in table or world is None:
+            return None
+        sizes = {"m": rows or request.m, "n": request.n, "k": request.k}
+        shape = [sizes[word[0]] // (world if word.endswith("/w") else 1)
+                 for word in table[name].split()]
+        turned = request.transb if name == "rhs" else request.transa and name != "out"
+        return tuple(reversed(shape) if turned and "rhs" in table else shape)
+
+    def _check(self, name, tensor, rows):
+        """What lies beyond a tensor that is too small is not the job's."""
+        wanted = self._shape(name, rows)
+        found = _matrix(tensor)[:2]
+        if wanted is not None and wanted != found:
+            raise ValueError(f"{name}: a tensor of shape {tuple(tensor.shape)}; this job needs "
+                             f"{wanted[0]} x {wanted[1]}")
+
     def job(self, rank, kind=RUN, rows=0, detached=False, want_phases=False, **operands):
         """A job of this plan; operands by name. It may be submitted again and again, as long as the
         tensors stay allocated."""
@@ -280,12 +319,29 @@ class Plan:
         for name, tensor in operands.items():
             if name not in _OPERANDS:
                 raise TypeError(f"{name}: no such operand; there are {', '.join(_OPERANDS)}")
+            if kind == RUN and not isinstance(tensor, Operand):
+                self._check(name, tensor, rows)
             setattr(job, name, self.client.operand(tensor))
         return job
 
     def close(self):
         library().call("commgemm_plan_destroy", self.client.handle,
                        ctypes.c_uint64(self.reply.id))
+
+
+def _matrix(tensor):
+    """(rows, columns, bytes from row to row) of a tensor: its last dimension makes the columns, the
+    others the rows. An Error where that is no matrix."""
+    shape, size = tensor.shape, tensor.element_size()
+    if len(shape) == 0 or size not in _DTYPE_OF_BYTES:
+        raise ValueError(f"a tensor of shape {tuple(shape)} with elements of {size} bytes; it must "
+                         "have a dimension, and elements of 4, 2 or 1 bytes")
+    lib, numbers = library(), ctypes.c_uint64 * len(shape)
+    rows, columns, pitch = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
+    lib.call("commgemm_collapse", numbers(*shape), numbers(*(s * size for s in tensor.stride())),
+             len(shape), len(shape) - 1, lib.number("dtype", _DTYPE_OF_BYTES[size]),
+             ctypes.byref(rows), ctypes.byref(columns), ctypes.byref(pitch))
+    return rows.value, columns.value, pitch.value
 
 
 class Client:
@@ -300,8 +356,13 @@ class Client:
         if ring_entries:
             options.ring_entries = ring_entries
         self.handle = ctypes.c_void_p()
+        self.sizes = {}  # of comms
         lib.call("commgemm_connect", ctypes.byref(options), ctypes.byref(self.handle))
-        self.wait_executor(executor_timeout_ms)
+        try:
+            self.wait_executor(executor_timeout_ms)
+        except BaseException:
+            self.close()
+            raise
 
     def wait_executor(self, timeout_ms=-1):
         """After EXECUTOR_LOST, NO_EXECUTOR or GPU_LOST, before what was lost is submitted again, in
@@ -329,6 +390,7 @@ class Client:
         options.devices, options.timeout_ms = (ctypes.c_int32 * 1)(device), timeout_ms
         comm = ctypes.c_uint64()
         lib.call("commgemm_comm_join", self.handle, ctypes.byref(options), ctypes.byref(comm))
+        self.sizes[comm.value] = size
         return comm.value
 
     def plan(self, comm, **options):
@@ -337,19 +399,15 @@ class Client:
         return Plan(self, comm, **options)
 
     def operand(self, tensor):
-        """Where a tensor lies, for a job. Its rows must be dense; its allocation is imported once."""
+        """Where a tensor lies, for a job: its last dimension makes the columns, which must lie side
+        by side, the others the rows. Its allocation is imported once."""
         if isinstance(tensor, Operand):
             return tensor
-        stride, shape = tensor.stride(), tensor.shape
-        if len(shape) == 0 or len(shape) > 2 or stride[-1] != 1:
-            raise ValueError(f"a tensor of shape {tuple(shape)} and strides {tuple(stride)}; it "
-                             "must have one or two dimensions and dense rows")
-        pitch = stride[0] if len(shape) == 2 else 0
-        elements = shape[-1] if len(shape) == 1 else (shape[0] - 1) * pitch + shape[1]
-        found = Operand()
+        rows, columns, pitch = _matrix(tensor)
+        found, row = Operand(), columns * tensor.element_size()
         library().call("commgemm_import_pointer", self.handle, ctypes.c_uint64(tensor.data_ptr()),
-                       ctypes.c_uint64(elements * tensor.element_size()), ctypes.byref(found))
-        found.row_stride_bytes = pitch * tensor.element_size()
+                       ctypes.c_uint64((rows - 1) * (pitch or row) + row), ctypes.byref(found))
+        found.row_stride_bytes = pitch
         return found
 
     def submit(self, job, stream=None):
