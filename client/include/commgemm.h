@@ -367,7 +367,8 @@ struct commgemm_segment {
  * is to be released and made again. Pages of a memfd that are missing are made here, before it is
  * sent. Whoever gives pages back later (holes) has a job that misses one, and all after it, end
  * with STALE, and their outputs in that import are left as they are; on GPUs the old pages stay in
- * use. 1 to 64 segments. device -1: device 0. */
+ * use. A file descriptor that turns out to be no memory ends the session. 1 to 64 segments. device
+ * -1: device 0. */
 int commgemm_import(commgemm_client *client, const struct commgemm_segment *segments,
                     uint32_t n_segments, int device, int read_only, uint64_t *ret_id,
                     uint32_t *ret_generation);
@@ -411,7 +412,8 @@ struct commgemm_plan_options {
     int op;             /* enum commgemm_op */
     int method;         /* default AUTO */
     int algorithm;      /* default AUTO; of the method, where that is not AUTO too */
-    uint64_t m, n, k;   /* capacity: a job may have fewer rows than m */
+    uint64_t m, n, k;   /* capacity: a job may have fewer rows than m. k: of products; others make
+                         * no use of it, but it is part of what plan it is */
     int dtype;          /* of lhs and rhs */
     int out_dtype;      /* default -1: dtype, or INT32 of a product of INT8; FP32 is always allowed
                          * for a product of FP16 or BF16 */

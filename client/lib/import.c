@@ -1,5 +1,10 @@
 #include "client/lib/import.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
 #include "client/lib/pages.h"
 
 #define PAGE 4096u
@@ -13,6 +18,22 @@ struct lists {
     int fds[CGM_IMPORT_SEGMENTS_MAX];
     unsigned n_fds;
 };
+
+/* What is certainly no memory, and for which the daemon would end the session. What only a driver
+ * knows has none of these types. */
+static int check_fd(int fd, uint32_t i)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return cgm_fail(CGM_INVALID_ARGUMENT, "segments[%u].fd is %d: %s", i, fd, strerror(errno));
+    if (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || S_ISDIR(st.st_mode) ||
+        (S_ISREG(st.st_mode) && fcntl(fd, F_GET_SEALS) < 0))
+        return cgm_fail(CGM_INVALID_ARGUMENT,
+                        "segments[%u].fd is %d, which is no memory; it must be a memfd sealed "
+                        "against shrinking, or exported device memory",
+                        i, fd);
+    return CGM_OK;
+}
 
 static int check_segment(const struct commgemm_segment *segment, uint32_t i)
 {
@@ -37,7 +58,7 @@ static int check_segment(const struct commgemm_segment *segment, uint32_t i)
                         "must be multiples of %u",
                         i, (unsigned long long)segment->offset, (unsigned long long)segment->length,
                         PAGE);
-    return CGM_OK;
+    return segment->kind == COMMGEMM_SEGMENT_FD ? check_fd(segment->fd, i) : CGM_OK;
 }
 
 static int fill_lists(struct lists *lists, const struct commgemm_segment *segments,

@@ -162,18 +162,29 @@ static void test_imports(void **state)
     struct commgemm_segment segments[65];
     uint64_t id;
     uint32_t generation;
+    int memory = memfd_create("import", MFD_CLOEXEC | MFD_ALLOW_SEALING), pipe_ends[2];
     (void)state;
+    assert_int_equal(ftruncate(memory, 4096), 0);
+    assert_int_equal(pipe(pipe_ends), 0);
     fixture_open(&f, NULL, 4, 0, 0);
     memset(segments, 0, sizeof(segments));
     for (int i = 0; i < 65; i++)
         segments[i] = (struct commgemm_segment){.kind = i % 3 ? COMMGEMM_SEGMENT_FD
                                                               : COMMGEMM_SEGMENT_CUDA_IPC,
-                                                .fd = 1,
+                                                .fd = memory,
                                                 .length = 4096};
     assert_ok(commgemm_import(f.client, segments, 64, -1, 0, &id, &generation));
     assert_int_equal(generation, 64);
     assert_refused(commgemm_import(f.client, segments, 65, -1, 0, &id, &generation),
                    COMMGEMM_INVALID_ARGUMENT, "n_segments is 65; it must be 1 to 64");
+    segments[1].fd = pipe_ends[0];
+    assert_refused(commgemm_import(f.client, segments, 2, -1, 0, &id, &generation),
+                   COMMGEMM_INVALID_ARGUMENT, "which is no memory");
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+    assert_refused(commgemm_import(f.client, segments, 2, -1, 0, &id, &generation),
+                   COMMGEMM_INVALID_ARGUMENT, "segments[1].fd");
+    segments[1].fd = memory;
     segments[1].length = 4095;
     assert_refused(commgemm_import(f.client, segments, 2, -1, 0, &id, &generation),
                    COMMGEMM_INVALID_ARGUMENT, "segments[1]");
@@ -186,6 +197,7 @@ static void test_imports(void **state)
                    COMMGEMM_INVALID_ARGUMENT, "segments[0].kind is 9");
     assert_ok(commgemm_import_release(f.client, id));
     fixture_close(&f);
+    close(memory);
 }
 
 static void test_plans(void **state)
