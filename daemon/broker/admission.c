@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/broker/broker.h"
+#include "daemon/broker/hang_up.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
@@ -111,7 +112,7 @@ void cgm_admission_drop(void *owner, int fd)
     cgm_user_log(broker, peer.uid, CGM_LOG_WARNING,
                  "socket %s: no file descriptors left, pid %d of uid %u was refused",
                  broker->listener.path, (int)peer.pid, (unsigned)peer.uid);
-    cgm_closer_refuse(broker, peer.uid, fd);
+    cgm_hang_up_refused(broker, peer.uid, fd);
 }
 
 /* ---- those who say nothing --------------------------------------------------------------------

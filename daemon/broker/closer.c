@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -31,9 +30,6 @@
 #define REFUSED_MAX 256u
 #define REFUSED_AGAIN 128u
 
-/* Of unread packets, before a socket is closed. */
-enum discard { DISCARD_NOTHING, DISCARD_A_WHILE, DISCARD_ALL };
-
 /* Fds, or a mapping. */
 struct cgm_closing {
     struct cgm_rota_entry turn;        /* of memory; first */
@@ -48,7 +44,7 @@ struct cgm_closing {
     bool refused; /* a socket of somebody who was */
     bool waits;   /* for a thread: his are all busy, or there is none; the loop's */
     bool started; /* his threads count one for it; the loop's */
-    enum discard discard;
+    enum cgm_discard discard;
     unsigned threads; /* under the closer's lock: how many of its own are at it */
     struct cgm_ring ring;
     _Atomic unsigned begun; /* how many fds a thread has taken; they leave the table at once */
@@ -137,11 +133,11 @@ static void discard_all(int fd)
         continue;
 }
 
-static void close_one(int fd, enum discard discard)
+static void close_one(int fd, enum cgm_discard discard)
 {
-    if (discard == DISCARD_A_WHILE)
+    if (discard == CGM_DISCARD_A_WHILE)
         discard_for_a_while(fd);
-    else if (discard == DISCARD_ALL)
+    else if (discard == CGM_DISCARD_ALL)
         discard_all(fd);
     close(fd);
 }
@@ -453,79 +449,13 @@ void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *rin
     *ring = (struct cgm_ring){0};
 }
 
-/* So many packets without fds are quickly gone. A thread and an fd for each socket that has more
- * than a few would be more than a crowd is worth. */
-#define PACKETS_AT_ONCE 64
-
-/* When nothing more can come in, and nobody else takes what is there: else what is taken is not
- * what was looked at. */
-static bool empty_quickly(int fd)
+void cgm_closer_close_socket(struct cgm_broker *broker, uid_t uid, int fd, enum cgm_discard discard,
+                             bool refused)
 {
-    char byte;
-    int on = 1;
-    enum cgm_unread unread = CGM_UNREAD_PERHAPS_FDS;
-    if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
-        return errno == ENOTSOCK; /* nothing comes in anyway */
-    for (int i = 0; i <= PACKETS_AT_ONCE && (unread = cgm_unread_first(fd)) == CGM_UNREAD_NO_FDS;
-         i++)
-        (void)recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC);
-    return unread == CGM_UNREAD_NOTHING;
-}
-
-/* Nobody is left who could read anything. */
-static bool peer_is_gone(int fd)
-{
-    struct pollfd peer = {.fd = fd};
-    return poll(&peer, 1, 0) == 1 && peer.revents & POLLHUP;
-}
-
-/* What lies in it, if anything does, costs no more than this. */
-static bool closes_soon(int fd, bool peer_is_gone)
-{
-    bool may_have_fds = cgm_listener_may_have_fds(fd);
-    return (peer_is_gone && !may_have_fds) || empty_quickly(fd) || !may_have_fds;
-}
-
-static void hang_up(struct cgm_broker *broker, int fd, struct cgm_closing closing)
-{
-    bool is_gone = peer_is_gone(fd);
-    closing.sent = true;
-    closing.discard = is_gone ? DISCARD_NOTHING : DISCARD_A_WHILE;
-    shutdown(fd, SHUT_RDWR);
-    if (closes_soon(fd, is_gone))
-        close(fd);
-    else
-        close_slow(broker, closing, &fd, 1);
-}
-
-void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd)
-{
-    hang_up(broker, fd, (struct cgm_closing){.uid = uid});
-}
-
-void cgm_closer_refuse(struct cgm_broker *broker, uid_t uid, int fd)
-{
-    hang_up(broker, fd, (struct cgm_closing){.uid = uid, .refused = true});
-}
-
-bool cgm_closer_empty(struct cgm_broker *broker, uid_t uid, int fd, bool *ret_by_thread)
-{
-    *ret_by_thread = false;
-    shutdown(fd, SHUT_RDWR);
-    if (closes_soon(fd, false))
-        return true;
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (copy < 0)
-        return false;
-    close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true, .discard = DISCARD_ALL},
-               &copy, 1);
-    *ret_by_thread = true;
-    return true;
-}
-
-void cgm_closer_let_go(struct cgm_broker *broker, uid_t uid, int fd)
-{
-    close_slow(broker, (struct cgm_closing){.uid = uid, .sent = true}, &fd, 1);
+    close_slow(
+        broker,
+        (struct cgm_closing){.uid = uid, .sent = true, .discard = discard, .refused = refused}, &fd,
+        1);
 }
 
 static struct cgm_closing *take_done(struct cgm_closer *closer)

@@ -64,18 +64,12 @@ void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *rin
  * with which it leaves the table, and whoever wants to fork asks again a little later. */
 bool cgm_closer_hurry(struct cgm_broker *broker);
 
-/* A socket that stays for what its peer has not read: nothing more comes in, and what has come and
- * nobody has read is discarded, by a thread where it may have fds; such a socket is closed by
- * cgm_closer_let_go. It may hold the peer's own end, which is not closed before. False: no fd is
- * left to do that with. */
-bool cgm_closer_empty(struct cgm_broker *broker, uid_t uid, int fd, bool *ret_by_thread);
-/* The thread may still be at it, and is the only one that takes anything from the socket. */
-void cgm_closer_let_go(struct cgm_broker *broker, uid_t uid, int fd);
+/* Of unread packets, before a socket is closed. */
+enum cgm_discard { CGM_DISCARD_NOTHING, CGM_DISCARD_A_WHILE, CGM_DISCARD_ALL };
 
-/* A session's socket: what was sent to the peer stays readable for it. */
-void cgm_closer_hang_up(struct cgm_broker *broker, uid_t uid, int fd);
-/* The same of one that is refused. Where the kernel has taken fds from those nevertheless, and they
- * are not closed as fast as they come, nobody else is let in until they are. */
-void cgm_closer_refuse(struct cgm_broker *broker, uid_t uid, int fd);
+/* A peer's socket in which fds may lie (hang_up.h), by a thread. refused: of one that was not let
+ * in; where those are not closed as fast as they come, nobody else is let in until they are. */
+void cgm_closer_close_socket(struct cgm_broker *broker, uid_t uid, int fd, enum cgm_discard discard,
+                             bool refused);
 
 #endif

@@ -10,6 +10,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/closer.h"
+#include "daemon/broker/hang_up.h"
 #include "daemon/broker/import.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/session.h"
@@ -94,7 +95,7 @@ static void on_end(void *owner, const char *why)
 /* With the executor goes what it had: of buffers these may be the last fds. */
 static void hang_up(void *owner, int fd)
 {
-    cgm_closer_hang_up(owner, geteuid(), fd);
+    cgm_hang_up(owner, geteuid(), fd);
 }
 
 static void drop_fds(void *owner, const int *fds, unsigned n_fds)

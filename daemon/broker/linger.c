@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "daemon/broker/broker.h"
+#include "daemon/broker/hang_up.h"
 #include "daemon/broker/quota.h"
 
 /* Nobody says that a peer has read or gone, which may be a moment after its hang-up. So many are
@@ -24,7 +25,7 @@ struct cgm_lingering {
     int fd;
     unsigned unread_fds;
     bool refused;           /* at nobody's cost */
-    bool emptied_by_thread; /* cgm_closer_empty */
+    bool emptied_by_thread; /* cgm_hang_up_later */
 };
 
 static const struct cgm_charge session_charge = {{[CGM_QUOTA_SESSIONS] = 1, [CGM_QUOTA_FDS] = 1}};
@@ -39,11 +40,11 @@ static void let_go(struct cgm_broker *broker, const struct cgm_lingering *what)
 {
     broker->wire->unread_fds -= what->unread_fds;
     if (what->emptied_by_thread)
-        cgm_closer_let_go(broker, what->uid, what->fd);
+        cgm_hang_up_emptied(broker, what->uid, what->fd);
     else if (what->refused)
-        cgm_closer_refuse(broker, what->uid, what->fd);
+        cgm_hang_up_refused(broker, what->uid, what->fd);
     else
-        cgm_closer_hang_up(broker, what->uid, what->fd);
+        cgm_hang_up(broker, what->uid, what->fd);
 }
 
 static void end(struct cgm_broker *broker, struct cgm_lingering *lingering)
@@ -120,7 +121,7 @@ static bool add(struct cgm_broker *broker, const struct cgm_lingering *what)
 static void hang_up(struct cgm_broker *broker, struct cgm_lingering what)
 {
     if (is_unread(what.fd) && !broker->ending &&
-        cgm_closer_empty(broker, what.uid, what.fd, &what.emptied_by_thread) && add(broker, &what))
+        cgm_hang_up_later(broker, what.uid, what.fd, &what.emptied_by_thread) && add(broker, &what))
         return;
     let_go(broker, &what);
 }

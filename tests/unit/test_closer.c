@@ -19,6 +19,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/closer.h"
+#include "daemon/broker/hang_up.h"
 #include "daemon/broker/quota.h"
 #include "proto/ring.h"
 #include "proto/status.h"
@@ -114,7 +115,7 @@ static void await_the_rest(void)
 /* Until the socket is closed. */
 static void expect_threads(unsigned count)
 {
-    cgm_closer_hang_up(&broker, UID, ours);
+    cgm_hang_up(&broker, UID, ours);
     assert_int_equal(threads, count);
     await_the_rest();
 }
@@ -342,7 +343,7 @@ static void test_a_flood_of_the_refused_lets_nobody_in(void **state)
         connect_both();
         send_fd(theirs, STDERR_FILENO);
         close(theirs);
-        cgm_closer_refuse(&broker, UID, ours);
+        cgm_hang_up_refused(&broker, UID, ours);
         refused++;
     }
     assert_in_range(refused, 2, FLOOD - 1);
