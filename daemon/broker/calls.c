@@ -123,17 +123,14 @@ static int handle_reply(struct cgm_broker *broker, struct cgm_packet *packet)
     return status;
 }
 
-/* At the cost of the user that it is for, whose session may be gone. The daemon's own calls are as
- * root's, whose cost nobody counts. */
+/* At the cost of the user that it is for, whose session may be gone. */
 int cgm_calls_on_reply(struct cgm_broker *broker, struct cgm_packet *packet)
 {
-    uint64_t begin_ns = cgm_spent_ns();
     const struct pending *pending =
         cgm_registry_find(&broker->executor.calls.pending, packet->header.serial);
-    uid_t uid = pending ? pending->call.uid : 0;
-    int status = handle_reply(broker, packet);
-    cgm_quota_spend(broker, uid, cgm_spent_ns() - begin_ns);
-    return status;
+    if (pending && (pending->call.session != 0 || pending->call.uid != 0))
+        broker->executor.payer = pending->call.uid;
+    return handle_reply(broker, packet);
 }
 
 int cgm_calls_on_cut(struct cgm_broker *broker, uint32_t serial)

@@ -32,6 +32,7 @@ struct cgm_executor {
     uint64_t life; /* counts the processes from 1 */
     struct cgm_starter starter;
     struct cgm_connection link;
+    uid_t payer;      /* for the packet that is handled now; CGM_NOBODY (guest.h): none is known */
     bool link_open;   /* known to the loop */
     int pid;          /* 0: none, or it is reaped, or left behind */
     uv_timer_t timer; /* DOWN: restart; STARTING, REPLAYING: patience */

@@ -11,9 +11,11 @@
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/closer.h"
 #include "daemon/broker/hang_up.h"
+#include "daemon/broker/quota.h"
 #include "daemon/broker/import.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/session.h"
+#include "proto/guest.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 
@@ -59,6 +61,14 @@ static void on_event(struct cgm_broker *broker, struct cgm_packet *packet)
         if (rows[i].type == packet->header.type)
             rows[i].handle(broker, message);
     cgm_message_free(message);
+}
+
+static void on_spent(void *owner, uint64_t ns)
+{
+    struct cgm_broker *broker = owner;
+    if (broker->executor.payer != CGM_NOBODY)
+        cgm_quota_spend(broker, broker->executor.payer, ns);
+    broker->executor.payer = CGM_NOBODY;
 }
 
 static void on_packet(void *owner, struct cgm_packet *packet)
@@ -114,6 +124,7 @@ static bool close_fds(void *owner, const int *fds, unsigned n_fds)
 static const struct cgm_connection_events link_events = {
     .fd_weight_bytes = FD_WEIGHT_BYTES,
     .packets_per_turn = 1024,
+    .on_spent = on_spent,
     .on_packet = on_packet,
     .on_cut = on_cut,
     .on_garbage = on_garbage,
@@ -139,6 +150,7 @@ int cgm_executor_link_open(struct cgm_broker *broker, int *ret_far_end)
         return status;
     }
     executor->link_open = true;
+    executor->payer = CGM_NOBODY;
     *ret_far_end = pair[1];
     return CGM_OK;
 }

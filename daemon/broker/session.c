@@ -388,6 +388,9 @@ void cgm_session_on_completion(struct cgm_broker *broker, const ProtobufCMessage
     completion.cqe = forward->cqe;
     completion.has_phases = forward->has_phases;
     completion.phases = forward->phases;
+    const struct cgm_session *session = cgm_registry_find(&broker->sessions, forward->session);
+    if (session)
+        broker->executor.payer = session->uid;
     cgm_answer(broker, forward->session, 0, CGM_MSG_COMPLETION, &completion.base, NULL, 0);
 }
 

@@ -11,6 +11,7 @@
 #define BUSY_S 1.0
 #define SESSIONS 8
 #define QUESTIONS 64
+#define JOBS 32
 
 struct scene {
     struct daemon daemon;
@@ -24,17 +25,27 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static int set_up(void **state)
+static int set_up_with(void **state, const char *share)
 {
     static struct scene scene;
     if (geteuid() != 0)
         return 0;
     daemon_init(&scene.daemon);
-    daemon_start(&scene.daemon, "socket_mode=0666", "user_share=1", NULL);
+    daemon_start(&scene.daemon, "socket_mode=0666", share, NULL);
     client_open(&scene.worker, &scene.daemon);
     client_open_as(STRANGER, &scene.stranger, &scene.daemon);
     *state = &scene;
     return 0;
+}
+
+static int set_up(void **state)
+{
+    return set_up_with(state, "user_share=1");
+}
+
+static int set_up_with_more(void **state)
+{
+    return set_up_with(state, "user_share=10");
 }
 
 static int tear_down(void **state)
@@ -48,19 +59,44 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Of a processor, while all of them ask and ask. Other work on the machine makes it less. */
-static double share_of(struct scene *scene, struct client *clients, size_t n)
+static void ask(struct client *clients, size_t n)
 {
     Cgm__Query query = CGM__QUERY__INIT;
     uint32_t serials[SESSIONS];
+    for (size_t i = 0; i < n; i++)
+        serials[i] = client_send(&clients[i], CGM_MSG_QUERY, &query.base, NULL, 0);
+    for (size_t i = 0; i < n; i++)
+        message_free(client_reply(&clients[i], serials[i]));
+}
+
+static void submit(struct client *clients, size_t n)
+{
+    struct cgm_entry entry = {.opcode = CGM_OPCODE_NOOP};
+    Cgm__Submit message = CGM__SUBMIT__INIT;
+    uint32_t serials[JOBS];
+    message.entry.data = (uint8_t *)&entry;
+    message.entry.len = sizeof(entry);
+    for (int i = 0; i < JOBS; i++) {
+        entry.ticket++;
+        serials[i] = client_send(&clients[0], CGM_MSG_SUBMIT, &message.base, NULL, 0);
+    }
+    for (int i = 0; i < JOBS; i++)
+        message_free(client_reply(&clients[0], serials[i]));
+    for (int i = 0; i < JOBS; i++)
+        message_free(client_event(&clients[0], CGM_MSG_COMPLETION));
+    (void)n;
+}
+
+/* Of a processor, while all of them do it again and again. Other work on the machine makes it less.
+ */
+static double share_of(struct scene *scene, void (*work)(struct client *clients, size_t n),
+                       struct client *clients, size_t n)
+{
     double begin_s = now_s(), took_s;
     uint64_t begin_ns = spent_by_first_thread_ns(scene->daemon.pid);
-    do {
-        for (size_t i = 0; i < n; i++)
-            serials[i] = client_send(&clients[i], CGM_MSG_QUERY, &query.base, NULL, 0);
-        for (size_t i = 0; i < n; i++)
-            message_free(client_reply(&clients[i], serials[i]));
-    } while ((took_s = now_s() - begin_s) < BUSY_S);
+    do
+        work(clients, n);
+    while ((took_s = now_s() - begin_s) < BUSY_S);
     double share = (double)(spent_by_first_thread_ns(scene->daemon.pid) - begin_ns) * 1e-9 / took_s;
     print_message("the loop took %.3f of a processor\n", share);
     return share;
@@ -72,7 +108,7 @@ static void test_beside_one_who_works_it_is_little(void **state)
     struct scene *scene = *state;
     skip_unless_root();
     buffer_create(&scene->worker, NULL, 4096, 0, NULL);
-    assert_true(share_of(scene, &scene->stranger, 1) < 0.1);
+    assert_true(share_of(scene, ask, &scene->stranger, 1) < 0.1);
 }
 
 static void test_more_sessions_are_no_more_time(void **state)
@@ -83,9 +119,18 @@ static void test_more_sessions_are_no_more_time(void **state)
     buffer_create(&scene->worker, NULL, 4096, 0, NULL);
     for (int i = 0; i < SESSIONS; i++)
         client_open_as(STRANGER, &clients[i], &scene->daemon);
-    assert_true(share_of(scene, clients, SESSIONS) < 0.1);
+    assert_true(share_of(scene, ask, clients, SESSIONS) < 0.1);
     for (int i = 0; i < SESSIONS; i++)
         client_close(&clients[i]);
+}
+
+/* Which nobody asked for when they come. */
+static void test_completions_are_at_their_users_cost(void **state)
+{
+    struct scene *scene = *state;
+    skip_unless_root();
+    buffer_create(&scene->worker, NULL, 4096, 0, NULL);
+    assert_true(share_of(scene, submit, &scene->stranger, 1) < 0.145);
 }
 
 static void test_who_hangs_up_meanwhile_is_gone(void **state)
@@ -107,6 +152,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_beside_one_who_works_it_is_little, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_more_sessions_are_no_more_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_completions_are_at_their_users_cost, set_up_with_more,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_who_hangs_up_meanwhile_is_gone, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
