@@ -92,13 +92,13 @@ with commgemm.Client(name="test") as client:
         raise AssertionError("a size beyond 64 bits was taken")
 
     class Tensor:
-        """Of fp32; its address is answered for below."""
-        def __init__(self, shape, stride):
-            self.shape, self.strides = shape, stride
+        """Its address is answered for below."""
+        def __init__(self, shape, stride, size=4):
+            self.shape, self.strides, self.size = shape, stride, size
         def data_ptr(self):
             return 4096
         def element_size(self):
-            return 4
+            return self.size
         def stride(self):
             return self.strides
 
@@ -131,6 +131,19 @@ with commgemm.Client(name="test") as client:
     one = client.plan(comm, op="gemm", m=4, n=8, k=1)
     one.job(0, lhs=Tensor((4, 1), (1, 4)), rhs=Tensor((1, 8), (1, 1)))  # as torch's t() has them
     assert asked == [16, 32], asked
+    for made, name, shape, size in [(plan, "lhs", (4, 2), 2), (plan, "out", (4, 8), 1)]:
+        try:
+            made.job(0, **{name: Tensor(shape, (64, 1), size)})
+        except ValueError as error:
+            assert "elements of" in str(error), error
+        else:
+            raise AssertionError(f"{name} with elements of {size} bytes was taken")
+    exact = client.plan(comm, op="gemm", m=4, n=8, k=2, dtype="int8")
+    exact.job(0, lhs=Tensor((4, 2), (2, 1), 1), out=Tensor((4, 8), (8, 1)))
+    wide = client.plan(comm, op="gemm", m=4, n=8, k=2, dtype="fp16", out_dtype="fp32")
+    wide.job(0, lhs=Tensor((4, 2), (2, 1), 2), out=Tensor((4, 8), (8, 1)))
+    moved = client.plan(comm, op="ag", m=4, n=8, k=2, dtype="int8")
+    moved.job(0, lhs=Tensor((4, 8), (8, 1), 1), out=Tensor((4, 8), (8, 1), 1))
     lib.call = call
 
 def fds():

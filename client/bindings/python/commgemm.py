@@ -34,6 +34,7 @@ _SHAPES = {
     "rs": {"lhs": "m n", "out": "m/w n"},
     "ar": {"lhs": "m n", "out": "m n"},
 }
+_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1, "int32": 4}
 _DTYPE_OF_BYTES = {4: "fp32", 2: "fp16", 1: "int8"}
 NOOP, RUN, COPY_IN, BARRIER = range(4)
 BIAS, GELU, GRAD, ACCUMULATE = 1, 2, 4, 8
@@ -302,10 +303,23 @@ class Plan:
         turned = request.transb if name == "rhs" else request.transa and name != "out"
         return tuple(reversed(shape) if turned and "rhs" in table else shape)
 
+    def _element_size(self, name):
+        """In bytes; lhs, rhs and what is gathered of lhs are of dtype."""
+        request, numbers = self.request, {library().number("dtype", n): n for n in _BYTES}
+        dtype = numbers[request.dtype]
+        if name == "out" and request.out_dtype >= 0:
+            dtype = numbers[request.out_dtype]
+        elif name == "out" and dtype == "int8" and self._shape("rhs", 0):
+            dtype = "int32"
+        return _BYTES[dtype]
+
     def _check(self, name, tensor, rows):
         """What lies beyond a tensor that is too small is not the job's."""
         wanted = self._shape(name, rows)
         found = _matrix(tensor)[:2]
+        if wanted is not None and tensor.element_size() != self._element_size(name):
+            raise ValueError(f"{name}: a tensor with elements of {tensor.element_size()} bytes; this "
+                             f"job needs {self._element_size(name)}")
         if wanted is not None and wanted != found:
             raise ValueError(f"{name}: a tensor of shape {tuple(tensor.shape)}; this job needs "
                              f"{wanted[0]} x {wanted[1]}")
