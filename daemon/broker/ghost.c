@@ -8,8 +8,8 @@
 
 #define LOOK_MS 1000u
 
-/* Of another process that has its number since nobody can tell it: then it is seen when that has
- * gone. One of another pid namespace has none. */
+/* While another process has its number it seems to live: its session ends when that one has gone. A
+ * process of another pid namespace has no number here. */
 static bool has_gone(pid_t pid)
 {
     return pid > 0 && kill(pid, 0) < 0 && errno == ESRCH;
