@@ -24,7 +24,7 @@ static const struct cgm_event_row cgm_events[] = {
      "it is given up until the executor is replaced, and jobs that need all ranks fail with "
      "PEER_LOST, which says which. Its ranks leave it, and then create it again",
      "daemon.executor:test_rank_that_never_comes_is_named "
-     "daemon.executor:test_many_burnt_numbers daemon.executor:test_a_rank_that_is_left_behind "
+     "daemon.numbers:test_many_burnt_numbers daemon.numbers:test_a_rank_that_is_left_behind "
      "fault.deaths:test_client_that_stops_is_named fault.steps"},
     {"A rank's stream never reaches its job",
      "READY_TIMEOUT, which names the rank, on all ranks; otherwise as above. Nothing on a device "
@@ -42,7 +42,7 @@ static const struct cgm_event_row cgm_events[] = {
     {"A rank cancels a job",
      "A job that is not launched ends with CANCELLED on all ranks, also for those that submit it "
      "later; a launched one finishes",
-     "daemon.executor:test_cancel_burns_the_number"},
+     "daemon.numbers:test_cancel_burns_the_number"},
     {"The executor dies",
      "Jobs in flight fail with EXECUTOR_LOST and every stream that waits for one is released. The "
      "daemon starts a new executor, which takes over every buffer with its contents; what a job "
@@ -57,7 +57,7 @@ static const struct cgm_event_row cgm_events[] = {
      "fault.deaths:test_executor_dies_in_a_job "
      "fault.restarts:test_what_failed_before_a_restart "
      "daemon.contents:test_what_was_made_before_is_not_run "
-     "daemon.executor:test_numbers_go_on_after_a_restart "
+     "daemon.numbers:test_numbers_go_on_after_a_restart "
      "unit.client_loss:test_numbers_of_lost_jobs_come_again "
      "daemon.endings:test_an_executor_dies_while_a_job_ends "
      "fault.restarts:test_user_buffers_end_with_their_executor "
@@ -119,7 +119,7 @@ static const struct cgm_event_row cgm_events[] = {
      "of the room that is left are not read until it goes on. Nobody is told before it runs "
      "nothing "
      "any more, so that all ranks of a job hear the same of it",
-     "daemon.broker_executor:test_ranks_are_told_the_same "
+     "daemon.broker_rings:test_ranks_are_told_the_same "
      "fault.deaths:test_executor_that_hangs fault.deaths:test_daemon_that_stops_for_long "
      "daemon.broker_executor:test_executor_that_does_not_answer "
      "daemon.broker_load:test_late_executor"},

@@ -1,6 +1,7 @@
 #include "tests/daemon/raw_client.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #include "proto/types.h"
 #include "tests/daemon/broker_fixture.h"
+#include "tests/send_signal.h"
 
 /* ---- clients ----------------------------------------------------------------------------------
  */
@@ -341,6 +343,20 @@ uint64_t quota_used(struct client *client, uid_t uid, const char *quota)
     return used;
 }
 
+struct message *client_ring_set_up(struct client *client, uint32_t entries)
+{
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    setup.entries = entries;
+    return client_call(client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+}
+
+void client_submit(struct client *client, const struct cgm_entry *entry)
+{
+    Cgm__Submit submit = CGM__SUBMIT__INIT;
+    submit.entry = (ProtobufCBinaryData){sizeof(*entry), (uint8_t *)(uintptr_t)entry};
+    client_ok(client, CGM_MSG_SUBMIT, &submit.base);
+}
+
 uint64_t status_number(struct client *client, const char *key)
 {
     char value[64];
@@ -375,6 +391,15 @@ void wait_for_more(struct client *client, const char *key, uint64_t number)
         assert_false(is_over(&begin));
         nap();
     }
+}
+
+uint64_t client_kill_executor(struct client *client)
+{
+    uint64_t life = status_number(client, "executor_life");
+    pid_t pid = (pid_t)status_number(client, "executor_pid");
+    assert_true(life > 0 && pid > 0);
+    assert_int_equal(send_signal(pid, SIGKILL), 0);
+    return life;
 }
 
 void wait_for_executor(struct client *client)

@@ -80,6 +80,9 @@ uint64_t buffer_create(struct client *client, const char *name, uint64_t bytes, 
 uint64_t plan_create(struct client *client, uint64_t comm, uint64_t m);
 /* One that a real executor makes: m, n and k are `size`. */
 uint64_t ag_gemm_plan_create(struct client *client, uint64_t comm, uint64_t size);
+/* The message with the ring; it must be freed. */
+struct message *client_ring_set_up(struct client *client, uint32_t entries);
+void client_submit(struct client *client, const struct cgm_entry *entry); /* by message */
 /* The JSON value of a key in the row whose match_key has this JSON value; match_key NULL: in the
  * last row. "" when there is none. */
 void query_value(struct client *client, uint32_t what, const char *match_key, const char *match,
@@ -92,6 +95,8 @@ uint64_t daemon_status(const struct daemon *daemon, const char *key);
 /* Waits until the status has this number. */
 void wait_for_status(struct client *client, const char *key, uint64_t number);
 void wait_for_more(struct client *client, const char *key, uint64_t number);
+/* The life of the executor that is killed. */
+uint64_t client_kill_executor(struct client *client);
 /* Waits until an executor serves. */
 void wait_for_executor(struct client *client);
 

@@ -1,127 +1,17 @@
-/* What happens to everybody when the executor ends, at any moment. */
+/* What happens to everybody when the executor ends, at any moment: requests, and what the next one
+ * is told. */
 #include "tests/daemon/steps_fixture.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "tests/send_signal.h"
-
-#define ENTRIES 16u
-
-static uint64_t kill_executor(struct client *client)
-{
-    uint64_t life = status_number(client, "executor_life");
-    pid_t pid = (pid_t)status_number(client, "executor_pid");
-    assert_true(life > 0 && pid > 0);
-    assert_int_equal(send_signal(pid, SIGKILL), 0);
-    return life;
-}
-
-static struct message *ring_set_up(struct client *client, struct cgm_ring *ret_ring)
-{
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
-    setup.entries = ENTRIES;
-    struct message *reply =
-        client_call(client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
-    assert_int_equal(reply->n_fds, 3);
-    assert_int_equal(cgm_ring_join(reply->fds[0], ENTRIES, ret_ring), CGM_OK);
-    return reply;
-}
-
-static void test_ring_arguments(void **state)
-{
-    static const uint32_t entries[] = {0, 1, 3, 100, 8192, UINT32_MAX};
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
-    struct cgm_ring ring;
-    struct client client;
-    client_open(&client, *state);
-    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
-        setup.entries = entries[i];
-        client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_INVALID_ARGUMENT,
-                     "power of two from 2 to 4096");
-    }
-    message_free(ring_set_up(&client, &ring));
-    setup.entries = 2;
-    client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_EXISTS, "16 entries");
-    cgm_ring_unmap(&ring);
-    client_close(&client);
-    client_open(&client, *state);
-    buffer_create(&client, NULL, 1, 0, NULL);
-    client_error(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_INVALID_ARGUMENT, "before");
-    client_close(&client);
-}
-
-static void test_rings_are_killed_and_new_ones_come(void **state)
-{
-    struct cgm_ring old, fresh;
-    struct client client, observer;
-    int32_t status;
-    client_open(&client, *state);
-    client_open(&observer, *state);
-    struct message *first = ring_set_up(&client, &old);
-    assert_int_equal(((const Cgm__Ring *)first->body)->executor_life, 1);
-    old.entry[3].ticket = 1; /* in flight */
-    cgm_ring_set_done(&old, 4, 2, CGM_OK);
-    old.entry[4].ticket = 2; /* has ended */
-    uint64_t life = kill_executor(&observer);
-    struct message *lost = client_event(&client, CGM_MSG_EXECUTOR_LOST);
-    assert_int_equal(((const Cgm__ExecutorLost *)lost->body)->executor_life, life);
-    assert_int_equal(((const Cgm__ExecutorLost *)lost->body)->status, CGM_EXECUTOR_LOST);
-    message_free(lost);
-    assert_int_equal(atomic_load(&old.header->dead), CGM_EXECUTOR_LOST);
-    assert_true(cgm_ring_done(&old, 3, 1, &status));
-    assert_int_equal(status, CGM_EXECUTOR_LOST);
-    assert_true(cgm_ring_done(&old, 4, 2, &status));
-    assert_int_equal(status, CGM_OK);
-    struct message *second = client_event(&client, CGM_MSG_RING);
-    assert_int_equal(((const Cgm__Ring *)second->body)->executor_life, life + 1);
-    assert_int_equal(second->n_fds, 3);
-    assert_int_equal(cgm_ring_join(second->fds[0], ENTRIES, &fresh), CGM_OK);
-    assert_int_equal(fresh.header->executor_life, life + 1);
-    assert_int_equal(atomic_load(&fresh.header->dead), 0);
-    /* A session without a ring is told, too. */
-    second->next = client_event(&observer, CGM_MSG_RING);
-    assert_int_equal(second->next->n_fds, 0);
-    message_free(second->next);
-    message_free(second);
-    message_free(first);
-    cgm_ring_unmap(&old);
-    cgm_ring_unmap(&fresh);
-    client_close(&client);
-    client_close(&observer);
-}
 
 static void submit(struct client *client, uint32_t opcode, uint64_t ticket, uint64_t out,
                    uint64_t number)
 {
     struct cgm_entry entry = {.ticket = ticket, .opcode = opcode, .comm_number = number};
-    Cgm__Submit message = CGM__SUBMIT__INIT;
     entry.operand[CGM_OPERAND_OUT].id = out;
-    message.entry.data = (uint8_t *)&entry;
-    message.entry.len = sizeof(entry);
-    client_ok(client, CGM_MSG_SUBMIT, &message.base);
-}
-
-static void test_submit_by_message(void **state)
-{
-    struct client client;
-    client_open(&client, *state);
-    for (uint64_t ticket = 1; ticket <= 100; ticket++)
-        submit(&client, CGM_OPCODE_NOOP, ticket, 0, 0);
-    for (uint64_t ticket = 1; ticket <= 100; ticket++) {
-        struct message *event = client_event(&client, CGM_MSG_COMPLETION);
-        const Cgm__Completion *completion = (const Cgm__Completion *)event->body;
-        struct cgm_cqe cqe;
-        assert_int_equal(completion->cqe.len, sizeof(cqe));
-        memcpy(&cqe, completion->cqe.data, sizeof(cqe));
-        assert_int_equal(cqe.ticket, ticket);
-        message_free(event);
-    }
-    client_close(&client);
+    client_submit(client, &entry);
 }
 
 static void expect_buffer(struct client *client, const char *id, const char *generation,
@@ -154,7 +44,7 @@ static void test_everything_is_handed_to_the_next_executor(void **state)
     fake_wait_line(*state, "SubmitForward", line, sizeof(line));
     assert_int_equal(status_number(&client, "jobs_done"), 7); /* the submits are through */
     fake_forget_lines(*state);
-    kill_executor(&client);
+    client_kill_executor(&client);
     message_free(client_event(&client, CGM_MSG_RING));
     expect_buffer(&client, "1", "2", "true");
     expect_buffer(&client, "2", "1", "false");
@@ -190,83 +80,6 @@ static void test_everything_is_handed_to_the_next_executor(void **state)
     client_close(&client);
 }
 
-/* A job that ended well, of which one rank was not told any more. */
-static void test_what_ended_well_ends_for_all(void **state)
-{
-    struct cgm_entry entry = {.ticket = 1, .opcode = CGM_OPCODE_NOOP};
-    Cgm__Submit message = CGM__SUBMIT__INIT;
-    struct cgm_ring ring;
-    struct client client, other;
-    char line[64];
-    int32_t status;
-    client_open(&client, *state);
-    client_open(&other, *state);
-    message_free(ring_set_up(&client, &ring));
-    entry.comm = comm_join_all(&client, "tp", 2);
-    for (uint32_t i = 0; i < 2; i++) {
-        ring.entry[i].comm = entry.comm;
-        ring.entry[i].comm_number = 6 + i;
-        ring.entry[i].ticket = 1 + i;
-    }
-    fake_fault(*state, "ending", "SubmitForward", "6");
-    message.entry.data = (uint8_t *)&entry;
-    message.entry.len = sizeof(entry);
-    client_ok(&other, CGM_MSG_SUBMIT, &message.base);
-    kill_executor(&other);
-    struct message *event = client_event(&client, CGM_MSG_EXECUTOR_LOST);
-    const Cgm__ExecutorLost *lost = (const Cgm__ExecutorLost *)event->body;
-    assert_true(lost->has_ended_comm && lost->ended_comm == entry.comm);
-    assert_true(lost->has_ended_number && lost->ended_number == 6);
-    message_free(event);
-    event = client_event(&other, CGM_MSG_EXECUTOR_LOST); /* it is in no comm */
-    assert_false(((const Cgm__ExecutorLost *)event->body)->has_ended_comm);
-    message_free(event);
-    assert_true(cgm_ring_done(&ring, 0, 1, &status));
-    assert_int_equal(status, CGM_OK);
-    assert_true(cgm_ring_done(&ring, 1, 2, &status));
-    assert_int_equal(status, CGM_EXECUTOR_LOST);
-    fake_wait_line(*state, "comm 1 high 0 ended 6", line, sizeof(line)); /* the next one knows */
-    cgm_ring_unmap(&ring);
-    client_close(&client);
-    client_close(&other);
-}
-
-/* The daemon gives up an executor that goes on. It stops when everybody is told: whatever is done
- * to the rings from then on is too late. */
-static void test_ranks_are_told_the_same(void **state)
-{
-    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
-    struct scene scene;
-    struct client clients[2], other;
-    struct cgm_ring rings[2];
-    int32_t status;
-    (void)state;
-    scene_open(&scene, "join_timeout=600", "executor=" CGM_BIN_DIR "/fake_executor");
-    client_open(&other, &scene.daemon);
-    for (int i = 0; i < 2; i++) {
-        client_open(&clients[i], &scene.daemon);
-        message_free(ring_set_up(&clients[i], &rings[i]));
-        rings[i].entry[0].ticket = 1;
-    }
-    fake_fault(&scene.daemon, "late", "BufferAlloc", "");
-    arm(&scene, CGM_STEP_BROKER_ANSWERED, CGM_MSG_BUFFER_ALLOC);
-    create.bytes = 1;
-    client_send(&other, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0);
-    assert_int_equal(await_stop(&scene), scene.daemon.pid);
-    usleep(200000); /* for an executor that lives */
-    assert_int_equal(send_signal(scene.daemon.pid, SIGCONT), 0);
-    for (int i = 0; i < 2; i++) {
-        message_free(client_event(&clients[i], CGM_MSG_EXECUTOR_LOST));
-        assert_true(cgm_ring_done(&rings[i], 0, 1, &status));
-        assert_int_equal(status, CGM_EXECUTOR_LOST);
-        cgm_ring_unmap(&rings[i]);
-        client_close(&clients[i]);
-    }
-    assert_false(fake_has_line(&scene.daemon, "late"));
-    client_close(&other);
-    scene_close(&scene);
-}
-
 /* A comm that comes while an executor ends takes over nothing from one that had its place. */
 static void test_numbers_of_another_comm_are_forgotten(void **state)
 {
@@ -283,7 +96,7 @@ static void test_numbers_of_another_comm_are_forgotten(void **state)
     usleep(100000); /* until it is dropped */
     fake_heal(*state, "drop", "CommAdd");
     fake_forget_lines(*state);
-    kill_executor(&client);
+    client_kill_executor(&client);
     message_free(client_reply(&client, serial));
     fake_wait_line(*state, "comm ", line, sizeof(line));
     assert_string_equal(line, "comm 2 high 0 ended 0\n");
@@ -303,37 +116,12 @@ static void test_a_rank_that_goes_in_the_replay(void **state)
     message_free(client_reply(&other, second));
     fake_fault(*state, "slow", "CommAdd", "");
     fake_forget_lines(*state);
-    kill_executor(&client);
+    client_kill_executor(&client);
     fake_wait_line(*state, "CommAdd", line, sizeof(line));
     client_close(&other);
     message_free(client_event(&client, CGM_MSG_RING));
     fake_wait_line(*state, "CommRankLeft", line, sizeof(line));
     fake_heal(*state, "slow", "CommAdd");
-    client_close(&client);
-}
-
-/* What was meant for an executor that has ended is not the next one's, which counts anew. */
-static void test_tickets_are_of_one_executor(void **state)
-{
-    struct cgm_entry entry = {.ticket = 1, .opcode = CGM_OPCODE_NOOP};
-    Cgm__Submit late_job = CGM__SUBMIT__INIT;
-    Cgm__Cancel cancel = CGM__CANCEL__INIT;
-    struct client client;
-    client_open(&client, *state);
-    uint64_t life = kill_executor(&client);
-    message_free(client_event(&client, CGM_MSG_RING));
-    late_job.entry.data = (uint8_t *)&entry;
-    late_job.entry.len = sizeof(entry);
-    late_job.has_executor_life = cancel.has_executor_life = 1;
-    late_job.executor_life = cancel.executor_life = life;
-    cancel.ticket = 1;
-    client_error(&client, CGM_MSG_SUBMIT, &late_job.base, NULL, 0, CGM_EXECUTOR_LOST, "has ended");
-    client_ok(&client, CGM_MSG_CANCEL, &cancel.base);
-    assert_false(fake_has_line(*state, "SubmitForward"));
-    assert_false(fake_has_line(*state, "CancelForward"));
-    late_job.executor_life = life + 1;
-    client_ok(&client, CGM_MSG_SUBMIT, &late_job.base);
-    message_free(client_event(&client, CGM_MSG_COMPLETION));
     client_close(&client);
 }
 
@@ -343,15 +131,14 @@ static void test_death_in_the_middle_of_the_replay(void **state)
     static const char *const messages[] = {"ExecutorSetup", "BufferAdopt", "SessionAdd",
                                            "Grant",         "CommAdd",     "PlanAdd"};
     struct client client;
-    struct cgm_ring ring;
     client_open(&client, *state);
-    message_free(ring_set_up(&client, &ring));
+    message_free(client_ring_set_up(&client, 16));
     uint64_t comm = comm_join_all(&client, "tp", 2);
     buffer_create(&client, "a", 1, 0, NULL);
     plan_create(&client, comm, 16);
     for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
         fake_fault(*state, i % 2 ? "die" : "garbage", messages[i], "");
-        uint64_t life = kill_executor(&client);
+        uint64_t life = client_kill_executor(&client);
         struct message *event = client_event(&client, CGM_MSG_RING);
         assert_int_equal(((const Cgm__Ring *)event->body)->executor_life, life + 2);
         assert_int_equal(event->n_fds, 3);
@@ -359,7 +146,6 @@ static void test_death_in_the_middle_of_the_replay(void **state)
         assert_int_equal(plan_create(&client, comm, 16), plan_create(&client, comm, 16));
     }
     assert_int_equal(status_number(&client, "plans"), 1);
-    cgm_ring_unmap(&ring);
     client_close(&client);
 }
 
@@ -466,7 +252,7 @@ static void test_clients_die_with_requests_pending(void **state)
         fake_heal(*state, "drop", messages[i]);
         fake_forget_lines(*state);
         /* The answers that never came are failed by the executor's death. */
-        kill_executor(&observer);
+        client_kill_executor(&observer);
         message_free(client_event(&observer, CGM_MSG_RING));
         assert_int_equal(status_number(&observer, "buffers"), 0);
         assert_int_equal(status_number(&observer, "comms"), 0);
@@ -563,11 +349,11 @@ static void test_memory_that_holds_up_an_executor(void **state)
     }
     snprintf(held, sizeof(held), "%ju", (uintmax_t)theirs[1]);
     fake_fault(&daemon, "hold", "BufferAdopt", held);
-    uint64_t life = kill_executor(&honest);
+    uint64_t life = client_kill_executor(&honest);
     wait_for_more(&honest, "executor_life", life + 1);
     wait_for_executor(&honest);
     fake_forget_lines(&daemon);
-    life = kill_executor(&honest);
+    life = client_kill_executor(&honest);
     wait_for_more(&honest, "executor_life", life);
     wait_for_executor(&honest);
     for (int i = 0; i < 2; i++) {
@@ -578,7 +364,7 @@ static void test_memory_that_holds_up_an_executor(void **state)
         client_ok(&stranger, CGM_MSG_BUFFER_CLOSE, &close_it.base);
     }
     uint64_t another = buffer_create(&stranger, NULL, 4096, 0, NULL);
-    life = kill_executor(&honest);
+    life = client_kill_executor(&honest);
     wait_for_more(&honest, "executor_life", life);
     wait_for_executor(&honest);
     assert_true(was_adopted(&daemon, another));
@@ -587,45 +373,18 @@ static void test_memory_that_holds_up_an_executor(void **state)
     daemon_stop(&daemon);
 }
 
-/* RingSetup without an executor is a wish that is granted when there is one. */
-static void test_ring_wish_is_remembered(void **state)
-{
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
-    struct client client;
-    client_open(&client, *state);
-    fake_fault(*state, "die", "ExecutorSetup", "");
-    kill_executor(&client);
-    message_free(client_event(&client, CGM_MSG_EXECUTOR_LOST));
-    setup.entries = 4;
-    struct message *reply =
-        client_reply(&client, client_send(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0));
-    expect_error(reply, CGM_NO_EXECUTOR, "");
-    struct message *event = client_event(&client, CGM_MSG_RING);
-    assert_int_equal(event->n_fds, 3);
-    assert_int_equal(((const Cgm__Ring *)event->body)->entries, 4);
-    message_free(event);
-    client_close(&client);
-}
-
 int main(void)
 {
 #define WITH_DAEMON(test) cmocka_unit_test_setup_teardown(test, daemon_set_up, daemon_tear_down)
     const struct CMUnitTest tests[] = {
-        WITH_DAEMON(test_ring_arguments),
-        WITH_DAEMON(test_rings_are_killed_and_new_ones_come),
-        WITH_DAEMON(test_submit_by_message),
         WITH_DAEMON(test_everything_is_handed_to_the_next_executor),
-        WITH_DAEMON(test_what_ended_well_ends_for_all),
         WITH_DAEMON(test_numbers_of_another_comm_are_forgotten),
         WITH_DAEMON(test_a_rank_that_goes_in_the_replay),
-        WITH_DAEMON(test_tickets_are_of_one_executor),
         WITH_DAEMON(test_death_in_the_middle_of_the_replay),
         WITH_DAEMON(test_pending_requests_fail),
         WITH_DAEMON(test_death_while_a_comm_is_added),
         WITH_DAEMON(test_refusals_reach_the_client),
         WITH_DAEMON(test_clients_die_with_requests_pending),
-        WITH_DAEMON(test_ring_wish_is_remembered),
-        cmocka_unit_test(test_ranks_are_told_the_same),
         cmocka_unit_test(test_without_an_executor),
         cmocka_unit_test(test_executor_that_ends_at_once),
         cmocka_unit_test(test_executor_that_does_not_answer),

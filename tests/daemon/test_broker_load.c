@@ -74,11 +74,8 @@ static void test_memory_of_the_broker(void **state)
     wait_for_status(&clients[0], "sessions", 1);
     long idle = resident_kib(daemon->pid);
     for (int i = 1; i < SESSIONS; i++) {
-        Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
         client_open(&clients[i], daemon);
-        setup.entries = CGM_RING_ENTRIES_DEFAULT;
-        message_free(
-            client_call(&clients[i], CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING));
+        message_free(client_ring_set_up(&clients[i], CGM_RING_ENTRIES_DEFAULT));
     }
     long each = (resident_kib(daemon->pid) - idle) / (SESSIONS - 1);
     print_message("idle %ld KiB, %ld KiB a session with a ring\n", idle, each);

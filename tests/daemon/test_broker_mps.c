@@ -89,7 +89,6 @@ static void test_a_pipe_in_the_place_of_mps(void **state)
 /* A single-user service of this uid lets the executor start, and others' sessions have no ring. */
 static void test_single_user_of_our_uid(void **state)
 {
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
     struct daemon daemon;
     struct client client;
     struct service service;
@@ -100,8 +99,7 @@ static void test_single_user_of_our_uid(void **state)
     daemon_start(&daemon, NULL);
     client_open(&client, &daemon);
     expect_mps(&client, "warning", "for one user at a time");
-    setup.entries = 4;
-    message_free(client_call(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING));
+    message_free(client_ring_set_up(&client, 4));
     client_close(&client);
     service_stop(&service);
     daemon_stop(&daemon);
@@ -151,9 +149,7 @@ static void test_single_user_of_another_uid(void **state)
 static void begin_trouble(const struct daemon *daemon, struct client *client, const char *fault)
 {
     Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
-    setup.entries = 4;
-    message_free(client_call(client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING));
+    message_free(client_ring_set_up(client, 4));
     fake_fault(daemon, fault, "BufferAlloc", "");
     create.bytes = 1;
     client_send(client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0);

@@ -227,12 +227,9 @@ struct napper {
 /* Its ring is full of noops whose stream never comes. */
 static void napper_open(struct napper *napper, const struct daemon *daemon)
 {
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
     uint64_t one = 1;
     client_open(&napper->client, daemon);
-    setup.entries = ENTRIES;
-    struct message *reply =
-        client_call(&napper->client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    struct message *reply = client_ring_set_up(&napper->client, ENTRIES);
     assert_int_equal(cgm_ring_join(reply->fds[0], ENTRIES, &napper->ring), CGM_OK);
     for (uint32_t slot = 0; slot < ENTRIES; slot++) {
         napper->ring.entry[slot].ticket = slot + 1;

@@ -312,11 +312,8 @@ static void test_daemon_dies(void **state)
 static void liar_open(struct client *liar, const struct daemon *daemon, struct cgm_ring *ret_ring,
                       int *ret_wake_fd)
 {
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
-    setup.entries = 16;
     client_open(liar, daemon);
-    struct message *reply =
-        client_call(liar, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    struct message *reply = client_ring_set_up(liar, 16);
     assert_int_equal(cgm_ring_join(reply->fds[0], 16, ret_ring), CGM_OK);
     *ret_wake_fd = dup(reply->fds[1]);
     message_free(reply);
@@ -326,16 +323,13 @@ static void liar_open(struct client *liar, const struct daemon *daemon, struct c
 static void test_nobody_makes_holes_in_a_ring(void **state)
 {
     const int hole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
     struct pair pair;
     struct client client;
     struct cgm_ring ring;
     (void)state;
     pair_open(&pair, NULL);
-    setup.entries = 16;
     client_open(&client, &pair.daemon);
-    struct message *reply =
-        client_call(&client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    struct message *reply = client_ring_set_up(&client, 16);
     assert_int_equal(cgm_ring_join(reply->fds[0], 16, &ring), CGM_OK);
     assert_int_equal(fallocate(reply->fds[0], hole, 0, (off_t)ring.bytes), -1);
     assert_int_equal(madvise(ring.header, ring.bytes, MADV_REMOVE), -1);
@@ -349,17 +343,14 @@ static void test_nobody_makes_holes_in_a_ring(void **state)
 /* And who has not seen to that has submitted nothing. */
 static void test_session_with_a_ring_for_holes_is_closed(void **state)
 {
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
     struct pair pair;
     struct client liar;
     struct cgm_ring ring;
     uint64_t one = 1;
     (void)state;
     pair_open(&pair, NULL);
-    setup.entries = 16;
     client_open(&liar, &pair.daemon);
-    struct message *reply =
-        client_call(&liar, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    struct message *reply = client_ring_set_up(&liar, 16);
     assert_int_equal(cgm_ring_map(reply->fds[0], 16, &ring), CGM_OK);
     ring.entry[0].ticket = 1;
     atomic_store(&ring.header->sq_tail, 1);

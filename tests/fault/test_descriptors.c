@@ -393,10 +393,7 @@ static void test_unread_fds_of_ended_sessions(void **state)
 /* The client's end of the socket through which its ring's executor wakes it. */
 static int notify_socket(struct client *client)
 {
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
-    setup.entries = 8;
-    struct message *ring =
-        client_call(client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    struct message *ring = client_ring_set_up(client, 8);
     assert_int_equal(ring->n_fds, 3);
     int fd = fcntl(ring->fds[2], F_DUPFD_CLOEXEC, 3);
     message_free(ring);

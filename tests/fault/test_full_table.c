@@ -3,7 +3,6 @@
 #include "tests/daemon/broker_fixture.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,7 +11,6 @@
 
 #include "tests/fault/slow_file.h"
 #include "tests/proc_entries.h"
-#include "tests/send_signal.h"
 
 #define PAGE 4096u
 #define FDS 900u
@@ -43,11 +41,9 @@ static void let_go(const struct daemon *daemon, const struct rlimit *limit)
     assert_int_equal(prlimit(daemon->pid, RLIMIT_NOFILE, limit, NULL), 0);
 }
 
-static void kill_executor(struct client *client)
+static void replace_executor(struct client *client)
 {
-    uint64_t life = status_number(client, "executor_life");
-    pid_t pid = (pid_t)status_number(client, "executor_pid");
-    assert_int_equal(send_signal(pid, SIGKILL), 0);
+    uint64_t life = client_kill_executor(client);
     wait_for_status(client, "executor_life", life + 1);
     wait_for_executor(client);
 }
@@ -247,7 +243,7 @@ static void test_a_plan_without_room(void **state)
     open_it.id = ((const Cgm__PlanChunkReply *)reply->body)->buffer;
     message_free(reply);
     struct rlimit before = limit_fds(&daemon, 2 * lowest_free(daemon.pid)); /* half is reserved */
-    kill_executor(&client);
+    replace_executor(&client);
     let_go(&daemon, &before);
     assert_true(daemon_log_has(&daemon, "error", "does not make it: the daemon has no file"));
     client_error(&client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0, CGM_NOT_FOUND, "no buffer");
@@ -258,7 +254,7 @@ static void test_a_plan_without_room(void **state)
         if (how == 0)
             assert_int_equal(ag_gemm_plan_create(&client, comm, 64), plan);
         else
-            kill_executor(&client);
+            replace_executor(&client);
         reply = ask_for_chunk(&client, plan);
         assert_int_equal(reply->type, CGM_MSG_PLAN_CHUNK_REPLY);
         assert_int_equal(((const Cgm__PlanChunkReply *)reply->body)->generation,

@@ -507,10 +507,7 @@ static void test_a_ring_that_is_watched(void **state)
     struct scene scene;
     (void)state;
     if (scene_open(&scene)) {
-        Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
-        setup.entries = 8;
-        struct message *ring =
-            client_call(&scene.attacker, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+        struct message *ring = client_ring_set_up(&scene.attacker, 8);
         hold(&scene, watch_it, ring->fds[1]);
         message_free(ring);
         client_close(&scene.attacker);

@@ -469,7 +469,6 @@ static void test_huge_stride_of_one_row(void **state)
     struct cgm_cqe done;
     static const int operands[] = {CGM_OPERAND_LHS, CGM_OPERAND_RHS, CGM_OPERAND_OUT};
     Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
-    Cgm__Submit submit = CGM__SUBMIT__INIT;
     create.comm = comm_join_all(attacker, "stride", 1);
     create.op = CGM_OP_GEMM;
     create.m = create.k = 1;
@@ -485,8 +484,7 @@ static void test_huge_stride_of_one_row(void **state)
             (struct cgm_operand){.id = id, .generation = 1, .row_stride_bytes = 1ull << 62};
         close(fd);
     }
-    submit.entry = (ProtobufCBinaryData){sizeof(entry), (uint8_t *)&entry};
-    client_ok(attacker, CGM_MSG_SUBMIT, &submit.base);
+    client_submit(attacker, &entry);
     reply = client_event(attacker, CGM_MSG_COMPLETION);
     memcpy(&done, ((Cgm__Completion *)reply->body)->cqe.data, sizeof(done));
     message_free(reply);
@@ -532,11 +530,8 @@ static void test_cancel_of_a_ring_that_never_empties(void **state)
     struct client *attacker = &scene->attacker;
     struct feeder feeder = {.stop = false};
     pthread_t thread;
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
     Cgm__Cancel cancel = CGM__CANCEL__INIT;
-    setup.entries = 4096;
-    struct message *reply =
-        client_call(attacker, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    struct message *reply = client_ring_set_up(attacker, 4096);
     assert_int_equal(cgm_ring_join(reply->fds[0], 4096, &feeder.ring), CGM_OK);
     feeder.wake_fd = dup(reply->fds[1]);
     message_free(reply);

@@ -170,12 +170,9 @@ static void test_memory_of_plans_counts(void **state)
 
 static void open_sessions(const struct daemon *daemon, struct client *clients, unsigned n)
 {
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
-    setup.entries = 64;
     for (unsigned i = 0; i < n; i++) {
         client_open_as(STRANGER, &clients[i], daemon);
-        message_free(
-            client_call(&clients[i], CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING));
+        message_free(client_ring_set_up(&clients[i], 64));
     }
 }
 

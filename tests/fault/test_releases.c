@@ -127,10 +127,7 @@ static bool frees_buffers(struct scene *scene)
 
 static void ring_fill(struct client *client)
 {
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
-    setup.entries = ENTRIES;
-    struct message *reply =
-        client_call(client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    struct message *reply = client_ring_set_up(client, ENTRIES);
     size_t bytes = cgm_ring_bytes(ENTRIES);
     char *ring = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, reply->fds[0], 0);
     assert_ptr_not_equal(ring, MAP_FAILED);

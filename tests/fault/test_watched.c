@@ -24,12 +24,9 @@ struct sleeper {
 
 static void sleeper_open(struct sleeper *sleeper, const struct daemon *daemon)
 {
-    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
     *sleeper = (struct sleeper){.submitted = 0};
     client_open(&sleeper->client, daemon);
-    setup.entries = ENTRIES;
-    struct message *reply =
-        client_call(&sleeper->client, CGM_MSG_RING_SETUP, &setup.base, NULL, 0, CGM_MSG_RING);
+    struct message *reply = client_ring_set_up(&sleeper->client, ENTRIES);
     assert_int_equal(cgm_ring_join(reply->fds[0], ENTRIES, &sleeper->ring), CGM_OK);
     sleeper->wake_fd = dup(reply->fds[1]);
     sleeper->notify_fd = dup(reply->fds[2]);
