@@ -138,12 +138,35 @@ with commgemm.Client(name="test") as client:
             assert "elements of" in str(error), error
         else:
             raise AssertionError(f"{name} with elements of {size} bytes was taken")
+    half, other = client.plan(comm, op="gemm", m=4, n=8, k=2, dtype="bf16"), Tensor((4, 2), (2, 1), 2)
+    other.dtype = "torch.float16"
+    try:
+        half.job(0, lhs=other)
+    except ValueError as error:
+        assert "float16; this job needs bf16" in str(error), error
+    else:
+        raise AssertionError("a float16 tensor was taken as bf16")
+    other.dtype = "torch.bfloat16"
+    half.job(0, lhs=other)
     exact = client.plan(comm, op="gemm", m=4, n=8, k=2, dtype="int8")
     exact.job(0, lhs=Tensor((4, 2), (2, 1), 1), out=Tensor((4, 8), (8, 1)))
     wide = client.plan(comm, op="gemm", m=4, n=8, k=2, dtype="fp16", out_dtype="fp32")
     wide.job(0, lhs=Tensor((4, 2), (2, 1), 2), out=Tensor((4, 8), (8, 1)))
     moved = client.plan(comm, op="ag", m=4, n=8, k=2, dtype="int8")
     moved.job(0, lhs=Tensor((4, 8), (8, 1), 1), out=Tensor((4, 8), (8, 1), 1))
+    gelu = client.plan(comm, op="ag_gemm", m=4, n=8, k=2, epilogue=commgemm.BIAS | commgemm.GELU)
+    gelu.job(0, bias=Tensor((8,), (1,)), pre_gelu_out=Tensor((4, 8), (8, 1)))
+    gelu.job(0, kind=commgemm.COPY_IN, lhs=Tensor((4, 2), (2, 1)))
+    for kind, name, shape in [(commgemm.RUN, "bias", (7,)), (commgemm.RUN, "aux_out", (4, 1)),
+                              (commgemm.RUN, "pre_gelu_out", (2, 8)),
+                              (commgemm.COPY_IN, "lhs", (3, 2))]:
+        try:
+            stride = (shape[-1], 1)[-len(shape):]
+            gelu.job(0, kind=kind, **{name: Tensor(shape, stride)})
+        except ValueError as error:
+            assert name in str(error), error
+        else:
+            raise AssertionError(f"{name} of {shape} was taken")
     lib.call = call
 
 def fds():
@@ -165,3 +188,4 @@ try:
 except commgemm.Error as error:
     assert error.name == "NOT_RUNNING", error
 PY
+python3 "$source/tests/cli/python_operands.py"

@@ -10,7 +10,8 @@ this process. Nothing but the standard library and the shared library is needed.
 
 Every failure is a commgemm.Error with the library's own text. Sizes are the whole product's, as in
 commgemm.h, which says everything else too. A tensor is whatever has data_ptr(), element_size(),
-shape and stride(), or an Operand."""
+shape and stride(); it must have the shape and the type that the plan needs. An Operand is taken as
+it is."""
 
 import ctypes
 import os
@@ -20,21 +21,27 @@ _OPERANDS = (
     "lhs", "rhs", "bias", "gelu_input", "aux_in", "out", "bias_grad", "pre_gelu_out", "aux_out",
     "lhs_scale", "rhs_scale", "out_scale",
 )
-# The table of enum commgemm_op: rows and columns on a rank, as they are without transa and transb.
-# Others' shapes are not known here.
+# The table of enum commgemm_op: rows and columns on a rank, as they are without transa and transb,
+# and those of a chunk of the user buffer. w: the comm's size; r, c: buffer_shape; s, t: rows that
+# the rank sends and receives, u: the most that one sends.
+_PRODUCT = {"lhs": "m k", "rhs": "k n", "out": "m n"}
 _SHAPES = {
-    "gemm": {"lhs": "m k", "rhs": "k n", "out": "m n"},
-    "ag_gemm": {"lhs": "m/w k", "rhs": "k n/w", "out": "m n/w", "aux_out": "m k"},
-    "gemm_rs": {"lhs": "m k/w", "rhs": "k/w n", "out": "m/w n"},
-    "gemm_ar": {"lhs": "m k/w", "rhs": "k/w n", "out": "m n"},
-    "gemm_as": {"lhs": "m k", "rhs": "k n/w", "out": "m n"},
-    "bulk_ag": {"lhs": "m k", "rhs": "k n", "out": "m n"},
-    "bulk_rs": {"lhs": "m k", "rhs": "k n", "out": "m n"},
-    "ag": {"lhs": "m/w n", "out": "m n"},
-    "rs": {"lhs": "m n", "out": "m/w n"},
-    "ar": {"lhs": "m n", "out": "m n"},
+    "gemm": {**_PRODUCT, "chunk": "m k"},
+    "ag_gemm": {"lhs": "m/w k", "rhs": "k n/w", "out": "m n/w", "aux_out": "m k",
+                "chunk": "m/w k"},
+    "gemm_rs": {"lhs": "m k/w", "rhs": "k/w n", "out": "m/w n", "chunk": "m/w n"},
+    "gemm_ar": {"lhs": "m k/w", "rhs": "k/w n", "out": "m n", "chunk": "m n"},
+    "gemm_as": {"lhs": "m k", "rhs": "k n/w", "out": "m n", "bias": "1 n/w", "chunk": "m k"},
+    "bulk_ag": {**_PRODUCT, "aux_in": "r/w c", "aux_out": "r c", "chunk": "r/w c"},
+    "bulk_rs": {**_PRODUCT, "aux_in": "r c", "aux_out": "r/w c", "chunk": "r/w c"},
+    "ag": {"lhs": "m/w n", "out": "m n", "chunk": "m/w n"},
+    "rs": {"lhs": "m n", "out": "m/w n", "chunk": "m/w n"},
+    "ar": {"lhs": "m n", "out": "m n", "chunk": "m n"},
+    "a2av": {"lhs": "s n", "out": "t n", "chunk": "u n"},
 }
 _BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1, "int32": 4}
+_FRAMEWORK_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8",
+                     "int32": "int32"}
 _DTYPE_OF_BYTES = {4: "fp32", 2: "fp16", 1: "int8"}
 NOOP, RUN, COPY_IN, BARRIER = range(4)
 BIAS, GELU, GRAD, ACCUMULATE = 1, 2, 4, 8
@@ -257,6 +264,75 @@ def library():
 # ---- what a program uses -------------------------------------------------------------------------
 
 
+class _Operands:
+    """What the operands of a plan's jobs are: their shapes as they are stored, and their types."""
+
+    def __init__(self, request, world):
+        lib = library()
+        dtypes = {lib.number("dtype", name): name for name in _BYTES}
+        op = next((name for name in _SHAPES if lib.number("op", name) == request.op), None)
+        self.request, self.world = request, world
+        self.table = _SHAPES[op] if op and world else {}
+        self.product = "rhs" in self.table
+        self.moves_buffer = "aux_in" in self.table
+        self.partials = op in ("gemm_rs", "gemm_ar")
+        self.dtype = dtypes[request.dtype]
+        natural = "int32" if self.product and self.dtype == "int8" else self.dtype
+        self.out_dtype = dtypes.get(request.out_dtype, natural)
+        natural = self.out_dtype if self.partials else self.dtype
+        self.buffer_dtype = dtypes.get(request.buffer_dtype, natural)
+
+    def _words(self, name):
+        """Of the table; an epilogue's operands follow from out, or from lhs."""
+        if name in self.table or not self.product:
+            return self.table.get(name)
+        columns = self.table["out"].split()[1]
+        if not self.request.epilogue & GELU and name == "bias_grad":
+            columns = self.table["lhs"].split()[0]
+        return {"bias": f"1 {columns}", "bias_grad": f"1 {columns}",
+                "gelu_input": self.table["out"], "pre_gelu_out": self.table["out"]}.get(name)
+
+    def _sizes(self, rank, rows):
+        request, world = self.request, self.world
+        sizes = {"1": 1, "m": rows or request.m, "n": request.n, "k": request.k,
+                 "r": request.buffer_shape[0], "c": request.buffer_shape[1]}
+        if request.n_counts == world * world and 0 <= rank < world:
+            sent = [sum(request.counts[i * world:(i + 1) * world]) for i in range(world)]
+            received = sum(request.counts[i * world + rank] for i in range(world))
+            sizes.update(s=sent[rank], t=received, u=max(sent))
+        return sizes
+
+    def _turned(self, name):
+        if name == "rhs":
+            return self.request.transb
+        if name == "chunk":
+            return self.request.transa and self.product and not (self.partials or self.moves_buffer)
+        return self.request.transa and (name == "lhs" or
+                                        name == "aux_out" and not self.moves_buffer)
+
+    def shape(self, name, rank, rows):
+        """(rows, columns); None: not known, or no operand of this plan."""
+        words, sizes = self._words(name), self._sizes(rank, rows)
+        if words is None or any(word[0] not in sizes for word in words.split()):
+            return None
+        a, b = (sizes[word[0]] // (self.world if word.endswith("/w") else 1)
+                for word in words.split())
+        return (b, a) if self._turned(name) else (a, b)
+
+    def copied_in(self, rank, rows, chunk):
+        """The shape of a COPY_IN's lhs; chunk None: of all chunks, one below the other."""
+        shape = self.shape("chunk", rank, rows)
+        if shape is None or chunk is not None or "/w" not in self.table["chunk"]:
+            return shape
+        return shape[0] * self.world, shape[1]
+
+    def type_of(self, name):
+        """Of an epilogue's operands: as out's."""
+        if name == "chunk" or name.startswith("aux") and self.moves_buffer:
+            return self.buffer_dtype
+        return self.dtype if name in ("lhs", "rhs", "aux_out") else self.out_dtype
+
+
 class Plan:
     """What commgemm_plan_create made; close() or the client's end gives it back."""
 
@@ -280,6 +356,7 @@ class Plan:
         self.client, self.reply, self.request = client, PlanReply(), request
         lib.call("commgemm_plan_create", client.handle, ctypes.byref(request),
                  ctypes.byref(self.reply))
+        self._operands = _Operands(request, client.sizes.get(request.comm))
 
     @property
     def algorithm(self):
@@ -289,52 +366,35 @@ class Plan:
     def reason(self):
         return self.reply.reason.decode(errors="replace")
 
-    def _shape(self, name, rows):
-        """(rows, columns) of an operand as it is stored; None: not known."""
-        request, world = self.request, self.client.sizes.get(self.request.comm)
-        lib = library()
-        table = next((shapes for op, shapes in _SHAPES.items()
-                      if lib.number("op", op) == request.op), {})
-        if name not in table or world is None:
-            return None
-        sizes = {"m": rows or request.m, "n": request.n, "k": request.k}
-        shape = [sizes[word[0]] // (world if word.endswith("/w") else 1)
-                 for word in table[name].split()]
-        turned = request.transb if name == "rhs" else request.transa and name != "out"
-        return tuple(reversed(shape) if turned and "rhs" in table else shape)
-
-    def _element_size(self, name):
-        """In bytes; lhs, rhs and what is gathered of lhs are of dtype."""
-        request, numbers = self.request, {library().number("dtype", n): n for n in _BYTES}
-        dtype = numbers[request.dtype]
-        if name == "out" and request.out_dtype >= 0:
-            dtype = numbers[request.out_dtype]
-        elif name == "out" and dtype == "int8" and self._shape("rhs", 0):
-            dtype = "int32"
-        return _BYTES[dtype]
-
-    def _check(self, name, tensor, rows):
+    def _check(self, name, tensor, wanted, dtype):
         """What lies beyond a tensor that is too small is not the job's."""
-        wanted = self._shape(name, rows)
-        found = _matrix(tensor)[:2]
-        if wanted is not None and tensor.element_size() != self._element_size(name):
-            raise ValueError(f"{name}: a tensor with elements of {tensor.element_size()} bytes; this "
-                             f"job needs {self._element_size(name)}")
-        if wanted is not None and wanted != found:
+        found, size = _matrix(tensor)[:2], tensor.element_size()
+        if wanted is None:
+            return
+        spelled = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
+        if size != _BYTES[dtype] or _FRAMEWORK_DTYPES.get(spelled, dtype) != dtype:
+            raise ValueError(f"{name}: a tensor with elements of {size} bytes, of type "
+                             f"{spelled or '?'}; this job needs {dtype}")
+        if wanted != found:
             raise ValueError(f"{name}: a tensor of shape {tuple(tensor.shape)}; this job needs "
                              f"{wanted[0]} x {wanted[1]}")
 
-    def job(self, rank, kind=RUN, rows=0, detached=False, want_phases=False, **operands):
+    def job(self, rank, kind=RUN, rows=0, chunk=None, detached=False, want_phases=False,
+            **operands):
         """A job of this plan; operands by name. It may be submitted again and again, as long as the
-        tensors stay allocated."""
-        job = library().init("job", JobFields)
+        tensors stay allocated. chunk: the one that a COPY_IN is for; None: all."""
+        job, known = library().init("job", JobFields), self._operands
         job.kind, job.plan, job.rank, job.rows = kind, self.reply.id, rank, rows
         job.detached, job.want_phases = int(detached), int(want_phases)
+        job.chunk = _WHOLE if chunk is None else chunk
         for name, tensor in operands.items():
             if name not in _OPERANDS:
                 raise TypeError(f"{name}: no such operand; there are {', '.join(_OPERANDS)}")
             if kind == RUN and not isinstance(tensor, Operand):
-                self._check(name, tensor, rows)
+                self._check(name, tensor, known.shape(name, rank, rows), known.type_of(name))
+            elif kind == COPY_IN and name == "lhs" and not isinstance(tensor, Operand):
+                self._check(name, tensor, known.copied_in(rank, rows, chunk),
+                            known.type_of("chunk"))
             setattr(job, name, self.client.operand(tensor))
         return job
 
