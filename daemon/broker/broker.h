@@ -16,6 +16,7 @@
 #include "daemon/broker/indices.h"
 #include "daemon/broker/linger.h"
 #include "daemon/broker/listener.h"
+#include "daemon/broker/names.h"
 #include "daemon/broker/registry.h"
 #include "daemon/broker/standstill.h"
 #include "daemon/broker/timings.h"
@@ -34,6 +35,7 @@ struct cgm_broker {
     struct cgm_linger linger;
 
     struct cgm_registry sessions, comms, buffers, imports, plans;
+    struct cgm_names buffer_names, comm_names; /* of comms that are not broken */
     struct cgm_registry users; /* quota.h; by uid + 1 */
     uint64_t fds_of_all;       /* quota.h */
     uint64_t mappings_max;     /* of a process; quota.h */

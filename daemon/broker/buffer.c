@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,15 +19,30 @@
 
 struct cgm_buffer *cgm_buffer_find_name(struct cgm_broker *broker, const char *name)
 {
-    uint64_t at = 0;
-    struct cgm_buffer *buffer;
-    while ((buffer = cgm_registry_next(&broker->buffers, &at)))
-        if (buffer->name[0] && strcmp(buffer->name, name) == 0)
-            return buffer;
-    return NULL;
+    const char *found = cgm_names_find(&broker->buffer_names, name);
+    return found ? (struct cgm_buffer *)(found - offsetof(struct cgm_buffer, name)) : NULL;
 }
 
-struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_owner *owner)
+void cgm_buffer_unname(struct cgm_broker *broker, struct cgm_buffer *buffer)
+{
+    cgm_names_remove(&broker->buffer_names, buffer->name);
+    buffer->name[0] = '\0';
+}
+
+/* Where it is found by its id, and by its name if it has one. */
+static int list(struct cgm_broker *broker, struct cgm_buffer *buffer)
+{
+    int status = cgm_registry_add(&broker->buffers, buffer->id, buffer);
+    if (status != CGM_OK || !buffer->name[0])
+        return status;
+    status = cgm_names_add(&broker->buffer_names, buffer->name);
+    if (status != CGM_OK)
+        cgm_registry_remove(&broker->buffers, buffer->id);
+    return status;
+}
+
+struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_owner *owner,
+                                  const char *name)
 {
     struct cgm_buffer *buffer = calloc(1, sizeof(*buffer));
     if (!buffer || cgm_indices_take(&broker->buffer_indices, &buffer->index) != CGM_OK) {
@@ -38,7 +54,8 @@ struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_ow
     buffer->guest = CGM_NOBODY;
     buffer->generation = 1;
     buffer->fd = -1;
-    if (cgm_registry_add(&broker->buffers, buffer->id, buffer) != CGM_OK) {
+    snprintf(buffer->name, sizeof(buffer->name), "%s", name ? name : "");
+    if (list(broker, buffer) != CGM_OK) {
         cgm_indices_give(&broker->buffer_indices, buffer->index);
         free(buffer);
         return NULL;
@@ -49,6 +66,7 @@ struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_ow
 /* Everything but its estate; payer: whose that was. */
 static void free_object(struct cgm_broker *broker, struct cgm_buffer *buffer, uid_t payer)
 {
+    cgm_names_remove(&broker->buffer_names, buffer->name);
     cgm_registry_remove(&broker->buffers, buffer->id);
     cgm_closer_drop(broker, payer, &buffer->fd, 1);
     free(buffer);
@@ -324,7 +342,7 @@ int cgm_buffer_tell_alloc(struct cgm_broker *broker, const struct cgm_buffer *bu
 int cgm_buffer_new_for_plan(struct cgm_broker *broker, const struct cgm_owner *owner, uint64_t plan,
                             uint32_t device, struct cgm_buffer **ret_buffer)
 {
-    struct cgm_buffer *buffer = cgm_buffer_new(broker, owner);
+    struct cgm_buffer *buffer = cgm_buffer_new(broker, owner, NULL);
     if (!buffer)
         return CGM_NO_MEMORY;
     buffer->plan = plan;

@@ -56,9 +56,13 @@ int cgm_buffer_on_close(struct cgm_request *request);
 int cgm_buffer_on_destroy(struct cgm_request *request);
 int cgm_buffer_on_rewritten(struct cgm_request *request);
 
-/* A buffer that is not ready, of no bytes yet; NULL: no memory, or no journal index. */
-struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_owner *owner);
+/* A buffer that is not ready, of no bytes yet; name: NULL, or one that no buffer has. NULL: no
+ * memory, or no journal index. */
+struct cgm_buffer *cgm_buffer_new(struct cgm_broker *broker, const struct cgm_owner *owner,
+                                  const char *name);
 struct cgm_buffer *cgm_buffer_find_name(struct cgm_broker *broker, const char *name);
+/* It goes with its last holder from now on. */
+void cgm_buffer_unname(struct cgm_broker *broker, struct cgm_buffer *buffer);
 
 /* Of one without a name: at the cost of its owner while he has it open, then of another while that
  * one has. Who has no room for it in his quota loses it, and with the last one it is freed. */

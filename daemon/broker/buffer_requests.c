@@ -54,7 +54,7 @@ static int buffer_new(struct cgm_request *request, const Cgm__BufferCreate *crea
                                 request->detail, sizeof(request->detail), &estate);
     if (status != CGM_OK)
         return status;
-    struct cgm_buffer *buffer = cgm_buffer_new(broker, &owner);
+    struct cgm_buffer *buffer = cgm_buffer_new(broker, &owner, create->name);
     if (!buffer) {
         cgm_estate_free(broker, estate);
         return cgm_refuse(request, CGM_NO_MEMORY,
@@ -67,7 +67,6 @@ static int buffer_new(struct cgm_request *request, const Cgm__BufferCreate *crea
     cgm_estate_add_index(estate, buffer->index);
     buffer->device = create->has_device && create->device > 0 ? (uint32_t)create->device : 0;
     buffer->flags = create->flags;
-    snprintf(buffer->name, sizeof(buffer->name), "%s", create->name ? create->name : "");
     *ret_buffer = buffer;
     return CGM_OK;
 }
@@ -75,7 +74,7 @@ static int buffer_new(struct cgm_request *request, const Cgm__BufferCreate *crea
 /* A create that failed or whose client is gone leaves no buffer, named or not. */
 static void undo_create(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
-    buffer->name[0] = '\0';
+    cgm_buffer_unname(broker, buffer);
     cgm_buffer_free_unused(broker, buffer);
 }
 
@@ -312,7 +311,7 @@ int cgm_buffer_on_destroy(struct cgm_request *request)
     cgm_user_log(request->broker, buffer->owner.uid, CGM_LOG_INFO,
                  "buffer %ju: %s destroyed by session %ju", (uintmax_t)buffer->id,
                  buffer->name[0] ? buffer->name : "unnamed", (uintmax_t)request->session->id);
-    buffer->name[0] = '\0';
+    cgm_buffer_unname(request->broker, buffer);
     cgm_buffer_free_unused(request->broker, buffer);
     cgm_reply_ok(request);
     return CGM_OK;

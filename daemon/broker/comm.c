@@ -1,5 +1,6 @@
 #include "daemon/broker/comm.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,15 +47,16 @@ struct cgm_session *cgm_comm_next(const struct cgm_broker *broker, const struct 
     return session;
 }
 
-/* A broken comm's name is free again. */
 struct cgm_comm *cgm_comm_find_by_name(struct cgm_broker *broker, const char *name)
 {
-    uint64_t at = 0;
-    struct cgm_comm *comm;
-    while ((comm = cgm_registry_next(&broker->comms, &at)))
-        if (comm->name[0] && !comm->broken && strcmp(comm->name, name) == 0)
-            return comm;
-    return NULL;
+    const char *found = cgm_names_find(&broker->comm_names, name);
+    return found ? (struct cgm_comm *)(found - offsetof(struct cgm_comm, name)) : NULL;
+}
+
+void cgm_comm_break(struct cgm_broker *broker, struct cgm_comm *comm)
+{
+    comm->broken = true;
+    cgm_names_remove(&broker->comm_names, comm->name);
 }
 
 static int check_new(struct cgm_request *request, const char *name, uint32_t size)
@@ -80,6 +82,26 @@ int cgm_comm_hold(struct cgm_session *session, struct cgm_comm *comm)
         return CGM_OK;
     if (status == CGM_OK)
         comm->holders++;
+    return status;
+}
+
+static void delist(struct cgm_broker *broker, struct cgm_comm *comm)
+{
+    cgm_names_remove(&broker->comm_names, comm->name);
+    cgm_registry_remove(&broker->comms, comm->id);
+}
+
+/* Where it is found by its id, and by its name if it has one; the session holds it. */
+static int list(struct cgm_session *session, struct cgm_comm *comm)
+{
+    struct cgm_broker *broker = session->broker;
+    int status = cgm_registry_add(&broker->comms, comm->id, comm);
+    if (status == CGM_OK && comm->name[0])
+        status = cgm_names_add(&broker->comm_names, comm->name);
+    if (status == CGM_OK)
+        status = cgm_comm_hold(session, comm);
+    if (status != CGM_OK)
+        delist(broker, comm);
     return status;
 }
 
@@ -144,9 +166,7 @@ int cgm_comm_new(struct cgm_request *request, const char *name, uint32_t size, u
     comm->lost_rank = -1;
     comm->join_timeout_ns = broker->config.join_timeout * NS_PER_S;
     snprintf(comm->name, sizeof(comm->name), "%s", name ? name : "");
-    status = cgm_registry_add(&broker->comms, comm->id, comm);
-    if (status == CGM_OK && (status = cgm_comm_hold(request->session, comm)) != CGM_OK)
-        cgm_registry_remove(&broker->comms, comm->id);
+    status = list(request->session, comm);
     if (status != CGM_OK) {
         cgm_estate_free(broker, comm->estate);
         free(comm);
@@ -179,7 +199,7 @@ static void comm_free(struct cgm_broker *broker, struct cgm_comm *comm)
 {
     cgm_user_log(broker, comm->owner.uid, CGM_LOG_INFO, "comm %ju: gone with its last session",
                  (uintmax_t)comm->id);
-    cgm_registry_remove(&broker->comms, comm->id);
+    delist(broker, comm);
     settle(broker, comm);
     while (comm->joins) {
         struct cgm_join *join = comm->joins;
@@ -205,7 +225,7 @@ static void drop_ranks(struct cgm_broker *broker, struct cgm_comm *comm, uint64_
         return;
     if (comm->lost_rank < 0)
         comm->lost_rank = lost;
-    comm->broken = true;
+    cgm_comm_break(broker, comm);
     cgm_user_log(broker, comm->owner.uid, CGM_LOG_INFO, "comm %ju: lost rank %d with session %ju",
                  (uintmax_t)comm->id, lost, (uintmax_t)session);
     snprintf(detail, sizeof(detail), "rank %d of comm %ju left before the join was complete", lost,

@@ -51,7 +51,10 @@ bool cgm_comm_has_session(const struct cgm_comm *comm, uint64_t session);
 struct cgm_session *cgm_comm_next(const struct cgm_broker *broker, const struct cgm_comm *comm,
                                   uint32_t *rank);
 
-/* A broken comm's name is free again: it is not found. */
+/* It can never run again, and its name is free. */
+void cgm_comm_break(struct cgm_broker *broker, struct cgm_comm *comm);
+
+/* A broken one is not found. */
 struct cgm_comm *cgm_comm_find_by_name(struct cgm_broker *broker, const char *name);
 
 /* The job of this number has ended well, though the executor died before it could note that. */

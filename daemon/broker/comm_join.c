@@ -9,6 +9,7 @@
 #include "daemon/broker/user_log.h"
 
 #define NS_PER_MS 1000000ull
+#define LOOK_MS 10u
 
 void cgm_comm_end_joins(struct cgm_broker *broker, struct cgm_comm *comm, uint64_t session_or_0,
                         int status, const char *detail)
@@ -148,7 +149,7 @@ void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_
     if (result->status != CGM_OK) {
         cgm_user_log(broker, comm->owner.uid, CGM_LOG_ERROR,
                      "comm %ju: the executor refuses it: %s", (uintmax_t)id, result->detail);
-        comm->broken = true;
+        cgm_comm_break(broker, comm);
         cgm_comm_end_joins(broker, comm, 0, result->status, result->detail);
         return;
     }
@@ -208,6 +209,16 @@ static bool expire_one(struct cgm_broker *broker, struct cgm_comm *comm, uint64_
 
 static void on_timer(uv_timer_t *timer);
 
+/* Every look is at all comms: not more often than that, however many deadlines there are. */
+static void look_again_by(struct cgm_broker *broker, uint64_t deadline_ns, uint64_t now_ns)
+{
+    uint64_t wait_ms = deadline_ns > now_ns ? (deadline_ns - now_ns) / NS_PER_MS + 1 : 0;
+    wait_ms = wait_ms < LOOK_MS ? LOOK_MS : wait_ms;
+    if (!uv_is_active((const uv_handle_t *)&broker->join_timer) ||
+        uv_timer_get_due_in(&broker->join_timer) > wait_ms)
+        uv_timer_start(&broker->join_timer, on_timer, wait_ms, 0);
+}
+
 /* Answers the joins whose time is over and sets the timer for the next one. */
 static void look_at_deadlines(struct cgm_broker *broker)
 {
@@ -219,10 +230,8 @@ static void look_at_deadlines(struct cgm_broker *broker)
                expire_one(broker, comm, now_ns, &next_ns))
             comm = cgm_registry_find(&broker->comms, id);
     }
-    if (next_ns == UINT64_MAX)
-        uv_timer_stop(&broker->join_timer);
-    else
-        uv_timer_start(&broker->join_timer, on_timer, (next_ns - now_ns) / NS_PER_MS + 1, 0);
+    if (next_ns != UINT64_MAX)
+        look_again_by(broker, next_ns, now_ns);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -343,6 +352,6 @@ int cgm_comm_on_join(struct cgm_request *request)
             cgm_comm_on_added(request->broker, comm->id, &result);
         return CGM_OK;
     }
-    look_at_deadlines(request->broker);
+    look_again_by(request->broker, comm->joins->deadline_ns, cgm_lived_ns(request->broker));
     return CGM_OK;
 }

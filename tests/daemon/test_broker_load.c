@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static long resident_kib(pid_t pid)
@@ -182,6 +183,57 @@ static void test_long_listings_come_in_pages(void **state)
     client_close(&client);
 }
 
+/* The daemon's processor time for names that nothing has, in ns. */
+static uint64_t cost_of_names(const struct daemon *daemon, struct client *client)
+{
+    enum { TIMES = 1000 };
+    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+    Cgm__CommJoin join = CGM__COMM_JOIN__INIT;
+    struct timespec begin, end;
+    clockid_t clock;
+    open_it.name = join.name = (char *)(uintptr_t) "nobody";
+    assert_int_equal(clock_getcpuclockid(daemon->pid, &clock), 0);
+    clock_gettime(clock, &begin);
+    for (int i = 0; i < TIMES; i++) {
+        client_error(client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0, CGM_NOT_FOUND, "");
+        client_error(client, CGM_MSG_COMM_JOIN, &join.base, NULL, 0, CGM_NOT_FOUND, "");
+    }
+    clock_gettime(clock, &end);
+    return (uint64_t)((end.tv_sec - begin.tv_sec) * 1000000000 + end.tv_nsec - begin.tv_nsec) /
+           TIMES;
+}
+
+/* What others have does not make a name slower to find. */
+static void test_names_among_many(void **state)
+{
+    enum { BUFFERS = 4000, COMMS = 4000 };
+    struct daemon daemon;
+    struct client client, other;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_comms=4096", "quota_ranks=8192", NULL);
+    client_open(&client, &daemon);
+    client_open(&other, &daemon);
+    uint64_t alone = cost_of_names(&daemon, &client);
+    for (int i = 0; i < BUFFERS; i++)
+        buffer_create(&other, NULL, 1, 0, NULL);
+    for (int i = 0; i < COMMS; i++) {
+        Cgm__CommCreate create = CGM__COMM_CREATE__INIT;
+        char name[16];
+        snprintf(name, sizeof(name), "c%d", i);
+        create.name = name;
+        create.size = 2;
+        message_free(
+            client_call(&other, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY));
+    }
+    uint64_t among_many = cost_of_names(&daemon, &client);
+    print_message("%ju ns alone, %ju ns among many\n", (uintmax_t)alone, (uintmax_t)among_many);
+    assert_true(among_many < 8 * alone); /* 24 times, when all were looked at */
+    client_close(&other);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 /* ---- an executor that reads late --------------------------------------------------------------
  */
 
@@ -224,7 +276,6 @@ static unsigned flood(struct client clients[FLOODERS], const uint64_t comms[FLOO
     return all;
 }
 
-/* Users who ask for much meanwhile wait for it; others are served, and it is not cut off. */
 /* Asks, and is gone before anybody can have answered. */
 static void ask_and_go(const struct daemon *daemon)
 {
@@ -270,6 +321,7 @@ static void test_queries_of_those_who_go(void **state)
     daemon_stop(&daemon);
 }
 
+/* Users who ask for much meanwhile wait for it; others are served, and it is not cut off. */
 static void test_late_executor(void **state)
 {
     struct daemon daemon;
@@ -312,6 +364,7 @@ int main(void)
         WITH_DAEMON(test_late_reader),
         WITH_DAEMON(test_late_reader_of_fds),
         WITH_DAEMON(test_long_listings_come_in_pages),
+        cmocka_unit_test(test_names_among_many),
         cmocka_unit_test(test_late_executor),
         cmocka_unit_test(test_queries_of_those_who_go),
     };

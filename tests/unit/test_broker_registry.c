@@ -1,18 +1,22 @@
-/* Registry and indices against plain arrays, with random steps. */
+/* Registry, names and indices against plain arrays, with random steps. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "daemon/broker/indices.h"
+#include "daemon/broker/names.h"
 #include "daemon/broker/registry.h"
 #include "proto/status.h"
 
 #define IDS 200u
+#define NAMES 100u
 
 static void check_order(const struct cgm_registry *registry, char *const *expected)
 {
@@ -111,6 +115,43 @@ static void test_ids_at_the_end_of_the_range(void **state)
     assert_null(registry.slots);
 }
 
+static void check_names(const struct cgm_names *names, char (*spelled)[8], const bool *added)
+{
+    for (unsigned i = 0; i < NAMES; i++) {
+        char copy[8];
+        memcpy(copy, spelled[i], sizeof(copy));
+        assert_ptr_equal(cgm_names_find(names, copy), added[i] ? spelled[i] : NULL);
+    }
+}
+
+static void test_names(void **state)
+{
+    struct cgm_names names = {0};
+    char spelled[NAMES][8];
+    bool added[NAMES] = {false};
+    (void)state;
+    for (unsigned i = 0; i < NAMES; i++)
+        snprintf(spelled[i], sizeof(spelled[i]), "n%u", i);
+    for (int step = 0; step < 20000; step++) {
+        unsigned i = (unsigned)rand() % NAMES;
+        char copy[8];
+        memcpy(copy, spelled[i], sizeof(copy));
+        added[i] = rand() % 2;
+        if (added[i]) {
+            assert_int_equal(cgm_names_add(&names, spelled[i]), CGM_OK);
+            assert_int_equal(cgm_names_add(&names, copy), CGM_EXISTS);
+            cgm_names_remove(&names, copy); /* spelled like it, and another one */
+        } else {
+            cgm_names_remove(&names, spelled[i]);
+        }
+        if (step % 100 == 0)
+            check_names(&names, spelled, added);
+    }
+    for (unsigned i = 0; i < NAMES; i++)
+        cgm_names_remove(&names, spelled[i]);
+    assert_null(names.tree);
+}
+
 static void test_indices(void **state)
 {
     struct cgm_indices indices;
@@ -150,6 +191,7 @@ int main(void)
         cmocka_unit_test(test_registry_of_counters),
         cmocka_unit_test(test_a_million_objects_go),
         cmocka_unit_test(test_ids_at_the_end_of_the_range),
+        cmocka_unit_test(test_names),
         cmocka_unit_test(test_indices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
