@@ -332,7 +332,8 @@ int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer 
                           uint64_t offset_bytes, const void *data, uint64_t bytes);
 
 /* Drops this session's reference, however often it opened the buffer, and closes its fds. An
- * unnamed buffer ends with its last one, after its last job. */
+ * unnamed buffer ends with its last one, after its last job. Jobs in flight finish, but for those
+ * that are read too late, as at commgemm_plan_destroy. */
 int commgemm_buffer_close(commgemm_client *client, uint64_t id);
 
 /* Removes the name and the daemon's reference. Owner (or root) only. Others who have it open keep
@@ -372,6 +373,7 @@ struct commgemm_segment {
 int commgemm_import(commgemm_client *client, const struct commgemm_segment *segments,
                     uint32_t n_segments, int device, int read_only, uint64_t *ret_id,
                     uint32_t *ret_generation);
+/* Jobs in flight finish, but for those that are read too late, as at commgemm_plan_destroy. */
 int commgemm_import_release(commgemm_client *client, uint64_t id);
 
 /* ---- plans ------------------------------------------------------------------------------------
@@ -469,11 +471,12 @@ struct commgemm_plan {
 int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_options *options,
                          struct commgemm_plan *ret_plan);
 
-/* Drops this session's reference. Jobs in flight finish, but those that an executor which stands
- * still has not read within a tenth of a second end with NOT_FOUND on all ranks; other ranks may
- * create the plan again for theirs, unless it is for what lies in its user buffers. Other users who
- * hold the plan keep it at their own cost when who created it has dropped his: whose quotas have no
- * room for it loses it. NOT_FOUND when this session holds none. */
+/* Drops this session's reference. Jobs in flight finish, but those that the executor has not read
+ * within a tenth of a second, since it stands still or has no processor, end with NOT_FOUND on all
+ * ranks: to be sure of one, wait for it first. Other ranks may create the plan again for theirs,
+ * unless it is for what lies in its user buffers. Other users who hold the plan keep it at their
+ * own cost when who created it has dropped his: whose quotas have no room for it loses it.
+ * NOT_FOUND when this session holds none. */
 int commgemm_plan_destroy(commgemm_client *client, uint64_t plan);
 
 /* Drops every plan reference of this session. */
