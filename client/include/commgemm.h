@@ -472,11 +472,11 @@ int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_opt
                          struct commgemm_plan *ret_plan);
 
 /* Drops this session's reference. Jobs in flight finish, but those that the executor has not read
- * within a tenth of a second, since it stands still or has no processor, end with NOT_FOUND on all
- * ranks: to be sure of one, wait for it first. Other ranks may create the plan again for theirs,
- * unless it is for what lies in its user buffers. Other users who hold the plan keep it at their
- * own cost when who created it has dropped his: whose quotas have no room for it loses it.
- * NOT_FOUND when this session holds none. */
+ * within a second, since it stands still or has no processor, end with NOT_FOUND on all ranks: to
+ * be sure of one, wait for it first. Other ranks may create the plan again for theirs, unless it is
+ * for what lies in its user buffers. Other users who hold the plan keep it at their own cost when
+ * who created it has dropped his: whose quotas have no room for it loses it. NOT_FOUND when this
+ * session holds none. */
 int commgemm_plan_destroy(commgemm_client *client, uint64_t plan);
 
 /* Drops every plan reference of this session. */
@@ -500,8 +500,7 @@ int commgemm_plan_chunk(commgemm_client *client, uint64_t plan, uint32_t rank, u
 struct commgemm_operand {
     uint64_t id;           /* of a buffer or an import; 0: absent */
     uint64_t offset_bytes; /* of the first element */
-    /* Between rows as stored; 0: contiguous. Of a product on the CPU backend at most 2^31 - 1
-     * elements. */
+    /* Between rows as stored; 0: contiguous. Of a product at most 2^31 - 1 elements. */
     uint64_t row_stride_bytes;
     uint32_t generation;
 };

@@ -9,8 +9,11 @@
 
 /* Iterations between two looks at the clock. */
 #define SPINS_PER_CLOCK 32
-/* Until an executor that is at other users' jobs has come to a ring. */
-#define TAKEN_WITHIN_NS 100000000u
+/* Until an executor that is at other users' jobs has come to a ring, be its processor as busy as it
+ * is; and how soon it mostly does. */
+#define TAKEN_WITHIN_NS 1000000000u
+#define TAKEN_SOON_NS 1000000u
+#define TAKEN_NAP_US 100u
 
 /* Without the lock: what it reads are hints, and the lane stays because of lane->waiters. */
 static void spin(struct cgm_jobs *jobs, const struct cgm_slot *slot, uint64_t begin_ns,
@@ -143,16 +146,30 @@ static bool is_taken(const struct cgm_jobs *jobs, const struct cgm_lane *lane, u
     return (int32_t)(head - tail) >= 0;
 }
 
+/* False: there was no time for that. */
+static bool nap(uint64_t begin_ns)
+{
+    uint64_t waited_ns = cgm_now_ns() - begin_ns;
+    if (waited_ns < TAKEN_SOON_NS)
+        sched_yield();
+    else
+        usleep(TAKEN_NAP_US);
+    return waited_ns < TAKEN_WITHIN_NS;
+}
+
 void cgm_jobs_await_taken(struct cgm_jobs *jobs)
 {
-    uint64_t until_ns = cgm_now_ns() + TAKEN_WITHIN_NS;
+    uint64_t begin_ns = cgm_now_ns();
+    bool in_time = true;
     cgm_jobs_lock(jobs);
-    const struct cgm_lane *lane = jobs->lane;
+    struct cgm_lane *lane = jobs->lane;
     uint32_t tail = lane ? lane->sq_tail : 0;
-    while (!is_taken(jobs, lane, tail) && cgm_now_ns() < until_ns) {
+    while (!is_taken(jobs, lane, tail) && in_time && lane->vain_tail != tail) {
         cgm_jobs_unlock(jobs);
-        sched_yield();
+        in_time = nap(begin_ns);
         cgm_jobs_lock(jobs);
     }
+    if (!in_time && jobs->lane == lane)
+        lane->vain_tail = tail;
     cgm_jobs_unlock(jobs);
 }

@@ -49,8 +49,9 @@ struct cgm_lane {
     bool buried;               /* its executor is gone and every slot is ENDED or FREE */
     bool hung_up;              /* notify_fd has reached its end */
     uint32_t sq_tail, cq_head; /* what this side has published */
-    uint32_t outstanding;      /* slots in FLIGHT or ENDED */
-    uint32_t waiters;          /* who may look at the ring without the lock: threads, and streams */
+    uint32_t vain_tail;   /* sq_tail when somebody had waited in vain until it was read; or 0 */
+    uint32_t outstanding; /* slots in FLIGHT or ENDED */
+    uint32_t waiters;     /* who may look at the ring without the lock: threads, and streams */
     uint32_t entries, n_free, n_late;
     uint32_t *free; /* a stack, so that the warmest slot is taken first */
     uint32_t *late;

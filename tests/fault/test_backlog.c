@@ -1,4 +1,6 @@
 /* More jobs of one comm than its queues have room for: they wait, and nobody else does. */
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -7,6 +9,7 @@
 #include "commgemm.h"
 #include "tests/daemon/enter.h"
 #include "tests/fault/spent.h"
+#include "tests/send_signal.h"
 
 #define EXECUTOR REAL_EXECUTOR
 #define SIDE 8
@@ -329,6 +332,39 @@ static void test_a_plan_is_destroyed_behind_its_jobs(void **state)
     }
 }
 
+static void *go_on_later(void *executor)
+{
+    usleep(400000);
+    send_signal(*(const pid_t *)executor, SIGCONT);
+    return NULL;
+}
+
+/* Nor are they late because the executor has had no processor for a while. */
+static void test_a_plan_is_destroyed_behind_jobs_unread(void **state)
+{
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan;
+    pthread_t later;
+    pid_t executor = (pid_t)daemon_status(&daemon_, "executor_pid");
+    (void)state;
+    commgemm_plan_options_init(&options);
+    options.op = COMMGEMM_OP_GEMM;
+    options.m = options.n = options.k = SIDE;
+    assert_int_equal(commgemm_comm_join_simple(other.client, "unread", 1, 0, &options.comm),
+                     COMMGEMM_OK);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(commgemm_plan_create(other.client, &options, &plan), COMMGEMM_OK);
+        other.plan = plan.id;
+        assert_int_equal(send_signal(executor, SIGSTOP), 0);
+        assert_int_equal(pthread_create(&later, NULL, go_on_later, &executor), 0);
+        submit(&other, 8);
+        assert_int_equal(commgemm_plan_destroy(other.client, plan.id), COMMGEMM_OK);
+        pthread_join(later, NULL);
+        for (int k = 0; k < 8; k++)
+            await(&other, other.tickets[k]);
+    }
+}
+
 /* Of the executor, whoever else has the processors meanwhile. */
 static uint64_t spent_on_noops(pid_t executor)
 {
@@ -416,6 +452,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nobody_waits_for_a_line, set_up_for_lines, tear_down),
         cmocka_unit_test_setup_teardown(test_a_plan_is_destroyed_behind_its_jobs, set_up_for_lines,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_a_plan_is_destroyed_behind_jobs_unread,
+                                        set_up_for_lines, tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_waits_behind_copies_of_all_chunks,
                                         set_up_for_copies, tear_down),
     };
