@@ -91,6 +91,19 @@ with commgemm.Client(name="test") as client:
     else:
         raise AssertionError("a size beyond 64 bits was taken")
 
+    few = client.plan(comm, op="gemm", m=4, n=8, k=2)
+    for name, call in {
+            "rank": lambda: few.job(2**32), "rows": lambda: few.job(0, rows=2**64 + 2),
+            "chunk": lambda: few.job(0, chunk=-2), "ticket": lambda: client.wait(2**64 + 1),
+            "timeout_ms": lambda: client.wait(1, 2**40), "size": lambda: client.join("x", 2**32, 0),
+            "buffer_shape": lambda: client.plan(comm, op="bulk_ag", buffer_shape=(1, 2, 3))}.items():
+        try:
+            call()
+        except (ValueError, TypeError) as error:
+            assert str(error).startswith(f"{name} is "), error
+        else:
+            raise AssertionError(f"a {name} beyond its type was taken")
+
     class Tensor:
         """Its address is answered for below."""
         def __init__(self, shape, stride, size=4):
@@ -176,7 +189,12 @@ def fds():
 def fail(*_):
     raise commgemm.Error(-1, "TIMEOUT", "")
 
-wait, before = commgemm.Client.wait_executor, fds()
+before = fds()
+for _ in range(3):
+    commgemm.Client().join("collected", size=1, rank=0)
+    assert fds() == before, "a client that was collected has left something"
+
+wait = commgemm.Client.wait_executor
 commgemm.Client.wait_executor = fail
 try:
     commgemm.Client()

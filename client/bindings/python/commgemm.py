@@ -261,6 +261,24 @@ def library():
     return _library
 
 
+def _set(structure, name, value):
+    """A field; an Error that names it where the value is not one that it can hold."""
+    try:
+        setattr(structure, name, value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} is {value!r}: {error}") from None
+    if isinstance(value, int) and getattr(structure, name) != value:
+        raise ValueError(f"{name} is {value!r}, which is beyond what its type can hold")
+
+
+def _exact(name, value, ctype=ctypes.c_int):
+    """An argument."""
+    number = ctype(value)
+    if number.value != value:
+        raise ValueError(f"{name} is {value!r}, which is beyond what its type can hold")
+    return number
+
+
 # ---- what a program uses -------------------------------------------------------------------------
 
 
@@ -346,13 +364,7 @@ class Plan:
             if not hasattr(request, name):
                 raise TypeError(f"{name}: commgemm_plan_options has no such field")
             table = "dtype" if name.endswith("dtype") else name
-            number = lib.number(table, value) if name in self._NUMBERED else value
-            try:
-                setattr(request, name, number)
-            except TypeError as error:
-                raise TypeError(f"{name} is {value!r}: {error}") from None
-            if isinstance(number, int) and getattr(request, name) != number:
-                raise ValueError(f"{name} is {value!r}, which is beyond what its type can hold")
+            _set(request, name, lib.number(table, value) if name in self._NUMBERED else value)
         self.client, self.reply, self.request = client, PlanReply(), request
         lib.call("commgemm_plan_create", client.handle, ctypes.byref(request),
                  ctypes.byref(self.reply))
@@ -384,9 +396,10 @@ class Plan:
         """A job of this plan; operands by name. It may be submitted again and again, as long as the
         tensors stay allocated. chunk: the one that a COPY_IN is for; None: all."""
         job, known = library().init("job", JobFields), self._operands
-        job.kind, job.plan, job.rank, job.rows = kind, self.reply.id, rank, rows
-        job.detached, job.want_phases = int(detached), int(want_phases)
-        job.chunk = _WHOLE if chunk is None else chunk
+        job.plan, job.detached, job.want_phases = self.reply.id, int(detached), int(want_phases)
+        for name, value in (("kind", kind), ("rank", rank), ("rows", rows),
+                            ("chunk", _WHOLE if chunk is None else chunk)):
+            _set(job, name, value)
         for name, tensor in operands.items():
             if name not in _OPERANDS:
                 raise TypeError(f"{name}: no such operand; there are {', '.join(_OPERANDS)}")
@@ -428,7 +441,7 @@ class Client:
             options.socket = os.fsencode(socket)
         options.name = name.encode()
         if ring_entries:
-            options.ring_entries = ring_entries
+            _set(options, "ring_entries", ring_entries)
         self.handle = ctypes.c_void_p()
         self.sizes = {}  # of comms
         lib.call("commgemm_connect", ctypes.byref(options), ctypes.byref(self.handle))
@@ -441,7 +454,7 @@ class Client:
     def wait_executor(self, timeout_ms=-1):
         """After EXECUTOR_LOST, NO_EXECUTOR or GPU_LOST, before what was lost is submitted again, in
         its order."""
-        library().call("commgemm_wait_executor", self.handle, timeout_ms)
+        library().call("commgemm_wait_executor", self.handle, _exact("timeout_ms", timeout_ms))
 
     def close(self):
         """Ends the session. The streams that jobs were submitted in run empty first."""
@@ -455,13 +468,20 @@ class Client:
     def __exit__(self, *_):
         self.close()
 
+    def __del__(self):
+        """Else the session would stay, with its ranks, until the process ends."""
+        if getattr(self, "handle", None):
+            self.close()
+
     def join(self, name, size, rank, device=-1, timeout_ms=0):
         """The id of the comm, when all ranks have joined; made by whoever comes first."""
         lib = library()
         options = lib.init("join_options", JoinOptions)
-        options.name, options.size, options.create = name.encode(), size, 1
-        options.ranks, options.n_ranks = (ctypes.c_uint32 * 1)(rank), 1
-        options.devices, options.timeout_ms = (ctypes.c_int32 * 1)(device), timeout_ms
+        options.name, options.create, options.n_ranks = name.encode(), 1, 1
+        _set(options, "size", size)
+        _set(options, "timeout_ms", timeout_ms)
+        options.ranks = (ctypes.c_uint32 * 1)(_exact("rank", rank, ctypes.c_uint32))
+        options.devices = (ctypes.c_int32 * 1)(_exact("device", device, ctypes.c_int32))
         comm = ctypes.c_uint64()
         lib.call("commgemm_comm_join", self.handle, ctypes.byref(options), ctypes.byref(comm))
         self.sizes[comm.value] = size
@@ -498,8 +518,8 @@ class Client:
     def wait(self, ticket, timeout_ms=-1):
         """The completion of a job that was not detached; an Error when the job failed."""
         lib, done = library(), Completion()
-        lib.call("commgemm_wait", self.handle, ctypes.c_uint64(ticket), timeout_ms,
-                 ctypes.byref(done))
+        lib.call("commgemm_wait", self.handle, _exact("ticket", ticket, ctypes.c_uint64),
+                 _exact("timeout_ms", timeout_ms), ctypes.byref(done))
         phases = ctypes.cast(done.phases, ctypes.POINTER(Phase))
         done.phase_list = [Phase.from_buffer_copy(phases[i]) for i in range(done.n_phases)]
         lib.c.commgemm_completion_fini(ctypes.byref(done))
@@ -510,7 +530,7 @@ class Client:
     def wait_detached(self, timeout_ms=-1):
         """Until all detached jobs have ended; an Error with the first that failed."""
         lib, first, count = library(), Completion(), ctypes.c_uint64()
-        lib.call("commgemm_wait_detached", self.handle, 0, timeout_ms)
+        lib.call("commgemm_wait_detached", self.handle, 0, _exact("timeout_ms", timeout_ms))
         lib.call("commgemm_detached_failures", self.handle, ctypes.byref(first),
                  ctypes.byref(count))
         if count.value:
