@@ -87,7 +87,7 @@ static int check_place(struct cgm_endpoint *endpoint, const struct cgm_entry *en
     struct cgm_plan *plan = cgm_map_get(&endpoint->poller->plans, entry->plan);
     if (!plan || plan->creation) {
         *ret_burns = comm_without_plan(endpoint, entry);
-        return cgm_detail(detail, bytes, CGM_NOT_FOUND, "plan: %llu does not exist",
+        return cgm_detail(detail, bytes, CGM_NOT_FOUND, "plan: %016llx does not exist",
                           (ull)entry->plan);
     }
     struct cgm_comm *comm = plan->comm;
@@ -125,6 +125,21 @@ static enum cgm_presence job_operand(const struct cgm_job *job, int operand,
     return CGM_REQUIRED;
 }
 
+/* What a BLAS takes; no second row lies a stride away from one, however large it is. */
+static int check_stride(const char *name, const struct cgm_operand *o,
+                        const struct cgm_shape *shape, const struct cgm_spec *spec, char *detail,
+                        size_t bytes)
+{
+    uint64_t element = cgm_dtype_bytes(shape->dtype);
+    if (o->row_stride_bytes / element <= CGM_DIM_MAX || shape->rows == 1 ||
+        !cgm_operation_is_product(spec->op))
+        return CGM_OK;
+    return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+                      "%s.row_stride_bytes: %llu; rows of a product's operand lie at most %llu "
+                      "elements of %llu bytes apart",
+                      name, (ull)o->row_stride_bytes, CGM_DIM_MAX, (ull)element);
+}
+
 static int check_range(const char *name, const struct cgm_operand *o, const struct cgm_shape *shape,
                        const struct cgm_memory *memory, char *detail, size_t bytes,
                        struct cgm_view *ret_view)
@@ -147,7 +162,7 @@ static int check_range(const char *name, const struct cgm_operand *o, const stru
                           "outside the object's %llu bytes",
                           name, (ull)shape->rows, (ull)shape->cols, (ull)element,
                           (ull)o->offset_bytes, (ull)stride, (ull)memory->mem_bytes);
-    if (shape->rows == 1) /* no second row lies a stride away, however large it is */
+    if (shape->rows == 1)
         stride = row;
     *ret_view = (struct cgm_view){.mem = memory->mem,
                                   .offset_bytes = o->offset_bytes,
@@ -241,6 +256,8 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
                              cgm_job_reads(job, operand), detail, bytes);
     if (status == CGM_OK && cgm_memory_has_holes(grant->memory, endpoint->poller->executor->ops))
         status = cgm_memory_holes_detail(grant->memory, name, detail, bytes);
+    if (status == CGM_OK)
+        status = check_stride(name, o, &shape, &job->plan->spec, detail, bytes);
     if (status == CGM_OK)
         status = check_range(name, o, &shape, grant->memory, detail, bytes, &job->view[operand]);
     if (status == CGM_OK)

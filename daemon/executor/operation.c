@@ -207,17 +207,17 @@ int cgm_operation_algorithm(int op, int method, bool atomic)
     return -1;
 }
 
-void cgm_operation_methods(int op, char *ret_text, size_t size)
+void cgm_operation_methods(int op, bool atomic, char *ret_text, size_t size)
 {
     size_t used = 0;
     ret_text[0] = '\0';
     for (size_t i = 0; i < METHOD_ROW_COUNT && used < size; i++)
-        if (method_rows[i].op == op && !method_rows[i].atomic &&
+        if (method_rows[i].op == op && method_rows[i].atomic == atomic &&
             cgm_algorithm_find(method_rows[i].algorithm))
             used += (size_t)snprintf(ret_text + used, size - used, "%s%s", used ? ", " : "",
                                      cgm_type_name(CGM_TABLE_METHOD, method_rows[i].method));
-    if (used < size)
-        snprintf(ret_text + used, size - used, "%sauto", used ? " or " : "");
+    if (used > 0 && used < size)
+        snprintf(ret_text + used, size - used, " or auto");
 }
 
 uint64_t cgm_operation_sent_before(const struct cgm_spec *spec, uint32_t rank, uint32_t peer)
@@ -367,6 +367,12 @@ enum cgm_presence cgm_operation_operand(const struct cgm_spec *spec, uint32_t ra
     if (operand_is_aux(operand))
         return CGM_OPTIONAL;
     return presence_by_epilogue(spec->epilogue, operand);
+}
+
+bool cgm_operation_is_product(int op)
+{
+    const struct cgm_operation_row *row = cgm_operation_row(op);
+    return row && row->product;
 }
 
 bool cgm_operation_shards_rows(int op)

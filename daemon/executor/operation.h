@@ -110,6 +110,9 @@ int cgm_operation_algorithm(int op, int method, bool atomic);
 uint64_t cgm_operation_sent_before(const struct cgm_spec *spec, uint32_t rank, uint32_t peer);
 uint64_t cgm_operation_received_before(const struct cgm_spec *spec, uint32_t rank, uint32_t peer);
 
+/* True when there is a GEMM. */
+bool cgm_operation_is_product(int op);
+
 /* True when operation shards the rows of the product over the ranks. */
 bool cgm_operation_shards_rows(int op);
 

@@ -46,8 +46,8 @@ const struct cgm_operation_row *cgm_operation_row(int op);
 /* Writes "gemm, ag_gemm, ...": the operations that have a row and all these epilogues. */
 void cgm_operation_list(uint32_t epilogues, char *ret_text, size_t size);
 
-/* Writes "ring_exchange, none or auto": the methods of an operation that have an algorithm, without
- * atomic_gemm. */
-void cgm_operation_methods(int op, char *ret_text, size_t size);
+/* Writes "ring_exchange, none or auto": the methods of an operation that have an algorithm, with or
+ * without atomic_gemm. "": there is none. */
+void cgm_operation_methods(int op, bool atomic, char *ret_text, size_t size);
 
 #endif

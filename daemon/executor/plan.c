@@ -189,20 +189,27 @@ static uint64_t plan_bytes(const struct cgm_plan *plan)
     return user.rows * user.cols * cgm_dtype_bytes(user.dtype) + plan->scratch_bytes;
 }
 
+/* Of a rank: the operands. */
+static uint64_t first_run_bytes(const struct cgm_plan *plan, uint32_t rank)
+{
+    return cgm_plan_operands_bytes(&plan->spec, rank, CGM_PLAN_OPERANDS_FEW);
+}
+
 static void plan_discarded_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
     struct cgm_executor *executor = request->executor;
     const char *doing = plan->doing;
-    uint64_t bytes = plan_bytes(plan);
+    uint64_t bytes = plan_bytes(plan) + first_run_bytes(plan, 0);
     uint32_t device = plan->ranks[0].device;
     char room[CGM_EXECUTOR_ROOM];
     plan_free(plan, executor);
     cgm_executor_describe_room(executor, device, room);
     if (request->status == CGM_NO_MEMORY)
         cgm_request_fail(request, request->status,
-                         "plan: %s failed: it takes %llu bytes for each rank; device %u: %s", doing,
-                         (ull)bytes, device, room);
+                         "plan: %s failed: it takes %llu bytes for each rank, operands included; "
+                         "device %u: %s",
+                         doing, (ull)bytes, device, room);
     else
         cgm_request_fail(request, request->status, "plan: %s on the ranks' devices failed: %s",
                          doing, cgm_status_text(request->status));
@@ -371,8 +378,7 @@ static void plan_measure(struct cgm_request *request, struct cgm_comm *comm,
     reply.trial_bytes = cgm_tuning_bytes(plan, &plan->scratch_bytes);
     reply.has_trial_bytes = reply.trial_bytes > 0;
     for (uint32_t rank = 0; rank < plan->spec.world; rank++)
-        reply.bytes +=
-            plan_bytes(plan) + cgm_plan_operands_bytes(&plan->spec, rank, CGM_PLAN_OPERANDS_FEW);
+        reply.bytes += plan_bytes(plan) + first_run_bytes(plan, rank);
     free(plan);
     cgm_request_answer(request, CGM_MSG_PLAN_MEASURED, &reply.base, NULL, 0);
 }
@@ -579,7 +585,7 @@ void cgm_plan_on_remove(struct cgm_request *request)
     struct cgm_poller *poller = &request->executor->poller;
     struct cgm_plan *plan = cgm_map_get(&poller->plans, m->id);
     if (!plan || plan->creation) {
-        cgm_request_fail(request, CGM_NOT_FOUND, "plan: %llu is not here", (ull)m->id);
+        cgm_request_fail(request, CGM_NOT_FOUND, "plan: %016llx is not here", (ull)m->id);
         return;
     }
     cgm_map_remove(&poller->plans, m->id);

@@ -272,12 +272,13 @@ static int check_method(struct cgm_check *check)
         cgm_operation_algorithm(spec->op, spec->method, spec->atomic_gemm) >= 0)
         return CGM_OK;
     char list[128];
-    cgm_operation_methods(spec->op, list, sizeof list);
-    return cgm_check_refuse(check, CGM_NOT_SUPPORTED,
-                            "op %s: %s with %s%s is not supported; use %s",
-                            cgm_check_op_name(check), pattern_name(check),
-                            cgm_type_name(CGM_TABLE_METHOD, spec->method),
-                            spec->atomic_gemm ? " and atomic_gemm" : "", list);
+    cgm_operation_methods(spec->op, spec->atomic_gemm, list, sizeof list);
+    return cgm_check_refuse(
+        check, CGM_NOT_SUPPORTED, "op %s: %s with %s%s is not supported; %s%s%s%s",
+        cgm_check_op_name(check), pattern_name(check),
+        cgm_type_name(CGM_TABLE_METHOD, spec->method), spec->atomic_gemm ? " and atomic_gemm" : "",
+        list[0] ? "use " : "", list, list[0] && spec->atomic_gemm ? ", or " : "",
+        spec->atomic_gemm ? "leave atomic_gemm out" : "");
 }
 
 /* ---- all of it --------------------------------------------------------------------------------

@@ -36,12 +36,14 @@ SPOIL(spoil_offset_odd, e->operand[CGM_OPERAND_OUT].offset_bytes = OUT_AT + 2)
 SPOIL(spoil_stride, e->operand[CGM_OPERAND_OUT].row_stride_bytes = 4)
 SPOIL(spoil_stride_wraps, e->operand[CGM_OPERAND_OUT].row_stride_bytes = UINT64_MAX - 3)
 SPOIL(spoil_stride_odd, e->operand[CGM_OPERAND_OUT].row_stride_bytes = 1022)
+SPOIL(spoil_stride_wide,
+      e->operand[CGM_OPERAND_LHS].row_stride_bytes = (1ull << 31) * sizeof(float))
 SPOIL(spoil_operand_reserved, e->operand[CGM_OPERAND_OUT].reserved = 1)
 SPOIL(spoil_overlap, e->operand[CGM_OPERAND_OUT].offset_bytes = RHS_AT + 16)
 SPOIL(spoil_accumulate, e->flags = CGM_ENTRY_ACCUMULATE)
 
 static const struct bad_entry bad_entries[] = {
-    {"plan: 99", CGM_NOT_FOUND, spoil_plan},
+    {"plan: 0000000000000063 does not exist", CGM_NOT_FOUND, spoil_plan},
     {"comm: 4; plan 0000000000000005 is of 3", CGM_INVALID_ARGUMENT, spoil_comm},
     {"rank: 7", CGM_INVALID_ARGUMENT, spoil_rank},
     {"rank: 1", CGM_PERMISSION, spoil_other_rank},
@@ -59,7 +61,10 @@ static const struct bad_entry bad_entries[] = {
     {"out: 8 x 6", CGM_INVALID_ARGUMENT, spoil_offset_wraps},
     {"out.offset_bytes", CGM_INVALID_ARGUMENT, spoil_offset_odd},
     {"out.row_stride_bytes: 4", CGM_INVALID_ARGUMENT, spoil_stride},
-    {"out: 8 x 6", CGM_INVALID_ARGUMENT, spoil_stride_wraps},
+    {"out.row_stride_bytes: 18446744073709551612; rows of a product", CGM_INVALID_ARGUMENT,
+     spoil_stride_wraps},
+    {"lhs.row_stride_bytes: 8589934592; rows of a product's operand lie at most 2147483647",
+     CGM_INVALID_ARGUMENT, spoil_stride_wide},
     {"out.row_stride_bytes: 1022", CGM_INVALID_ARGUMENT, spoil_stride_odd},
     {"out.reserved", CGM_INVALID_ARGUMENT, spoil_operand_reserved},
     {"out: overlaps rhs", CGM_INVALID_ARGUMENT, spoil_overlap},

@@ -92,7 +92,7 @@ static void test_a_plan_that_is_gone_burns_the_number(void **state)
     for (uint32_t r = 0; r < WORLD; r++) {
         struct cgm_cqe cqe = fixture_reap(&scene.s[r]);
         assert_int_equal(cqe.status, CGM_NOT_FOUND);
-        assert_non_null(strstr(cqe.detail, "plan: 6 does not exist"));
+        assert_non_null(strstr(cqe.detail, "plan: 0000000000000006 does not exist"));
     }
     run_right(&scene, 2);
     scene_close(&scene);

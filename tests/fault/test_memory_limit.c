@@ -165,6 +165,13 @@ static void test_memory_of_plans_counts(void **state)
     plan.m = plan.n = plan.k = 8192;
     client_error(&scene->client, CGM_MSG_PLAN_CREATE, &plan.base, NULL, 0, CGM_NO_MEMORY,
                  "the limit of control group ");
+    plan.op = CGM_OP_GEMM; /* rhs has 4 GiB, out 1 */
+    plan.comm_type = CGM_COMM_TYPE_NONE;
+    plan.m = 1;
+    plan.n = 1u << 28;
+    plan.k = 4;
+    client_error(&scene->client, CGM_MSG_PLAN_CREATE, &plan.base, NULL, 0, CGM_NO_MEMORY,
+                 "it takes 53687");
     expect_same_executor(scene);
 }
 

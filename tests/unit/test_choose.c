@@ -101,6 +101,8 @@ static void test_atomic(void **state)
     assert_chosen(&spec, CGM_ALGO_FUSED_AG, "named in the plan");
     spec.use_ce = false;
     assert_refused(&spec, CGM_NOT_SUPPORTED, "use_ce is false");
+    spec.method = CGM_METHOD_NONE;
+    assert_refused(&spec, CGM_INVALID_ARGUMENT, "fused_ag belongs to method auto, but method is n");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_RING_EXCHANGE, CGM_ALGO_FUSED_RS);
     assert_refused(&spec, CGM_INVALID_ARGUMENT, "method auto, but method is ring_exchange");
 }

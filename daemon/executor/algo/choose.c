@@ -145,25 +145,6 @@ static int check_parameters(const struct choice *choice, const struct cgm_algori
                       cgm_parameter_name(parameter), op_name(choice));
 }
 
-static int check_support(const struct choice *choice, const struct cgm_algorithm *algorithm,
-                         int number)
-{
-    char list[LIST_BYTES];
-    list_names(choice->spec, false, list);
-    if (!algorithm)
-        return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
-                          "algorithm %s is not in this release; %s can be done by %s",
-                          cgm_type_name(CGM_TABLE_ALGO, number), op_name(choice), list);
-    if (!does_op(algorithm, choice->spec->op))
-        return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
-                          "algorithm %s does not do %s, which can be done by %s", algorithm->name,
-                          op_name(choice), list);
-    int status = check_parameters(choice, algorithm);
-    if (status == CGM_OK && algorithm->check)
-        status = algorithm->check(choice->spec, choice->text, choice->size);
-    return status;
-}
-
 static int check_agreement(const struct choice *choice, const struct cgm_algorithm *algorithm)
 {
     const struct cgm_spec *spec = choice->spec;
@@ -179,13 +160,32 @@ static int check_agreement(const struct choice *choice, const struct cgm_algorit
     return CGM_OK;
 }
 
+static int check_support(const struct choice *choice, const struct cgm_algorithm *algorithm,
+                         int number)
+{
+    char list[LIST_BYTES];
+    list_names(choice->spec, false, list);
+    if (!algorithm)
+        return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
+                          "algorithm %s is not in this release; %s can be done by %s",
+                          cgm_type_name(CGM_TABLE_ALGO, number), op_name(choice), list);
+    if (!does_op(algorithm, choice->spec->op))
+        return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
+                          "algorithm %s does not do %s, which can be done by %s", algorithm->name,
+                          op_name(choice), list);
+    int status = check_agreement(choice, algorithm);
+    if (status == CGM_OK)
+        status = check_parameters(choice, algorithm);
+    if (status == CGM_OK && algorithm->check)
+        status = algorithm->check(choice->spec, choice->text, choice->size);
+    return status;
+}
+
 static int choose_named(const struct choice *choice, const struct cgm_algorithm **ret_algorithm)
 {
     int number = choice->spec->algorithm;
     const struct cgm_algorithm *algorithm = cgm_algorithm_find(number);
     int status = check_support(choice, algorithm, number);
-    if (status == CGM_OK)
-        status = check_agreement(choice, algorithm);
     if (status != CGM_OK)
         return status;
     snprintf(choice->text, choice->size, "%s: named in the plan", algorithm->name);
