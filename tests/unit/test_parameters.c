@@ -286,8 +286,8 @@ static bool is_so_anyway(const struct value *v, const struct cgm_algorithm *algo
 static bool says_what_works(const char *text)
 {
     static const char *const ways[] = {
-        "use ",    "leave it out", "goes with", "go with", "may be ", "can be done", "limits are",
-        " takes ", "name one of",  "needs ",    " sums ",  "give ",   "it must be"};
+        "use ",    "leave ",      "goes with", "go with", "may be ", "can be done", "limits are",
+        " takes ", "name one of", "needs ",    " sums ",  "give ",   "it must be"};
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
         if (strstr(text, ways[i]))
             return true;
