@@ -130,15 +130,15 @@ static bool has_read_all(const struct cgm_connection *connection)
 
 static void count_unread(struct cgm_connection *connection, unsigned n_fds)
 {
-    if (!connection->events->lets_unread)
+    if (n_fds == 0 || !connection->events->count_unread)
         return;
     connection->unread_fds += n_fds;
-    connection->wire->unread_fds += n_fds;
+    connection->events->count_unread(connection->owner, (int)n_fds);
 }
 
 static void forget_unread(struct cgm_connection *connection)
 {
-    connection->wire->unread_fds -= connection->unread_fds;
+    connection->events->count_unread(connection->owner, -(int)connection->unread_fds);
     connection->unread_fds = 0;
 }
 
@@ -148,7 +148,7 @@ static bool lets_fds_go(struct cgm_connection *connection, unsigned n_fds)
         forget_unread(connection);
     return n_fds == 0 || connection->unread_fds == 0 ||
            connection->events->lets_unread(connection->owner, connection->unread_fds + n_fds,
-                                           connection->wire->unread_fds + n_fds);
+                                           n_fds);
 }
 
 /* The clock also runs while others have the processor, which is not the peer's fault. What was

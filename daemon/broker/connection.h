@@ -17,7 +17,6 @@
 struct cgm_wire {
     struct cgm_packet in;
     uint8_t out[CGM_PACKET_BYTES_MAX];
-    unsigned unread_fds; /* of all peers that are asked how many */
 };
 
 struct cgm_connection_events {
@@ -29,10 +28,11 @@ struct cgm_connection_events {
     /* For how long its packets must lie, in milliseconds; 0: not at all. Asked before each packet,
      * and after that time once more. A hang-up is noticed all the same. NULL: never. */
     uint64_t (*rest_ms)(void *owner);
-    /* Whether so many fds may lie unread, at the peer and at all that have this; who has read all
+    /* Whether so many more fds may lie unread, of_peer with them, at this peer; who has read all
      * gets one packet more. Of those in flight this process's user may have so many, and the rest
-     * must be there for others. NULL: any number. */
-    bool (*lets_unread)(void *owner, unsigned of_peer, unsigned of_all);
+     * must be there for others. And that so many more do, or less. NULL, both: any number. */
+    bool (*lets_unread)(void *owner, unsigned of_peer, unsigned n_more);
+    void (*count_unread)(void *owner, int n_more);
     /* A send took so much of a processor, which is long: who sends wakes all who watch the peer's
      * end. And for how long, in milliseconds, no such peer of this owner's user must be sent
      * anything; 0: not at all. NULL, both: nobody counts that. */

@@ -38,7 +38,7 @@ static bool is_unread(int fd)
 
 static void let_go(struct cgm_broker *broker, const struct cgm_lingering *what)
 {
-    broker->wire->unread_fds -= what->unread_fds;
+    cgm_quota_count_unread(broker, what->uid, -(int)what->unread_fds);
     if (what->emptied_by_thread)
         cgm_hang_up_emptied(broker, what->uid, what->fd);
     else if (what->refused)

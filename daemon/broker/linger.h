@@ -25,7 +25,7 @@ void cgm_linger_init(struct cgm_broker *broker);
 /* Closes all. */
 void cgm_linger_fini(struct cgm_broker *broker);
 
-/* A session's socket; takes it over. unread_fds: so many of wire->unread_fds are its. */
+/* A session's socket; takes it over. unread_fds: so many of its user's are its. */
 void cgm_linger_hang_up(struct cgm_broker *broker, uid_t uid, int fd, unsigned unread_fds);
 
 /* False: who is refused must not be told why, as too many others of the uid, or of all, have not

@@ -50,6 +50,7 @@ struct user {
     uint64_t lines_left_out;    /* since the last one */
     uint64_t unheard_bytes;     /* of requests in the executor's queue */
     uint64_t queries;           /* at the executor */
+    unsigned unread_fds;        /* in sockets of his, also of sessions that have ended */
 };
 
 static const struct {
@@ -78,8 +79,8 @@ static uint64_t user_key(uid_t uid)
 static bool is_idle(const struct user *user, uint64_t now_ns)
 {
     static const struct cgm_charge nothing;
-    return user->slow_fds == 0 && user->unheard_bytes == 0 && user->queries == 0 &&
-           user->whole_ns <= now_ns && user->lines_whole_ns <= now_ns &&
+    return user->slow_fds == 0 && user->unheard_bytes == 0 && user->unread_fds == 0 &&
+           user->queries == 0 && user->whole_ns <= now_ns && user->lines_whole_ns <= now_ns &&
            cgm_allowance_is_whole(&user->time, now_ns) &&
            cgm_allowance_is_whole(&user->sends, now_ns) &&
            memcmp(&user->used, &nothing, sizeof(nothing)) == 0 &&
@@ -511,11 +512,25 @@ bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size)
     return false;
 }
 
-bool cgm_quota_lets_unread(const struct cgm_broker *broker, unsigned of_session, unsigned of_all)
+/* Whoever comes when others have all that they may finds as much again: shares of what is left. */
+bool cgm_quota_lets_unread(const struct cgm_broker *broker, uid_t uid, unsigned of_session,
+                           unsigned n_more)
 {
+    const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
     struct rlimit limit;
-    return getrlimit(RLIMIT_NOFILE, &limit) < 0 || of_all <= limit.rlim_cur / 4 ||
-           of_session <= limit.rlim_cur / 4 / broker->config.max_sessions;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return true;
+    rlim_t room = limit.rlim_cur / 4;
+    unsigned of_user = (user ? user->unread_fds : 0) + n_more;
+    return of_session <= room / broker->config.max_sessions || broker->unread_fds + of_user <= room;
+}
+
+void cgm_quota_count_unread(struct cgm_broker *broker, uid_t uid, int n_more)
+{
+    struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    broker->unread_fds += (unsigned)n_more;
+    if (user)
+        user->unread_fds += (unsigned)n_more;
 }
 
 /* ---- listing ----------------------------------------------------------------------------------

@@ -109,10 +109,15 @@ bool cgm_quota_spares_fd(int fd, char *ret_detail, size_t size);
  * what several users send of that leaves what is kept, too. */
 bool cgm_quota_lets_fds_come(const struct cgm_broker *broker, uid_t uid);
 
-/* Whether so many fds may lie unread, at one session and at all: a quarter of what this process's
- * user may have in flight, and of another one each session has its part. The rest is for the
- * executor, which is of the same user. */
-bool cgm_quota_lets_unread(const struct cgm_broker *broker, unsigned of_session, unsigned of_all);
+/* Whether so many more fds may lie unread, of_session with them, at a session of the uid. Of a
+ * quarter of what this process's user may have in flight each uid may have as many as are left for
+ * others, and of another quarter each session has its part. The rest is for the executor, which is
+ * of the same user. */
+bool cgm_quota_lets_unread(const struct cgm_broker *broker, uid_t uid, unsigned of_session,
+                           unsigned n_more);
+
+/* That so many more do, or less, until those that lay in its socket have gone. */
+void cgm_quota_count_unread(struct cgm_broker *broker, uid_t uid, int n_more);
 
 /* Forgets every user. */
 void cgm_quota_fini(struct cgm_broker *broker);

@@ -111,15 +111,22 @@ static bool lets_fds_come(void *owner)
     return cgm_quota_lets_fds_come(session->broker, session->uid);
 }
 
-static bool lets_unread(void *owner, unsigned of_peer, unsigned of_all)
+static bool lets_unread(void *owner, unsigned of_peer, unsigned n_more)
 {
     const struct cgm_session *session = owner;
-    return cgm_quota_lets_unread(session->broker, of_peer, of_all);
+    return cgm_quota_lets_unread(session->broker, session->uid, of_peer, n_more);
+}
+
+static void count_unread(void *owner, int n_more)
+{
+    const struct cgm_session *session = owner;
+    cgm_quota_count_unread(session->broker, session->uid, n_more);
 }
 
 static const struct cgm_connection_events events = {
     .fd_weight_bytes = QUEUED_BYTES_MAX / QUEUED_FDS_MAX,
     .lets_unread = lets_unread,
+    .count_unread = count_unread,
     .on_long_send = on_long_send,
     .sends_rest_ms = sends_rest_ms,
     .keeps_reserve = true,

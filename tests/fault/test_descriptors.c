@@ -340,6 +340,44 @@ static void test_unread_fds_of_many_sessions(void **state)
     daemon_stop(&daemon);
 }
 
+/* Of a buffer of its own; nothing is read. Opens it that often, or until it is not heard. */
+static void ask_for_fds(struct client *client, int opens)
+{
+    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+    int fd;
+    open_it.has_id = 1;
+    open_it.id = buffer_create(client, NULL, PAGE, 0, &fd);
+    close(fd);
+    for (int i = 0; i < opens; i++)
+        client_send(client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0);
+}
+
+/* Whoever reads later than they come is not cut off for what another user leaves unread. */
+static void test_unread_fds_of_another_user(void **state)
+{
+    enum { SESSIONS = 40, OPENS = 120, FDS = 4000 };
+    struct daemon daemon;
+    struct client deaf[SESSIONS], honest;
+    (void)state;
+    skip_unless_root();
+    start_for_all(&daemon);
+    client_open_as(STRANGER + 1, &honest, &daemon);
+    limit_fds(&daemon, FDS);
+    for (int i = 0; i < SESSIONS; i++) {
+        client_open_as(STRANGER, &deaf[i], &daemon);
+        ask_for_fds(&deaf[i], OPENS);
+        status_number(&honest, "sessions");
+    }
+    ask_for_fds(&honest, OPENS);
+    usleep(100000); /* until all are sent, or wait in the daemon */
+    for (uint32_t i = honest.serial - OPENS; i < honest.serial; i++)
+        message_free(client_reply(&honest, i + 1));
+    for (int i = 0; i < SESSIONS; i++)
+        client_close(&deaf[i]);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
 #define FDS_IN_FLIGHT 1000u
 
 /* As a service's daemon: of its user no more may be in flight than a process may have open. */
@@ -578,6 +616,7 @@ int main(void)
         cmocka_unit_test(test_what_is_slow_to_close_is_limited),
         cmocka_unit_test(test_an_executor_starts_beside_them),
         cmocka_unit_test(test_unread_fds_of_many_sessions),
+        cmocka_unit_test(test_unread_fds_of_another_user),
         cmocka_unit_test(test_unread_fds_of_ended_sessions),
         cmocka_unit_test(test_the_executor_closes_nothing_of_a_client),
         cmocka_unit_test(test_the_mapper_frees_nothing_of_a_client),
