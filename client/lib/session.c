@@ -236,7 +236,8 @@ static void store_info(commgemm_client *client, const Cgm__HelloReply *reply)
     info->protocol = reply->version;
     snprintf(info->release, sizeof(info->release), "%s", reply->release ? reply->release : "");
     snprintf(info->backend, sizeof(info->backend), "%s", reply->backend ? reply->backend : "");
-    atomic_store(&client->executor_life, reply->executor_life);
+    uint64_t unknown = 0; /* an event may have come after the reply, and been seen before it */
+    atomic_compare_exchange_strong(&client->executor_life, &unknown, reply->executor_life);
 }
 
 static int check_version(uint32_t version)

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "daemon/broker/broker.h"
@@ -18,6 +19,7 @@
 
 #define NS_PER_S 1000000000ull
 #define NS_PER_MS 1000000ull
+#define LOOK_AGAIN_NS NS_PER_S
 /* Sessions beyond max_sessions for root and the daemon's own uid, who look what is wrong. */
 #define OPERATOR_SESSIONS 16u
 
@@ -130,21 +132,32 @@ static void end_silent(struct cgm_session *session, uint64_t timeout_s)
     cgm_session_refuse(session, 0, CGM_TIMEOUT, detail);
 }
 
+/* What it has sent lies there, since its user has to wait: it is not silent. */
+static bool has_spoken(const struct cgm_session *session)
+{
+    int bytes;
+    return ioctl(session->connection.fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
 /* Ids count up, so that the first one that is not due is the next one. */
 void cgm_admission_await_hello(struct cgm_broker *broker)
 {
     uint64_t timeout_s = broker->config.hello_timeout, now_ns = cgm_lived_ns(broker), at = 0;
+    uint64_t due_ns = 0, next_ns = UINT64_MAX;
     struct cgm_session *session;
     if (uv_is_active((uv_handle_t *)&broker->hello_timer))
         return;
-    while ((session = cgm_registry_next(&broker->sessions, &at))) {
-        uint64_t due_ns = session->connected_ns + timeout_s * NS_PER_S;
+    while (due_ns <= now_ns && (session = cgm_registry_next(&broker->sessions, &at))) {
         if (session->greeted)
             continue;
-        if (due_ns > now_ns) {
-            uv_timer_start(&broker->hello_timer, on_timer, (due_ns - now_ns) / NS_PER_MS + 1, 0);
-            return;
-        }
-        end_silent(session, timeout_s);
+        due_ns = session->connected_ns + timeout_s * NS_PER_S;
+        if (due_ns > now_ns)
+            next_ns = next_ns < due_ns ? next_ns : due_ns;
+        else if (has_spoken(session))
+            next_ns = now_ns + LOOK_AGAIN_NS;
+        else
+            end_silent(session, timeout_s);
     }
+    if (next_ns != UINT64_MAX)
+        uv_timer_start(&broker->hello_timer, on_timer, (next_ns - now_ns) / NS_PER_MS + 1, 0);
 }

@@ -134,6 +134,7 @@ static int hold_of(struct cgm_session *session, struct cgm_buffer *buffer, char 
     hold->buffer = buffer;
     hold->session = session;
     list_add(buffer, hold);
+    session->held_bytes += buffer->bytes;
     *ret_hold = hold;
     return CGM_OK;
 }
@@ -144,6 +145,7 @@ static void hold_free(struct cgm_buffer *buffer, struct cgm_buffer_hold *hold)
     struct cgm_session *session = hold->session;
     cgm_registry_remove(&session->buffers, buffer->id);
     cgm_quota_give(session->broker, session->uid, &of_hold);
+    session->held_bytes -= buffer->bytes;
     list_remove(buffer, hold);
     assert(buffer->first != hold);
     free(hold);

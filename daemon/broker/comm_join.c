@@ -1,5 +1,6 @@
 #include "daemon/broker/comm_join.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 
 #define NS_PER_MS 1000000ull
 #define LOOK_MS 10u
+#define LOOK_AGAIN_NS (1000 * NS_PER_MS)
 
 void cgm_comm_end_joins(struct cgm_broker *broker, struct cgm_comm *comm, uint64_t session_or_0,
                         int status, const char *detail)
@@ -209,6 +211,48 @@ static bool expire_one(struct cgm_broker *broker, struct cgm_comm *comm, uint64_
 
 static void on_timer(uv_timer_t *timer);
 
+/* True when somebody's time is over; else *next_ns may become earlier. */
+static bool is_over_for_some(const struct cgm_comm *comm, uint64_t now_ns, uint64_t *next_ns)
+{
+    bool over = false;
+    for (const struct cgm_join *join = comm->joins; join; join = join->next) {
+        over |= join->deadline_ns <= now_ns;
+        if (join->deadline_ns > now_ns && join->deadline_ns < *next_ns)
+            *next_ns = join->deadline_ns;
+    }
+    return over;
+}
+
+/* Nobody who joined has it; who created it may leave it. */
+static void give_up(struct cgm_broker *broker, struct cgm_comm *comm, const char *detail)
+{
+    struct cgm_session *session;
+    uint64_t id = comm->id;
+    cgm_comm_break(broker, comm);
+    cgm_comm_end_joins(broker, comm, 0, CGM_JOIN_TIMEOUT, detail);
+    for (uint32_t rank = 0; comm && (session = cgm_comm_next(broker, comm, &rank));) {
+        if (session->id != comm->creator)
+            cgm_comm_drop(session, comm);
+        comm = cgm_registry_find(&broker->comms, id);
+    }
+}
+
+/* Everybody has joined, and no executor makes it. One that is at it has executor_timeout. */
+static void give_up_if_over(struct cgm_broker *broker, struct cgm_comm *comm, uint64_t now_ns,
+                            uint64_t *next_ns)
+{
+    char detail[160];
+    if (!is_over_for_some(comm, now_ns, next_ns))
+        return;
+    if (comm->told) {
+        *next_ns = *next_ns < now_ns + LOOK_AGAIN_NS ? *next_ns : now_ns + LOOK_AGAIN_NS;
+        return;
+    }
+    snprintf(detail, sizeof(detail), "all ranks of comm %ju have joined, but there is no executor",
+             (uintmax_t)comm->id);
+    give_up(broker, comm, detail);
+}
+
 /* Every look is at all comms: not more often than that, however many deadlines there are. */
 static void look_again_by(struct cgm_broker *broker, uint64_t deadline_ns, uint64_t now_ns)
 {
@@ -229,6 +273,8 @@ static void look_at_deadlines(struct cgm_broker *broker)
         while (comm && comm->state == CGM_COMM_FORMING &&
                expire_one(broker, comm, now_ns, &next_ns))
             comm = cgm_registry_find(&broker->comms, id);
+        if (comm && comm->state == CGM_COMM_ADDING)
+            give_up_if_over(broker, comm, now_ns, &next_ns);
     }
     if (next_ns != UINT64_MAX)
         look_again_by(broker, next_ns, now_ns);
@@ -343,6 +389,7 @@ int cgm_comm_on_join(struct cgm_request *request)
         forget_unused(request->session, comm);
         return status;
     }
+    look_again_by(request->broker, comm->joins->deadline_ns, cgm_lived_ns(request->broker));
     if (cgm_comm_missing(comm, missing, sizeof(missing)) == 0) {
         struct cgm_call call = {.done = on_tell_answered, .object = comm->id};
         struct cgm_result result = {.detail = "it cannot be told"};
@@ -350,8 +397,6 @@ int cgm_comm_on_join(struct cgm_request *request)
         result.status = cgm_comm_tell(request->broker, comm, &call);
         if (result.status != CGM_OK)
             cgm_comm_on_added(request->broker, comm->id, &result);
-        return CGM_OK;
     }
-    look_again_by(request->broker, comm->joins->deadline_ns, cgm_lived_ns(request->broker));
     return CGM_OK;
 }

@@ -193,6 +193,7 @@ static struct cgm_import *object_new(struct cgm_request *request, const Cgm__Imp
         return NULL;
     }
     import->bytes = bytes_of(create);
+    request->session->held_bytes += import->bytes;
     while (import->n_fds < request->packet->n_fds) {
         import->fds[import->n_fds] = cgm_packet_take_fd(request->packet, import->n_fds);
         import->n_fds++;
@@ -208,6 +209,7 @@ static struct cgm_estate *take_apart(struct cgm_session *session, struct cgm_imp
     struct cgm_estate *estate = import->estate;
     int others[CGM_IMPORT_SEGMENTS_MAX];
     unsigned n_others = 0;
+    session->held_bytes -= import->bytes;
     cgm_registry_remove(&session->imports, import->id);
     cgm_registry_remove(&session->broker->imports, import->id);
     for (unsigned i = 0; i < import->n_fds; i++)

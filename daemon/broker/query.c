@@ -69,19 +69,6 @@ static void add_ranks(const struct cgm_session *session, struct list *list)
                 list_add(list, "\"%ju:%u\"", (uintmax_t)comm->id, rank);
 }
 
-static uint64_t bytes_held(const struct cgm_session *session)
-{
-    uint64_t at = 0, bytes = 0;
-    const struct cgm_buffer_hold *hold;
-    const struct cgm_import *import;
-    while ((hold = cgm_registry_next(&session->buffers, &at)))
-        bytes += hold->buffer->bytes;
-    at = 0;
-    while ((import = cgm_registry_next(&session->imports, &at)))
-        bytes += import->bytes;
-    return bytes;
-}
-
 /* Submitted and not ended, as the ring says it; the client can make it say anything. */
 static uint64_t jobs_in_ring(const struct cgm_session *session)
 {
@@ -103,7 +90,7 @@ static void session_row(const void *object, struct cgm_rows *rows)
     cgm_rows_number(rows, "uid", session->uid);
     cgm_rows_text(rows, "name", session->name[0] ? session->name : NULL);
     cgm_rows_json(rows, "ranks", list_end(&ranks));
-    cgm_rows_number(rows, "bytes", bytes_held(session));
+    cgm_rows_number(rows, "bytes", session->held_bytes);
     cgm_rows_number(rows, "imports", session->imports.count);
     cgm_rows_number(rows, "jobs", jobs_in_ring(session));
     cgm_rows_number(rows, "ring_entries", session->ring.entries);
@@ -300,11 +287,21 @@ static void send_rows(struct cgm_broker *broker, uint64_t session, uint32_t seri
     cgm_rows_fini(&rows);
 }
 
+/* Without an executor there is nothing to say. */
+static bool is_executors_alone(uint32_t what)
+{
+    return what == CGM_QUERY_ALGORITHMS;
+}
+
 /* call.index: what, call.other: after. */
 static void on_executor_rows(struct cgm_broker *broker, const struct cgm_call *call,
                              const struct cgm_result *result)
 {
-    if (cgm_registry_find(&broker->sessions, call->session)) /* else nobody waits for it */
+    if (!cgm_registry_find(&broker->sessions, call->session))
+        return; /* nobody waits for it */
+    if (result->status != CGM_OK && is_executors_alone(call->index))
+        cgm_answer_error(broker, call->session, call->serial, result->status, "%s", result->detail);
+    else
         send_rows(broker, call->session, call->serial, call->index, call->other,
                   (const Cgm__QueryReply *)result->message);
 }
@@ -324,7 +321,7 @@ int cgm_query_on_query(struct cgm_request *request)
             CGM_OK)
             return CGM_OK;
     }
-    if (query->what == CGM_QUERY_ALGORITHMS)
+    if (is_executors_alone(query->what))
         return cgm_refuse(request, CGM_NO_EXECUTOR, "%s", request->broker->executor.why);
     send_rows(request->broker, request->session->id, request->serial, query->what, after, NULL);
     return CGM_OK;

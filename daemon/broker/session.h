@@ -44,6 +44,7 @@ struct cgm_session {
     struct cgm_registry buffers; /* struct cgm_buffer_hold */
     struct cgm_registry plans;   /* struct cgm_plan_hold */
     struct cgm_registry imports; /* struct cgm_import */
+    uint64_t held_bytes;         /* of the last two */
 };
 
 /* A client has connected; takes over the fd. False: it is refused. */

@@ -202,18 +202,20 @@ static void doctor_row(struct page *page, const char *check, enum cgm_doctor_res
     row_add_text(page, row, "fix", fix);
 }
 
+static void device_row(struct page *page, uint32_t device, int status, const char *name)
+{
+    char check[32];
+    snprintf(check, sizeof(check), "device %u", device);
+    doctor_row(page, check, status == CGM_OK ? CGM_DOCTOR_OK : CGM_DOCTOR_FAILURE,
+               status == CGM_OK ? name : cgm_status_text(status), "");
+}
+
+/* As they were at the start: to look again takes longer than jobs on their way should wait. */
 static void query_devices(struct page *page, struct cgm_poller *poller, uint64_t after)
 {
     (void)after;
-    struct cgm_executor *executor = poller->executor;
-    struct cgm_device_info info;
-    char check[32];
-    for (uint32_t device = 0; device < executor->n_devices; device++) {
-        int status = executor->ops->device_info(executor->backend, device, &info);
-        snprintf(check, sizeof(check), "device %u", device);
-        doctor_row(page, check, status == CGM_OK ? CGM_DOCTOR_OK : CGM_DOCTOR_FAILURE,
-                   status == CGM_OK ? info.name : cgm_status_text(status), "");
-    }
+    for (uint32_t device = 0; device < poller->executor->n_devices; device++)
+        device_row(page, device, CGM_OK, poller->executor->info[device].name);
 }
 
 static const struct {
@@ -262,7 +264,11 @@ static void doctor_add(void *context, const char *check, enum cgm_doctor_result 
 static void doctor_run(struct cgm_quiet *quiet)
 {
     struct cgm_executor *executor = quiet->poller->executor;
-    query_devices(doctor.page, quiet->poller, 0);
+    struct cgm_device_info info;
+    for (uint32_t device = 0; device < executor->n_devices; device++) {
+        int status = executor->ops->device_info(executor->backend, device, &info);
+        device_row(doctor.page, device, status, info.name);
+    }
     executor->ops->doctor(executor->backend, doctor_add, doctor.page);
 }
 

@@ -199,6 +199,32 @@ static void test_death_while_a_comm_is_added(void **state)
     client_close(&client);
 }
 
+/* The one after it does not start either: the time for the join holds all the same. */
+static void test_a_comm_that_no_executor_makes(void **state)
+{
+    struct client client;
+    client_open(&client, *state);
+    fake_fault(*state, "die", "CommAdd", "");
+    fake_fault(*state, "die", "ExecutorSetup", "");
+    struct message *reply = client_reply(&client, send_join(&client, "tp", 1, 0, 30));
+    expect_error(reply, CGM_JOIN_TIMEOUT, "have joined, but there is no executor");
+    assert_int_equal(status_number(&client, "comms"), 0);
+    wait_for_executor(&client);
+    comm_join_all(&client, "tp", 1);
+    client_close(&client);
+}
+
+static void test_death_while_algorithms_are_asked_for(void **state)
+{
+    Cgm__Query query = CGM__QUERY__INIT;
+    struct client client;
+    client_open(&client, *state);
+    fake_fault(*state, "die", "Query", "");
+    query.what = CGM_QUERY_ALGORITHMS;
+    client_error(&client, CGM_MSG_QUERY, &query.base, NULL, 0, CGM_EXECUTOR_LOST, "");
+    client_close(&client);
+}
+
 static void test_refusals_reach_the_client(void **state)
 {
     Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
@@ -393,6 +419,8 @@ int main(void)
         WITH_DAEMON(test_a_rank_that_goes_in_the_replay),
         WITH_DAEMON(test_pending_requests_fail),
         WITH_DAEMON(test_death_while_a_comm_is_added),
+        WITH_DAEMON(test_a_comm_that_no_executor_makes),
+        WITH_DAEMON(test_death_while_algorithms_are_asked_for),
         WITH_DAEMON(test_refusals_reach_the_client),
         WITH_DAEMON(test_clients_die_with_requests_pending),
         cmocka_unit_test(test_death_in_the_middle_of_the_replay),

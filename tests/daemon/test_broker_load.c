@@ -183,28 +183,40 @@ static void test_long_listings_come_in_pages(void **state)
     client_close(&client);
 }
 
-/* The daemon's processor time for names that nothing has, in ns. */
-static uint64_t cost_of_names(const struct daemon *daemon, struct client *client)
+static void ask_for_names(struct client *client)
 {
-    enum { TIMES = 1000 };
     Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
     Cgm__CommJoin join = CGM__COMM_JOIN__INIT;
+    open_it.name = join.name = (char *)(uintptr_t) "nobody";
+    client_error(client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0, CGM_NOT_FOUND, "");
+    client_error(client, CGM_MSG_COMM_JOIN, &join.base, NULL, 0, CGM_NOT_FOUND, "");
+}
+
+static void ask_for_sessions(struct client *client)
+{
+    Cgm__Query query = CGM__QUERY__INIT;
+    query.what = CGM_QUERY_SESSIONS;
+    message_free(client_call(client, CGM_MSG_QUERY, &query.base, NULL, 0, CGM_MSG_QUERY_REPLY));
+}
+
+/* The daemon's processor time, in ns. */
+static uint64_t cost_of(void (*ask)(struct client *client), const struct daemon *daemon,
+                        struct client *client)
+{
+    enum { TIMES = 1000 };
     struct timespec begin, end;
     clockid_t clock;
-    open_it.name = join.name = (char *)(uintptr_t) "nobody";
     assert_int_equal(clock_getcpuclockid(daemon->pid, &clock), 0);
     clock_gettime(clock, &begin);
-    for (int i = 0; i < TIMES; i++) {
-        client_error(client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0, CGM_NOT_FOUND, "");
-        client_error(client, CGM_MSG_COMM_JOIN, &join.base, NULL, 0, CGM_NOT_FOUND, "");
-    }
+    for (int i = 0; i < TIMES; i++)
+        ask(client);
     clock_gettime(clock, &end);
     return (uint64_t)((end.tv_sec - begin.tv_sec) * 1000000000 + end.tv_nsec - begin.tv_nsec) /
            TIMES;
 }
 
-/* What others have does not make a name slower to find. */
-static void test_names_among_many(void **state)
+/* What others have makes neither a name slower to find, nor a listing slower to make. */
+static void test_names_and_listings_among_many(void **state)
 {
     enum { BUFFERS = 4000, COMMS = 4000 };
     struct daemon daemon;
@@ -214,9 +226,11 @@ static void test_names_among_many(void **state)
     daemon_start(&daemon, "quota_comms=4096", "quota_ranks=8192", NULL);
     client_open(&client, &daemon);
     client_open(&other, &daemon);
-    uint64_t alone = cost_of_names(&daemon, &client);
+    uint64_t alone = cost_of(ask_for_names, &daemon, &client);
+    uint64_t listing_alone = cost_of(ask_for_sessions, &daemon, &client);
     for (int i = 0; i < BUFFERS; i++)
         buffer_create(&other, NULL, 1, 0, NULL);
+    uint64_t listing_among_many = cost_of(ask_for_sessions, &daemon, &client);
     for (int i = 0; i < COMMS; i++) {
         Cgm__CommCreate create = CGM__COMM_CREATE__INIT;
         char name[16];
@@ -226,8 +240,10 @@ static void test_names_among_many(void **state)
         message_free(
             client_call(&other, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY));
     }
-    uint64_t among_many = cost_of_names(&daemon, &client);
-    print_message("%ju ns alone, %ju ns among many\n", (uintmax_t)alone, (uintmax_t)among_many);
+    uint64_t among_many = cost_of(ask_for_names, &daemon, &client);
+    print_message("names: %ju ns alone, %ju ns among many; sessions: %ju, %ju\n", (uintmax_t)alone,
+                  (uintmax_t)among_many, (uintmax_t)listing_alone, (uintmax_t)listing_among_many);
+    assert_true(listing_among_many < 8 * listing_alone);
     assert_true(among_many < 8 * alone); /* 24 times, when all were looked at */
     client_close(&other);
     client_close(&client);
@@ -321,6 +337,46 @@ static void test_queries_of_those_who_go(void **state)
     daemon_stop(&daemon);
 }
 
+/* Its Hello lies there as long as its user has to wait: it has not been silent. */
+static void test_a_hello_that_is_not_read(void **state)
+{
+    enum { QUERIES = 4 };
+    Cgm__Hello hello = CGM__HELLO__INIT;
+    Cgm__Query query = CGM__QUERY__INIT;
+    struct daemon daemon;
+    struct client asking[QUERIES], late, silent, honest;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "hello_timeout=1", NULL);
+    client_open(&honest, &daemon);
+    for (int i = 0; i < QUERIES; i++)
+        client_open_as(STRANGER, &asking[i], &daemon);
+    fake_fault(&daemon, "drop", "Query", "");
+    query.what = CGM_QUERY_JOBS;
+    for (int i = 0; i < QUERIES; i++)
+        client_send(&asking[i], CGM_MSG_QUERY, &query.base, NULL, 0);
+    usleep(100000);
+    client_connect_as(STRANGER, &silent, &daemon);
+    client_connect_as(STRANGER, &late, &daemon);
+    hello.min_version = CGM_PROTOCOL_MIN;
+    hello.max_version = CGM_PROTOCOL_MAX;
+    uint32_t serial = client_send(&late, CGM_MSG_HELLO, &hello.base, NULL, 0);
+    assert_true(client_is_closed(&silent));
+    usleep(1000000);
+    fake_heal(&daemon, "drop", "Query");
+    client_kill_executor(&honest);
+    struct message *reply = client_reply(&late, serial);
+    assert_int_equal(reply->type, CGM_MSG_HELLO_REPLY);
+    message_free(reply);
+    for (int i = 0; i < QUERIES; i++)
+        client_close(&asking[i]);
+    client_close(&silent);
+    client_close(&late);
+    client_close(&honest);
+    daemon_stop(&daemon);
+}
+
 /* Users who ask for much meanwhile wait for it; others are served, and it is not cut off. */
 static void test_late_executor(void **state)
 {
@@ -364,7 +420,8 @@ int main(void)
         WITH_DAEMON(test_late_reader),
         WITH_DAEMON(test_late_reader_of_fds),
         WITH_DAEMON(test_long_listings_come_in_pages),
-        cmocka_unit_test(test_names_among_many),
+        cmocka_unit_test(test_names_and_listings_among_many),
+        cmocka_unit_test(test_a_hello_that_is_not_read),
         cmocka_unit_test(test_late_executor),
         cmocka_unit_test(test_queries_of_those_who_go),
     };

@@ -2,7 +2,9 @@
  * do not run then. */
 #include "tests/daemon/steps_fixture.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 #include "commgemm.h"
 #include "tests/daemon/enter.h"
@@ -113,11 +115,47 @@ static void test_a_job_that_runs(void **state)
     scene_close(&scene);
 }
 
+static void *go_on_later(void *executor)
+{
+    usleep(STOPPED_MS * 1000);
+    send_signal(*(const pid_t *)executor, SIGCONT);
+    return NULL;
+}
+
+/* Whether there is an executor is known, or waited for so long: it is not asked. */
+static void test_a_wait_for_one_that_stands_still(void **state)
+{
+    struct daemon daemon;
+    struct commgemm_connect_options options;
+    struct timespec begin, end;
+    commgemm_client *client;
+    pthread_t later;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, NULL);
+    commgemm_connect_options_init(&options);
+    options.socket = daemon.socket;
+    options.no_ring = 1;
+    must(commgemm_connect(&options, &client));
+    must(commgemm_wait_executor(client, WAIT_S * 1000));
+    pid_t executor = (pid_t)daemon_status(&daemon, "executor_pid");
+    assert_int_equal(send_signal(executor, SIGSTOP), 0);
+    assert_int_equal(pthread_create(&later, NULL, go_on_later, &executor), 0);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    must(commgemm_wait_executor(client, 20));
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    assert_in_range(end.tv_sec - begin.tv_sec, 0, STOPPED_MS / 1000 - 1);
+    pthread_join(later, NULL);
+    commgemm_disconnect(client);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_job_that_waits_for_a_rank),
         cmocka_unit_test(test_a_job_that_runs),
+        cmocka_unit_test(test_a_wait_for_one_that_stands_still),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,6 +147,37 @@ static void test_who_hangs_up_meanwhile_is_gone(void **state)
     wait_for_status(&scene->worker, "sessions", 2);
 }
 
+static uint64_t cost_of_queries(struct client *client, pid_t executor, uint32_t what)
+{
+    enum { TIMES = 30 };
+    Cgm__Query query = CGM__QUERY__INIT;
+    query.what = what;
+    uint64_t before = spent_ns(executor);
+    for (int i = 0; i < TIMES; i++)
+        message_free(client_call(client, CGM_MSG_QUERY, &query.base, NULL, 0, CGM_MSG_QUERY_REPLY));
+    return (spent_ns(executor) - before) / TIMES;
+}
+
+/* He is asked of the thread that launches jobs. */
+static void test_a_doctor_of_many_devices_is_quick(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, "devices=64", NULL);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    pid_t executor = (pid_t)status_number(&client, "executor_pid");
+    uint64_t status = cost_of_queries(&client, executor, CGM_QUERY_STATUS);
+    uint64_t doctor = cost_of_queries(&client, executor, CGM_QUERY_DOCTOR);
+    print_message("%ju us of the executor for a status, %ju us for a doctor\n",
+                  (uintmax_t)status / 1000, (uintmax_t)doctor / 1000);
+    assert_true(doctor < 10 * status);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +186,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_completions_are_at_their_users_cost, set_up_with_more,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_who_hangs_up_meanwhile_is_gone, set_up, tear_down),
+        cmocka_unit_test(test_a_doctor_of_many_devices_is_quick),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

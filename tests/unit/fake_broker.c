@@ -78,6 +78,14 @@ static bool answer_by_name(struct fake_session *session, uint32_t serial, const 
     return true;
 }
 
+/* To a session without a ring: that there is an executor. */
+static void send_no_ring(struct fake_session *session)
+{
+    Cgm__Ring none = CGM__RING__INIT;
+    none.executor_life = session->fake->life;
+    reply(session, 0, CGM_MSG_RING, &none.base, NULL, 0);
+}
+
 static void send_ring(struct fake_session *session, uint32_t serial)
 {
     struct fake_broker *fake = session->fake;
@@ -265,13 +273,11 @@ static void on_submit(struct fake_session *session, uint32_t serial, const Cgm__
 static void on_query(struct fake_session *session, uint32_t serial, const Cgm__Query *query)
 {
     Cgm__QueryReply answer = CGM__QUERY_REPLY__INIT;
-    char life[24];
     char *keys[] = {(char *)"id", (char *)"a \"key\"", (char *)"executor_life"};
-    char *values[] = {(char *)"18446744073709551615", (char *)"[{\"x\": null}, -1.5e3]", life};
+    char *values[] = {(char *)"18446744073709551615", (char *)"[{\"x\": null}, -1.5e3]",
+                      (char *)"1"};
     char *broken[] = {(char *)"1", (char *)"{\"x\":}", (char *)"0"};
     Cgm__Row row = CGM__ROW__INIT, *rows[] = {&row};
-    struct fake_broker *fake = session->fake;
-    snprintf(life, sizeof(life), "%llu", (unsigned long long)(fake->has_executor ? fake->life : 0));
     row.n_key = row.n_value = 3;
     row.key = keys;
     row.value = query->what == CGM_QUERY_JOBS ? broken : values;
@@ -485,6 +491,8 @@ void fake_start_executor(struct fake_broker *fake)
     for (unsigned i = 0; i < fake->n_sessions; i++)
         if (fake->sessions[i].entries)
             send_ring(&fake->sessions[i], 0);
+        else
+            send_no_ring(&fake->sessions[i]);
     pthread_mutex_unlock(&fake->lock);
 }
 
