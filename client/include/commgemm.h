@@ -490,7 +490,8 @@ struct commgemm_chunk {
     int dtype;
 };
 #define COMMGEMM_WHOLE_BUFFER UINT32_MAX
-/* Where chunk `chunk` (0 to w-1) of rank's user buffer lies: get_buffer_chunk_by_id. */
+/* Where chunk `chunk` of rank's user buffer lies: get_buffer_chunk_by_id. 0 to w-1 of ag_gemm,
+ * gemm_rs, bulk_ag, bulk_rs, ag and rs; the others' have one, 0. */
 int commgemm_plan_chunk(commgemm_client *client, uint64_t plan, uint32_t rank, uint32_t chunk,
                         struct commgemm_chunk *ret_chunk);
 

@@ -194,6 +194,26 @@ for _ in range(3):
     commgemm.Client().join("collected", size=1, rank=0)
     assert fds() == before, "a client that was collected has left something"
 
+import random, signal, time
+
+class Late(Exception):
+    """Raised by the handler of a signal, wherever the program is."""
+
+def late(*_):
+    raise Late()
+
+signal.signal(signal.SIGALRM, late)
+for _ in range(100):
+    client = commgemm.Client()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 4e-4))
+        client.close()
+        time.sleep(.002)
+    except Late:
+        pass
+    client.close()
+signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
 wait = commgemm.Client.wait_executor
 commgemm.Client.wait_executor = fail
 try:

@@ -458,9 +458,9 @@ class Client:
 
     def close(self):
         """Ends the session. The streams that jobs were submitted in run empty first."""
-        if self.handle:
-            library().c.commgemm_disconnect(self.handle)
-            self.handle = None
+        handle, self.handle = self.handle, None  # first: a signal's handler may raise behind the call
+        if handle:
+            library().c.commgemm_disconnect(handle)
 
     def __enter__(self):
         return self
