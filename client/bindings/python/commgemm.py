@@ -458,7 +458,7 @@ class Client:
 
     def close(self):
         """Ends the session. The streams that jobs were submitted in run empty first."""
-        handle, self.handle = self.handle, None  # first: a signal's handler may raise behind the call
+        handle, self.handle = self.handle, None  # a signal's handler may raise behind the call
         if handle:
             library().c.commgemm_disconnect(handle)
 
