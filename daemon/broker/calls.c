@@ -38,9 +38,17 @@ static int weight(uint16_t type)
     return type == CGM_MSG_QUERY ? CGM_CALL_WEIGHT_MAX : 1;
 }
 
+/* To clients, with the answer. */
+static bool brings_fds(uint16_t type)
+{
+    return type == CGM_MSG_BUFFER_ALLOC || type == CGM_MSG_GRANT || type == CGM_MSG_SESSION_ADD;
+}
+
 static void count(struct cgm_broker *broker, const struct pending *pending, int change)
 {
-    cgm_session_count_call(broker, pending->call.session, change * weight(pending->type));
+    int fds = pending->call.session && brings_fds(pending->type) ? change : 0;
+    cgm_session_count_call(broker, pending->call.session, change * weight(pending->type), fds);
+    cgm_quota_count_unread(broker, pending->call.uid, fds);
     if (pending->type == CGM_MSG_QUERY)
         cgm_quota_count_query(broker, pending->call.uid, change);
 }

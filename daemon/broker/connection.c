@@ -128,27 +128,35 @@ static bool has_read_all(const struct cgm_connection *connection)
     return ioctl(connection->fd, SIOCOUTQ, &bytes) == 0 && bytes == 0;
 }
 
-static void count_unread(struct cgm_connection *connection, unsigned n_fds)
+static void count_unread(const struct cgm_connection *connection, int n_fds)
 {
-    if (n_fds == 0 || !connection->events->count_unread)
-        return;
-    connection->unread_fds += n_fds;
-    connection->events->count_unread(connection->owner, (int)n_fds);
+    if (n_fds != 0 && connection->events->count_unread)
+        connection->events->count_unread(connection->owner, n_fds);
 }
 
-static void forget_unread(struct cgm_connection *connection)
+static void look_for_unread(struct cgm_connection *connection)
 {
-    connection->events->count_unread(connection->owner, -(int)connection->unread_fds);
+    if (connection->unread_fds == 0 || !has_read_all(connection))
+        return;
+    count_unread(connection, -(int)connection->unread_fds);
     connection->unread_fds = 0;
 }
 
-static bool lets_fds_go(struct cgm_connection *connection, unsigned n_fds)
+unsigned cgm_connection_unread_fds(struct cgm_connection *connection)
 {
-    if (connection->unread_fds > 0 && has_read_all(connection))
-        forget_unread(connection);
-    return n_fds == 0 || connection->unread_fds == 0 ||
+    look_for_unread(connection);
+    return connection->unread_fds + connection->queued_fds;
+}
+
+/* n_more: 0 of those that are in the queue, and counted. */
+static bool lets_fds_go(struct cgm_connection *connection, unsigned n_fds, unsigned n_more)
+{
+    if (n_fds == 0 || !connection->events->lets_unread)
+        return true;
+    look_for_unread(connection);
+    return connection->unread_fds == 0 ||
            connection->events->lets_unread(connection->owner, connection->unread_fds + n_fds,
-                                           n_fds);
+                                           n_more);
 }
 
 /* The clock also runs while others have the processor, which is not the peer's fault. What was
@@ -182,34 +190,46 @@ static uint64_t sends_rest_ms(const struct cgm_connection *connection)
  * so that waiting for that would not be waiting: fds are tried again after a while, also those of
  * sessions that are not to blame. */
 static int send_now(struct cgm_connection *connection, const uint8_t *bytes, size_t size,
-                    const int *fds, unsigned n_fds)
+                    const int *fds, unsigned n_fds, unsigned n_more)
 {
     uint64_t rest_ms = sends_rest_ms(connection);
-    if (rest_ms > 0 || !lets_fds_go(connection, n_fds)) {
+    if (rest_ms > 0 || !lets_fds_go(connection, n_fds, n_more)) {
         try_later(connection, rest_ms > 0 ? rest_ms : RETRY_MS);
         return CGM_RING_FULL;
     }
     int status = send_bytes(connection, bytes, size, fds, n_fds);
     if (status == CGM_RING_FULL && errno == ETOOMANYREFS)
         try_later(connection, RETRY_MS);
-    if (status == CGM_OK)
-        count_unread(connection, n_fds);
+    if (status == CGM_OK) {
+        connection->unread_fds += n_fds;
+        count_unread(connection, (int)n_more);
+    }
     return status;
+}
+
+/* From the queue; sent: its fds lie unread now. */
+static void dequeue(struct cgm_connection *connection, bool sent)
+{
+    struct cgm_outgoing *outgoing = connection->first;
+    connection->first = outgoing->next;
+    if (!connection->first)
+        connection->last = &connection->first;
+    connection->queued_bytes -= weight(connection, outgoing->size, outgoing->n_fds);
+    connection->queued_fds -= outgoing->n_fds;
+    if (!sent)
+        count_unread(connection, -(int)outgoing->n_fds);
+    outgoing_free(connection, outgoing);
 }
 
 static void flush_queue(struct cgm_connection *connection)
 {
     struct cgm_outgoing *outgoing;
     while ((outgoing = connection->first)) {
-        int status =
-            send_now(connection, outgoing->bytes, outgoing->size, outgoing->fds, outgoing->n_fds);
+        int status = send_now(connection, outgoing->bytes, outgoing->size, outgoing->fds,
+                              outgoing->n_fds, 0);
         if (status == CGM_RING_FULL)
             return;
-        connection->first = outgoing->next;
-        if (!connection->first)
-            connection->last = &connection->first;
-        connection->queued_bytes -= weight(connection, outgoing->size, outgoing->n_fds);
-        outgoing_free(connection, outgoing);
+        dequeue(connection, status == CGM_OK);
         if (status != CGM_OK)
             cut_off_for(connection, status);
     }
@@ -390,6 +410,8 @@ static void enqueue(struct cgm_connection *connection, size_t size, const int *f
     *connection->last = outgoing;
     connection->last = &outgoing->next;
     connection->queued_bytes += weight(connection, size, n_fds);
+    connection->queued_fds += n_fds;
+    count_unread(connection, (int)n_fds);
     update_events(connection);
 }
 
@@ -403,8 +425,9 @@ void cgm_connection_send(struct cgm_connection *connection, uint16_t type, uint3
         cut_off(connection, "its answer is larger than a packet");
         return;
     }
-    int status = connection->first ? CGM_RING_FULL
-                                   : send_now(connection, connection->wire->out, size, fds, n_fds);
+    int status = connection->first
+                     ? CGM_RING_FULL
+                     : send_now(connection, connection->wire->out, size, fds, n_fds, n_fds);
     if (status == CGM_RING_FULL)
         enqueue(connection, size, fds, n_fds);
     else if (status != CGM_OK)
@@ -428,15 +451,12 @@ static void on_handle_closed(uv_handle_t *handle)
 
 void cgm_connection_close(struct cgm_connection *connection)
 {
-    struct cgm_outgoing *outgoing;
     if (connection->closing)
         return;
     connection->closing = true;
     flush_queue(connection);
-    while ((outgoing = connection->first)) {
-        connection->first = outgoing->next;
-        outgoing_free(connection, outgoing);
-    }
+    while (connection->first)
+        dequeue(connection, false);
     connection->handles = 3;
     uv_close((uv_handle_t *)&connection->retry, on_handle_closed);
     uv_close((uv_handle_t *)&connection->rested, on_handle_closed);

@@ -32,6 +32,7 @@ struct cgm_connection_events {
      * gets one packet more. Of those in flight this process's user may have so many, and the rest
      * must be there for others. And that so many more do, or less. NULL, both: any number. */
     bool (*lets_unread)(void *owner, unsigned of_peer, unsigned n_more);
+    /* Those in the queue are among them. */
     void (*count_unread)(void *owner, int n_more);
     /* A send took so much of a processor, which is long: who sends wakes all who watch the peer's
      * end. And for how long, in milliseconds, no such peer of this owner's user must be sent
@@ -86,7 +87,8 @@ struct cgm_connection {
     bool slow;           /* it did take long */
     uv_timer_t retry;    /* while it is */
     unsigned unread_fds; /* sent since the peer was seen to have read all */
-    const char *broken;  /* why it is cut off; NULL: it is not */
+    unsigned queued_fds;
+    const char *broken; /* why it is cut off; NULL: it is not */
     struct cgm_outgoing *first, **last;
     size_t queued_bytes, queued_bytes_max;
 };
@@ -102,6 +104,9 @@ void cgm_connection_send(struct cgm_connection *connection, uint16_t type, uint3
 
 /* True when this side has ended it: the peer may live, and not know of it. */
 bool cgm_connection_was_cut(const struct cgm_connection *connection);
+
+/* Fds that were sent to the peer, and that it has not read, or that wait to be sent. */
+unsigned cgm_connection_unread_fds(struct cgm_connection *connection);
 
 /* Stops or goes on reading; a hang-up is noticed all the same. */
 void cgm_connection_pause(struct cgm_connection *connection, bool paused);

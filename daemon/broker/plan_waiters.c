@@ -14,7 +14,7 @@ void cgm_plan_forget_waiters(struct cgm_broker *broker, struct cgm_plan *plan)
     while (plan->waiters) {
         struct cgm_plan_waiter *waiter = plan->waiters;
         plan->waiters = waiter->next;
-        cgm_session_count_call(broker, waiter->session, -1);
+        cgm_session_count_call(broker, waiter->session, -1, 0);
         free(waiter);
     }
 }
@@ -27,7 +27,7 @@ int cgm_plan_wait(struct cgm_request *request, struct cgm_plan *plan, bool exist
     *waiter = (struct cgm_plan_waiter){plan->waiters, request->session->id, request->serial,
                                        existed, CGM_OK};
     plan->waiters = waiter;
-    cgm_session_count_call(request->broker, request->session->id, 1);
+    cgm_session_count_call(request->broker, request->session->id, 1, 0);
     return CGM_OK;
 }
 

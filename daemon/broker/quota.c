@@ -527,9 +527,11 @@ bool cgm_quota_lets_unread(const struct cgm_broker *broker, uid_t uid, unsigned 
 
 void cgm_quota_count_unread(struct cgm_broker *broker, uid_t uid, int n_more)
 {
-    struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    struct user *user = n_more > 0 ? user_of(broker, uid) : NULL;
     broker->unread_fds += (unsigned)n_more;
-    if (user)
+    if (!user)
+        user = cgm_registry_find(&broker->users, user_key(uid));
+    if (user && (n_more > 0 || user->unread_fds >= (unsigned)-n_more)) /* or it was not made */
         user->unread_fds += (unsigned)n_more;
 }
 

@@ -18,10 +18,10 @@
 #include "proto/step.h"
 
 #define QUEUED_BYTES_MAX (1u << 20)
-#define QUEUED_FDS_MAX 32u            /* without a byte beside them */
-#define CALLS_MAX CGM_CALL_WEIGHT_MAX /* of one session at the executor */
+#define CALLS_MAX CGM_CALL_WEIGHT_MAX    /* of one session at the executor */
+#define QUEUED_FDS_MAX (CALLS_MAX + 32u) /* without a byte beside them: those of all calls, too */
 #define NS_PER_MS 1000000u
-#define UNHEARD_MS 10u /* until the executor may have read on */
+#define UNHEARD_MS 10u /* until the executor, or who has to read fds, may have read on */
 
 static void on_packet(void *owner, struct cgm_packet *packet)
 {
@@ -77,10 +77,18 @@ static bool has_turn(void *owner)
     return cgm_quota_has_turn(session->broker, session->uid);
 }
 
+/* Before anything is read that may bring more fds: there is room for all that may come, since what
+ * cannot be sent waits in this process. */
+static bool owes_reading(struct cgm_session *session)
+{
+    unsigned n_fds = cgm_connection_unread_fds(&session->connection) + session->fds_to_come;
+    return n_fds > 0 && !cgm_quota_lets_unread(session->broker, session->uid, n_fds + 1, 1);
+}
+
 static uint64_t rest_ms(void *owner)
 {
     const struct cgm_session *session = owner;
-    if (cgm_quota_is_unheard(session->broker, session->uid))
+    if (cgm_quota_is_unheard(session->broker, session->uid) || owes_reading(owner))
         return UNHEARD_MS;
     return (cgm_quota_rest_ns(session->broker, session->uid) + NS_PER_MS - 1) / NS_PER_MS;
 }
@@ -240,11 +248,12 @@ void cgm_session_refuse(struct cgm_session *session, uint32_t serial, int status
     cgm_session_end(session, detail);
 }
 
-void cgm_session_count_call(struct cgm_broker *broker, uint64_t id, int change)
+void cgm_session_count_call(struct cgm_broker *broker, uint64_t id, int change, int fds)
 {
     struct cgm_session *session = id ? cgm_registry_find(&broker->sessions, id) : NULL;
     if (!session)
         return;
+    session->fds_to_come += (unsigned)fds;
     session->calls += (uint32_t)change;
     cgm_connection_pause(&session->connection, session->calls >= CALLS_MAX);
     if (session->calls >= CALLS_MAX)

@@ -38,6 +38,7 @@ struct cgm_session {
     bool greeted;             /* Hello was answered */
     bool added;               /* every executor is told of it */
     uint32_t calls;           /* of its requests, at the executor */
+    unsigned fds_to_come;     /* with the answers to those */
     struct cgm_session_ring ring;
     /* id -> object, for each that it holds */
     struct cgm_registry comms;   /* struct cgm_comm */
@@ -66,9 +67,9 @@ int cgm_session_charge_jobs(struct cgm_session *session, uint64_t jobs, uint64_t
                             char *ret_detail, size_t size);
 void cgm_session_give_jobs(struct cgm_session *session);
 
-/* A session with too many requests at the executor is not read until there are fewer. No session of
- * this id: nothing happens. */
-void cgm_session_count_call(struct cgm_broker *broker, uint64_t session, int change);
+/* A session with too many requests at the executor is not read until there are fewer. fds: so many
+ * come with their answers. No session of this id: nothing happens. */
+void cgm_session_count_call(struct cgm_broker *broker, uint64_t session, int change, int fds);
 
 /* The ring, once the client has joined and it may be looked at; else NULL. */
 const struct cgm_ring *cgm_session_ring(const struct cgm_session *session);
