@@ -21,7 +21,7 @@ static void on_timer(uv_timer_t *timer)
     struct cgm_session *session;
     uint64_t at = 0;
     while ((session = cgm_registry_next(&broker->sessions, &at)))
-        if (!session->connection.paused)
+        if (!session->connection.paused && !cgm_session_owes_reading(session))
             continue;
         else if (has_gone(session->pid))
             cgm_session_end(session, "its process has gone, and its requests have to wait");

@@ -77,9 +77,7 @@ static bool has_turn(void *owner)
     return cgm_quota_has_turn(session->broker, session->uid);
 }
 
-/* Before anything is read that may bring more fds: there is room for all that may come, since what
- * cannot be sent waits in this process. */
-static bool owes_reading(struct cgm_session *session)
+bool cgm_session_owes_reading(struct cgm_session *session)
 {
     unsigned n_fds = cgm_connection_unread_fds(&session->connection) + session->fds_to_come;
     return n_fds > 0 && !cgm_quota_lets_unread(session->broker, session->uid, n_fds + 1, 1);
@@ -88,7 +86,10 @@ static bool owes_reading(struct cgm_session *session)
 static uint64_t rest_ms(void *owner)
 {
     const struct cgm_session *session = owner;
-    if (cgm_quota_is_unheard(session->broker, session->uid) || owes_reading(owner))
+    bool owes = cgm_session_owes_reading(owner);
+    if (owes)
+        cgm_ghost_watch(session->broker);
+    if (owes || cgm_quota_is_unheard(session->broker, session->uid))
         return UNHEARD_MS;
     return (cgm_quota_rest_ns(session->broker, session->uid) + NS_PER_MS - 1) / NS_PER_MS;
 }

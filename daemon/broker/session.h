@@ -71,6 +71,10 @@ void cgm_session_give_jobs(struct cgm_session *session);
  * come with their answers. No session of this id: nothing happens. */
 void cgm_session_count_call(struct cgm_broker *broker, uint64_t session, int change, int fds);
 
+/* It has to read fds before it is heard: there must be room for those that its requests may bring,
+ * since what cannot be sent waits in this process. */
+bool cgm_session_owes_reading(struct cgm_session *session);
+
 /* The ring, once the client has joined and it may be looked at; else NULL. */
 const struct cgm_ring *cgm_session_ring(const struct cgm_session *session);
 

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -337,6 +339,48 @@ static void test_queries_of_those_who_go(void **state)
     daemon_stop(&daemon);
 }
 
+/* More opens than may lie unread, and its own end of the socket behind them. */
+static void leave_own_end(const struct daemon *daemon)
+{
+    enum { OPENS = 100 };
+    static uint8_t bytes[CGM_PACKET_BYTES_MAX];
+    size_t size;
+    int fd;
+    struct client client;
+    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+    client_open(&client, daemon);
+    open_it.has_id = 1;
+    open_it.id = buffer_create(&client, NULL, 1, 0, &fd);
+    for (int i = 0; i < OPENS; i++)
+        client_send(&client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0);
+    usleep(200000);
+    assert_int_equal(cgm_packet_pack(CGM_MSG_BUFFER_OPEN, 9, &open_it.base, 1, bytes, &size),
+                     CGM_OK);
+    assert_int_equal(cgm_packet_send_bytes(client.fd, bytes, size, &client.fd, 1), CGM_OK);
+    client_close(&client);
+}
+
+/* It is not heard, since it does not read, and has no process any more. */
+static void test_a_socket_in_itself_of_who_does_not_read(void **state)
+{
+    const struct daemon *daemon = *state;
+    const struct rlimit limit = {600, 600}; /* of which 75 may lie unread */
+    struct client client;
+    int status;
+    client_open(&client, daemon);
+    assert_int_equal(prlimit(daemon->pid, RLIMIT_NOFILE, &limit, NULL), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        leave_own_end(daemon);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    wait_for_status(&client, "sessions", 1);
+    wait_for_status(&client, "buffers", 0);
+    client_close(&client);
+}
+
 /* Its Hello lies there as long as its user has to wait: it has not been silent. */
 static void test_a_hello_that_is_not_read(void **state)
 {
@@ -420,6 +464,7 @@ int main(void)
         WITH_DAEMON(test_late_reader),
         WITH_DAEMON(test_late_reader_of_fds),
         WITH_DAEMON(test_long_listings_come_in_pages),
+        WITH_DAEMON(test_a_socket_in_itself_of_who_does_not_read),
         cmocka_unit_test(test_names_and_listings_among_many),
         cmocka_unit_test(test_a_hello_that_is_not_read),
         cmocka_unit_test(test_late_executor),
