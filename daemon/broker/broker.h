@@ -36,11 +36,11 @@ struct cgm_broker {
 
     struct cgm_registry sessions, comms, buffers, imports, plans;
     struct cgm_names buffer_names, comm_names; /* of comms that are not broken */
-    struct cgm_registry users; /* quota.h; by uid + 1 */
-    unsigned unread_fds;       /* of all users; quota.h */
-    uint64_t fds_of_all;       /* quota.h */
-    uint64_t mappings_max;     /* of a process; quota.h */
-    uint64_t import_bytes_max; /* of a user */
+    struct cgm_registry users;                 /* quota.h; by uid + 1 */
+    unsigned unread_fds;                       /* of all users; quota.h */
+    uint64_t fds_of_all;                       /* quota.h */
+    uint64_t mappings_max;                     /* of a process; quota.h */
+    uint64_t import_bytes_max;                 /* of a user */
     uid_t anybody; /* the uid that all have whom this process cannot tell apart, as they are
                       of another user namespace; -1: it can tell all */
     uint64_t turn; /* of the loop; counts up */
