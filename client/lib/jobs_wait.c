@@ -146,7 +146,7 @@ static bool is_taken(const struct cgm_jobs *jobs, const struct cgm_lane *lane, u
     return (int32_t)(head - tail) >= 0;
 }
 
-/* False: there was no time for that. */
+/* False: that was the last one that there is time for. */
 static bool nap(uint64_t begin_ns)
 {
     uint64_t waited_ns = cgm_now_ns() - begin_ns;

@@ -321,7 +321,8 @@ static int check_join(struct cgm_request *request, const struct cgm_comm *comm,
         return cgm_refuse(request, CGM_PEER_LOST, "comm %ju has lost its rank %d; create a new one",
                           (uintmax_t)comm->id, comm->lost_rank);
     if (comm->broken)
-        return cgm_refuse(request, CGM_NOT_SUPPORTED, "comm %ju was refused by the executor",
+        return cgm_refuse(request, CGM_NOT_SUPPORTED,
+                          "comm %ju was made by no executor; create a new one",
                           (uintmax_t)comm->id);
     if (join->has_size && join->size != 0 && join->size != comm->size)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT, "size is %u; comm %ju has size %u",
