@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -172,6 +173,12 @@ void daemon_stop(struct daemon *daemon)
     remove_folder(daemon->folder);
     assert_int_equal(status, 0);
     assert_false(left);
+}
+
+void daemon_limit_fds(const struct daemon *daemon, unsigned most)
+{
+    const struct rlimit limit = {most, most};
+    assert_int_equal(prlimit(daemon->pid, RLIMIT_NOFILE, &limit, NULL), 0);
 }
 
 bool daemon_log_has(const struct daemon *daemon, const char *level, const char *text)

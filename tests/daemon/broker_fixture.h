@@ -33,6 +33,9 @@ void daemon_stop(struct daemon *daemon);
 /* Waits for its end; the exit status, or 1000 + signal. */
 int daemon_wait(struct daemon *daemon);
 
+/* It may have at most so many file descriptors from now on. */
+void daemon_limit_fds(const struct daemon *daemon, unsigned most);
+
 /* Whether a line of its log has both. */
 bool daemon_log_has(const struct daemon *daemon, const char *level, const char *text);
 

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -364,11 +363,10 @@ static void leave_own_end(const struct daemon *daemon)
 static void test_a_socket_in_itself_of_who_does_not_read(void **state)
 {
     const struct daemon *daemon = *state;
-    const struct rlimit limit = {600, 600}; /* of which 75 may lie unread */
     struct client client;
     int status;
     client_open(&client, daemon);
-    assert_int_equal(prlimit(daemon->pid, RLIMIT_NOFILE, &limit, NULL), 0);
+    daemon_limit_fds(daemon, 600); /* of which 75 may lie unread */
     pid_t child = fork();
     if (child == 0) {
         leave_own_end(daemon);

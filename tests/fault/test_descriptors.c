@@ -19,7 +19,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tests/fault/counted.h"
 #include "tests/fault/slow_file.h"
 #include "tests/fault/spent.h"
 #include "tests/proc_entries.h"
@@ -33,12 +32,6 @@ static void start_for_all(struct daemon *daemon)
 {
     daemon_init(daemon);
     daemon_start(daemon, "socket_mode=0666", NULL);
-}
-
-static void limit_fds(const struct daemon *daemon, rlim_t most)
-{
-    struct rlimit limit = {most, most};
-    assert_int_equal(prlimit(daemon->pid, RLIMIT_NOFILE, &limit, NULL), 0);
 }
 
 static int sealed_memfd(uint64_t bytes)
@@ -106,7 +99,7 @@ static void test_one_user_has_a_quarter(void **state)
     daemon_init(&daemon);
     daemon_start(&daemon, NULL);
     client_open(&client, &daemon);
-    limit_fds(&daemon, 400);
+    daemon_limit_fds(&daemon, 400);
     int memfd = sealed_memfd(PAGE);
     message_free(import(&client, memfd));
     expect_error(import(&client, memfd), CGM_QUOTA, "asked for 64, used 65, allowed 100");
@@ -186,7 +179,7 @@ static void test_the_reserve_has_room_for_every_packet(void **state)
     start_for_all(&daemon);
     client_open(&attacker, &daemon);
     client_open(&honest, &daemon);
-    limit_fds(&daemon, 900);
+    daemon_limit_fds(&daemon, 900);
     for (int i = 0; i < USERS * 4; i++) {
         if (i % 4 == 0)
             client_open_as(STRANGER + (uid_t)i, &users[i / 4], &daemon);
@@ -239,7 +232,7 @@ static void test_what_is_slow_to_close_is_limited(void **state)
     skip_unless_root();
     start_for_all(&daemon);
     client_open(&honest, &daemon);
-    limit_fds(&daemon, FDS);
+    daemon_limit_fds(&daemon, FDS);
     if (start_slow_file(&file, &daemon)) {
         for (unsigned i = 0; i < CGM_PACKET_FDS_ROOM; i++)
             fds[i] = i ? dup(fds[0]) : slow_file_open(&file);
@@ -297,168 +290,6 @@ static void test_an_executor_starts_beside_them(void **state)
             close(fds[i]);
     }
     client_close(&attacker);
-    client_close(&honest);
-    daemon_stop(&daemon);
-}
-
-/* Answers with fds that nobody reads are copies of the daemon's. */
-static void test_unread_fds_of_many_sessions(void **state)
-{
-    enum { SESSIONS = 30, OPENS = 450, FDS = 4000 };
-    static uint8_t packet[CGM_PACKET_BYTES_MAX];
-    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
-    struct daemon daemon;
-    struct client deaf[SESSIONS], honest;
-    size_t size;
-    unsigned most = 0;
-    (void)state;
-    daemon_init(&daemon);
-    daemon_start(&daemon, NULL);
-    client_open(&honest, &daemon);
-    limit_fds(&daemon, FDS);
-    open_it.has_id = 1;
-    for (int i = 0; i < SESSIONS; i++) {
-        int fd;
-        client_open(&deaf[i], &daemon);
-        open_it.id = buffer_create(&deaf[i], NULL, PAGE, 0, &fd);
-        close(fd);
-        assert_int_equal(cgm_packet_pack(CGM_MSG_BUFFER_OPEN, 7, &open_it.base, 0, packet, &size),
-                         CGM_OK);
-        for (int k = 0; k < OPENS; k++) /* until it is not heard */
-            if (send(deaf[i].fd, packet, size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)size)
-                break;
-        status_number(&honest, "sessions");
-        unsigned fds = proc_entries(daemon.pid, "fd");
-        most = fds > most ? fds : most;
-    }
-    print_message("%u file descriptors at most\n", most);
-    assert_in_range(most, 1, FDS / 8); /* those that wait to be sent are few, too */
-    for (int i = 0; i < SESSIONS; i++)
-        client_close(&deaf[i]);
-    buffer_create(&honest, NULL, PAGE, 0, NULL);
-    client_close(&honest);
-    daemon_stop(&daemon);
-}
-
-/* Of a buffer of its own; nothing is read. Opens it that often, or until it is not heard. */
-static void ask_for_fds(struct client *client, int opens)
-{
-    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
-    int fd;
-    open_it.has_id = 1;
-    open_it.id = buffer_create(client, NULL, PAGE, 0, &fd);
-    close(fd);
-    for (int i = 0; i < opens; i++)
-        client_send(client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0);
-}
-
-/* What cannot be sent waits in the daemon, where it is one of its file descriptors. */
-static void test_fds_that_wait_to_be_sent(void **state)
-{
-    enum { SESSIONS = 60, OPENS = 30, FDS = 4000 };
-    struct daemon daemon;
-    struct client deaf[SESSIONS], honest;
-    (void)state;
-    daemon_init(&daemon);
-    daemon_start(&daemon, NULL);
-    client_open(&honest, &daemon);
-    limit_fds(&daemon, FDS);
-    for (int i = 0; i < SESSIONS; i++) {
-        client_open(&deaf[i], &daemon);
-        ask_for_fds(&deaf[i], OPENS);
-    }
-    status_number(&honest, "sessions");
-    usleep(100000);
-    unsigned fds = proc_entries(daemon.pid, "fd");
-    print_message("%u file descriptors\n", fds);
-    assert_in_range(fds, 1, FDS / 8);
-    for (int i = 0; i < SESSIONS; i++)
-        client_close(&deaf[i]);
-    client_close(&honest);
-    daemon_stop(&daemon);
-}
-
-/* Whoever reads later than they come is not cut off for what other users leave unread. */
-static void leave_unread(uid_t users)
-{
-    enum { SESSIONS = 80, OPENS = 120, FDS = 4000 };
-    struct daemon daemon;
-    struct client deaf[SESSIONS], honest;
-    start_for_all(&daemon);
-    client_open_as(STRANGER, &honest, &daemon);
-    limit_fds(&daemon, FDS);
-    for (int i = 0; i < SESSIONS; i++) {
-        client_open_as(STRANGER + 1 + (uid_t)i % users, &deaf[i], &daemon);
-        ask_for_fds(&deaf[i], OPENS);
-        status_number(&honest, "sessions");
-    }
-    ask_for_fds(&honest, OPENS);
-    usleep(100000); /* until all are sent, or wait in the daemon */
-    for (uint32_t i = honest.serial - OPENS; i < honest.serial; i++)
-        message_free(client_reply(&honest, i + 1));
-    for (int i = 0; i < SESSIONS; i++)
-        client_close(&deaf[i]);
-    client_close(&honest);
-    daemon_stop(&daemon);
-}
-
-static void test_unread_fds_of_another_user(void **state)
-{
-    (void)state;
-    skip_unless_root();
-    leave_unread(1);
-}
-
-static void test_unread_fds_of_many_users(void **state)
-{
-    (void)state;
-    skip_unless_root();
-    leave_unread(10);
-}
-
-#define FDS_IN_FLIGHT 1000u
-
-/* As a service's daemon: of its user no more may be in flight than a process may have open. */
-static void be_no_root(void)
-{
-    const struct rlimit limit = {FDS_IN_FLIGHT, FDS_IN_FLIGHT};
-    setrlimit(RLIMIT_NOFILE, &limit);
-    counted_be();
-}
-
-/* They stay in flight when the session has ended, until who has its socket reads or closes it. The
- * executor needs some, too. */
-static void test_unread_fds_of_ended_sessions(void **state)
-{
-    enum { SESSIONS = 100, OPENS = 30 };
-    struct daemon daemon;
-    struct client deaf[SESSIONS], owner, honest;
-    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
-    (void)state;
-    skip_unless_root();
-    if (!counted_can_be())
-        skip();
-    daemon_init(&daemon);
-    daemon.bequeath = be_no_root;
-    daemon_start(&daemon, REAL_EXECUTOR, "socket_mode=0666", NULL);
-    client_open(&honest, &daemon);
-    wait_for_executor(&honest);
-    client_open_as(STRANGER, &owner, &daemon);
-    open_it.has_id = 1;
-    open_it.id = buffer_create(&owner, NULL, PAGE, 0, NULL);
-    for (unsigned i = 0; i < SESSIONS; i++) {
-        client_open_as(STRANGER, &deaf[i], &daemon);
-        for (unsigned k = 0; k < OPENS; k++)
-            client_send(&deaf[i], CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0);
-        assert_int_equal(shutdown(deaf[i].fd, SHUT_WR), 0);
-    }
-    wait_for_status(&honest, "sessions", 2);
-    for (unsigned i = 0; i < 10; i++)
-        buffer_create(&honest, NULL, PAGE, 0, NULL);
-    assert_int_equal(status_number(&honest, "executor_deaths"), 0);
-    for (unsigned i = 0; i < SESSIONS; i++)
-        client_close(&deaf[i]);
-    client_close(&owner);
     client_close(&honest);
     daemon_stop(&daemon);
 }
@@ -653,11 +484,6 @@ int main(void)
         cmocka_unit_test(test_the_reserve_has_room_for_every_packet),
         cmocka_unit_test(test_what_is_slow_to_close_is_limited),
         cmocka_unit_test(test_an_executor_starts_beside_them),
-        cmocka_unit_test(test_unread_fds_of_many_sessions),
-        cmocka_unit_test(test_fds_that_wait_to_be_sent),
-        cmocka_unit_test(test_unread_fds_of_another_user),
-        cmocka_unit_test(test_unread_fds_of_many_users),
-        cmocka_unit_test(test_unread_fds_of_ended_sessions),
         cmocka_unit_test(test_the_executor_closes_nothing_of_a_client),
         cmocka_unit_test(test_the_mapper_frees_nothing_of_a_client),
         cmocka_unit_test(test_the_mapper_frees_no_buffer),
