@@ -91,9 +91,10 @@ static const struct cgm_event_row cgm_events[] = {
      "daemon.line:test_who_fails_alone_spoils_nothing_before_it "
      "daemon.executor:test_a_plan_goes_with_a_mismatch"},
     {"A plan is destroyed while jobs of it are in flight",
-     "They finish. Other ranks may create it again for theirs, unless it is for what lies in its "
-     "user buffers",
+     "They finish, if the executor reads them within a second. Other ranks may create it again for "
+     "theirs, unless it is for what lies in its user buffers",
      "fault.backlog:test_a_plan_is_destroyed_behind_its_jobs "
+     "fault.backlog:test_a_plan_is_destroyed_behind_jobs_unread "
      "daemon.executor:test_jobs_of_a_plan_that_is_created_again "
      "daemon.line:test_buffers_of_a_plan_that_is_created_again"},
     {"A client gives back pages of memory that it has imported, with the CPU backend",
