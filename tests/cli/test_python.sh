@@ -194,25 +194,37 @@ for _ in range(3):
     commgemm.Client().join("collected", size=1, rank=0)
     assert fds() == before, "a client that was collected has left something"
 
-import random, signal, time
+import sys
 
 class Late(Exception):
-    """Raised by the handler of a signal, wherever the program is."""
+    """Raised between two steps of the interpreter, as a signal's handler may."""
 
-def late(*_):
-    raise Late()
-
-signal.signal(signal.SIGALRM, late)
-for _ in range(100):
-    client = commgemm.Client()
+def close_until(client, left):
+    """Closes the client and raises behind `left` steps; False: it was closed before."""
+    def step(frame, event, _):
+        nonlocal left
+        frame.f_trace_opcodes = True
+        left -= event in ("line", "opcode")
+        if left < 0:
+            raise Late()
+        return step
+    sys.settrace(step)
     try:
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 4e-4))
         client.close()
-        time.sleep(.002)
     except Late:
-        pass
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+steps, raised = 0, True
+while raised:
+    client = commgemm.Client()
+    raised = close_until(client, steps)
     client.close()
-signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    steps += 1
+    assert fds() == before, f"a close that was interrupted at step {steps} has left something"
+assert steps > 3, steps
 
 wait = commgemm.Client.wait_executor
 commgemm.Client.wait_executor = fail

@@ -13,7 +13,9 @@ commgemm.h, which says everything else too. A tensor is whatever has data_ptr(),
 shape and stride(); it must have the shape and the type that the plan needs. An Operand is taken as
 it is."""
 
+import collections
 import ctypes
+import functools
 import os
 
 _WHOLE = 0xFFFFFFFF
@@ -434,6 +436,8 @@ def _matrix(tensor):
 class Client:
     """One session; one thread at a time, unless commgemm.h allows more."""
 
+    handle = None  # of one that is closed
+
     def __init__(self, socket=None, name="python", ring_entries=0, executor_timeout_ms=60000):
         lib = library()
         options = lib.init("connect_options", ConnectOptions)
@@ -458,9 +462,9 @@ class Client:
 
     def close(self):
         """Ends the session. The streams that jobs were submitted in run empty first."""
-        handle, self.handle = self.handle, None  # a signal's handler may raise behind the call
-        if handle:
-            library().c.commgemm_disconnect(handle)
+        # Taken and ended in one call, as a signal's handler may raise between any two.
+        take = functools.partial(self.__dict__.pop, "handle", None)
+        collections.deque(map(library().c.commgemm_disconnect, iter(take, None)), maxlen=0)
 
     def __enter__(self):
         return self
@@ -470,7 +474,7 @@ class Client:
 
     def __del__(self):
         """Else the session would stay, with its ranks, until the process ends."""
-        if getattr(self, "handle", None):
+        if self.handle:
             self.close()
 
     def join(self, name, size, rank, device=-1, timeout_ms=0):
