@@ -541,7 +541,7 @@ static void leave_own_end(const struct daemon *daemon)
 static void test_a_socket_in_itself_that_is_not_read(void **state)
 {
     struct client client;
-    int status;
+    siginfo_t ended;
     fake_fault(*state, "drop", "Query", "");
     leave_own_end(*state); /* this process lives, and may have its end elsewhere */
     pid_t child = fork();
@@ -549,12 +549,13 @@ static void test_a_socket_in_itself_that_is_not_read(void **state)
         leave_own_end(*state);
         _exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT), 0);
+    assert_int_equal(ended.si_status, 0);
     client_open(&client, *state);
-    wait_for_sessions(&client, "2");
+    wait_for_sessions(&client, "2"); /* also before its parent has asked for its end */
     usleep(1200000);
     wait_for_sessions(&client, "2");
+    assert_int_equal(waitpid(child, NULL, 0), child);
     client_close(&client);
 }
 
