@@ -37,6 +37,7 @@ struct cgm_broker {
     struct cgm_registry sessions, comms, buffers, imports, plans;
     struct cgm_names buffer_names, comm_names; /* of comms that are not broken */
     struct cgm_registry users;                 /* quota.h; by uid + 1 */
+    unsigned users_with_jobs;                  /* quota.h */
     unsigned unread_fds;                       /* of all users; quota.h */
     uint64_t fds_of_all;                       /* quota.h */
     uint64_t mappings_max;                     /* of a process; quota.h */

@@ -235,6 +235,8 @@ static void give_up(struct cgm_broker *broker, struct cgm_comm *comm, const char
             cgm_comm_drop(session, comm);
         comm = cgm_registry_find(&broker->comms, id);
     }
+    if (comm)
+        memset(comm->sessions, 0, sizeof(comm->sessions));
 }
 
 /* Everybody has joined, and no executor makes it. One that is at it has executor_timeout. */

@@ -19,6 +19,7 @@
 #define LONG_SEND_NS 50000u /* many times what waking a sleeper takes */
 #define ROOM_MS 100u        /* until fds may come */
 #define REST_MS 4u          /* at least: to look whether it is over costs something too */
+#define REST_MAX_MS 100u    /* at once: why it has to rest may be over before */
 
 static const char hung_up[] = "hung up";
 
@@ -251,10 +252,10 @@ static void on_rested(uv_timer_t *timer)
  * same user who were not. */
 static void rest(struct cgm_connection *connection, uint64_t ms)
 {
+    ms = ms < REST_MS ? REST_MS : ms > REST_MAX_MS ? REST_MAX_MS : ms;
     connection->resting = true;
     update_events(connection);
-    uv_timer_start(&connection->rested, on_rested,
-                   (ms > REST_MS ? ms : REST_MS) + connection->served, 0);
+    uv_timer_start(&connection->rested, on_rested, ms + connection->served, 0);
     connection->served = false;
 }
 

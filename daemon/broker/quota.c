@@ -298,6 +298,26 @@ static void subtract(struct cgm_broker *broker, const struct cgm_charge *charge,
     broker->fds_of_all -= charge->amount[CGM_QUOTA_FDS];
 }
 
+/* Who has a ring, or has submitted without one. */
+static unsigned has_jobs(const struct user *user)
+{
+    return user->used.amount[CGM_QUOTA_JOBS] > 0;
+}
+
+static void use(struct cgm_broker *broker, const struct cgm_charge *charge, struct user *user)
+{
+    broker->users_with_jobs -= has_jobs(user);
+    add(broker, charge, &user->used);
+    broker->users_with_jobs += has_jobs(user);
+}
+
+static void give_back(struct cgm_broker *broker, const struct cgm_charge *charge, struct user *user)
+{
+    broker->users_with_jobs -= has_jobs(user);
+    subtract(broker, charge, &user->used);
+    broker->users_with_jobs += has_jobs(user);
+}
+
 /* What he is allowed, whatever all users have. */
 static int take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge,
                 char *ret_detail, size_t size)
@@ -309,7 +329,7 @@ static int take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *c
     for (size_t i = 0; i < CGM_QUOTA_COUNT && status == CGM_OK; i++)
         status = check(broker, uid, user, i, charge->amount[i], ret_detail, size);
     if (status == CGM_OK)
-        add(broker, charge, &user->used);
+        use(broker, charge, user);
     else
         forget_if_idle(broker, user_key(uid), user);
     return status;
@@ -326,7 +346,7 @@ bool cgm_quota_owe(struct cgm_broker *broker, uid_t uid, const struct cgm_charge
 {
     struct user *user = user_of(broker, uid);
     if (user)
-        add(broker, charge, &user->used);
+        use(broker, charge, user);
     return user != NULL;
 }
 
@@ -334,7 +354,7 @@ void cgm_quota_give(struct cgm_broker *broker, uid_t uid, const struct cgm_charg
 {
     struct user *user = cgm_registry_find(&broker->users, user_key(uid));
     assert(user);
-    subtract(broker, charge, &user->used);
+    give_back(broker, charge, user);
     forget_if_idle(broker, user_key(uid), user);
 }
 
@@ -351,7 +371,7 @@ void cgm_quota_end(struct cgm_broker *broker, uid_t uid, const struct cgm_charge
 {
     struct user *user = cgm_registry_find(&broker->users, user_key(uid));
     assert(user);
-    subtract(broker, charge, &user->used);
+    give_back(broker, charge, user);
     add(broker, charge, &user->ending);
 }
 
@@ -427,9 +447,11 @@ bool cgm_quota_has_turn(const struct cgm_broker *broker, uid_t uid)
     return !user || user->turn != broker->turn || user->spent_ns < TURN_NS;
 }
 
-static bool is_limited(const struct cgm_broker *broker, uid_t uid)
+/* While another one has jobs: what he takes at other times is not owed. */
+static bool is_limited(const struct cgm_broker *broker, uid_t uid, const struct user *user)
 {
-    return broker->config.user_share < 100 && !is_operator(uid);
+    return broker->users_with_jobs > has_jobs(user) && broker->config.user_share < 100 &&
+           !is_operator(uid);
 }
 
 void cgm_quota_spend(struct cgm_broker *broker, uid_t uid, uint64_t ns)
@@ -439,28 +461,16 @@ void cgm_quota_spend(struct cgm_broker *broker, uid_t uid, uint64_t ns)
         return;
     user->spent_ns = user->turn == broker->turn ? user->spent_ns + ns : ns;
     user->turn = broker->turn;
-    if (is_limited(broker, uid))
+    if (is_limited(broker, uid, user))
         cgm_allowance_take(&user->time, ns, broker->config.user_share, cgm_clock_ns());
-}
-
-/* Who has a ring, or has submitted without one. */
-static bool another_has_jobs(const struct cgm_broker *broker, const struct user *user)
-{
-    const struct user *another;
-    uint64_t key = 0;
-    while ((another = cgm_registry_next(&broker->users, &key)))
-        if (another != user && another->used.amount[CGM_QUOTA_JOBS] > 0)
-            return true;
-    return false;
 }
 
 uint64_t cgm_quota_rest_ns(const struct cgm_broker *broker, uid_t uid)
 {
     const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
-    if (!user || !is_limited(broker, uid))
-        return 0;
-    uint64_t rest_ns = cgm_allowance_rest_ns(&user->time, cgm_clock_ns());
-    return rest_ns > 0 && another_has_jobs(broker, user) ? rest_ns : 0;
+    return user && is_limited(broker, uid, user)
+               ? cgm_allowance_rest_ns(&user->time, cgm_clock_ns())
+               : 0;
 }
 
 void cgm_quota_spend_on_sends(struct cgm_broker *broker, uid_t uid, uint64_t ns)

@@ -200,15 +200,39 @@ static void test_death_while_a_comm_is_added(void **state)
 }
 
 /* The one after it does not start either: the time for the join holds all the same. */
+static void expect_no_executor_makes(struct daemon *daemon, struct client *client)
+{
+    fake_fault(daemon, "die", "CommAdd", "");
+    fake_fault(daemon, "die", "ExecutorSetup", "");
+    struct message *reply = client_reply(client, send_join(client, "tp", 1, 0, 30));
+    expect_error(reply, CGM_JOIN_TIMEOUT, "have joined, but there is no executor");
+}
+
 static void test_a_comm_that_no_executor_makes(void **state)
 {
     struct client client;
     client_open(&client, *state);
-    fake_fault(*state, "die", "CommAdd", "");
-    fake_fault(*state, "die", "ExecutorSetup", "");
-    struct message *reply = client_reply(&client, send_join(&client, "tp", 1, 0, 30));
-    expect_error(reply, CGM_JOIN_TIMEOUT, "have joined, but there is no executor");
+    expect_no_executor_makes(*state, &client);
     assert_int_equal(status_number(&client, "comms"), 0);
+    wait_for_executor(&client);
+    comm_join_all(&client, "tp", 1);
+    client_close(&client);
+}
+
+/* It is its creator's until he leaves it, but nobody has joined. */
+static void test_a_created_comm_that_no_executor_makes(void **state)
+{
+    Cgm__CommCreate create = CGM__COMM_CREATE__INIT;
+    struct client client;
+    char joined[16];
+    client_open(&client, *state);
+    create.size = 1;
+    create.name = (char *)(uintptr_t) "tp";
+    message_free(
+        client_call(&client, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY));
+    expect_no_executor_makes(*state, &client);
+    query_value(&client, CGM_QUERY_COMMS, NULL, NULL, "joined", joined, sizeof(joined));
+    assert_string_equal(joined, "0");
     wait_for_executor(&client);
     comm_join_all(&client, "tp", 1);
     client_close(&client);
@@ -420,6 +444,7 @@ int main(void)
         WITH_DAEMON(test_pending_requests_fail),
         WITH_DAEMON(test_death_while_a_comm_is_added),
         WITH_DAEMON(test_a_comm_that_no_executor_makes),
+        WITH_DAEMON(test_a_created_comm_that_no_executor_makes),
         WITH_DAEMON(test_death_while_algorithms_are_asked_for),
         WITH_DAEMON(test_refusals_reach_the_client),
         WITH_DAEMON(test_clients_die_with_requests_pending),

@@ -133,6 +133,51 @@ static void test_completions_are_at_their_users_cost(void **state)
     assert_true(share_of(scene, submit, &scene->stranger, 1) < 0.145);
 }
 
+/* How long he waits for an answer who asks while another one has a ring, and is alone soon. */
+static double wait_when_alone_again(struct client *client, struct client *with_ring)
+{
+    Cgm__Query query = CGM__QUERY__INIT;
+    double begin_s = now_s();
+    uint32_t serial = client_send(client, CGM_MSG_QUERY, &query.base, NULL, 0);
+    usleep(20000);
+    client_close(with_ring);
+    message_free(client_reply(client, serial));
+    double took_s = now_s() - begin_s;
+    print_message("answered after %.3f s\n", took_s);
+    return took_s;
+}
+
+static void test_what_was_taken_alone_is_not_owed(void **state)
+{
+    struct scene *scene = *state;
+    struct client another;
+    skip_unless_root();
+    share_of(scene, ask, &scene->stranger, 1);
+    client_open_as(STRANGER + 1, &another, &scene->daemon);
+    message_free(client_ring_set_up(&another, 2));
+    assert_true(wait_when_alone_again(&scene->stranger, &another) < 0.3);
+}
+
+/* The end of a session with so many buffers is worth most of a second of his share. */
+static void test_who_is_alone_again_does_not_rest_on(void **state)
+{
+    enum { BUFFERS = 3000 };
+    struct scene *scene = *state;
+    struct client another, ending;
+    int fd;
+    skip_unless_root();
+    client_open_as(STRANGER, &ending, &scene->daemon);
+    for (int i = 0; i < BUFFERS; i++) {
+        buffer_create(&ending, NULL, 1, 0, &fd);
+        close(fd);
+    }
+    client_open_as(STRANGER + 1, &another, &scene->daemon);
+    message_free(client_ring_set_up(&another, 2));
+    client_close(&ending);
+    wait_for_status(&scene->worker, "sessions", 3);
+    assert_true(wait_when_alone_again(&scene->stranger, &another) < 0.3);
+}
+
 static void test_who_hangs_up_meanwhile_is_gone(void **state)
 {
     struct scene *scene = *state;
@@ -184,6 +229,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_beside_one_who_works_it_is_little, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_more_sessions_are_no_more_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_completions_are_at_their_users_cost, set_up_with_more,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_what_was_taken_alone_is_not_owed, set_up_with_more,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_who_is_alone_again_does_not_rest_on, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_who_hangs_up_meanwhile_is_gone, set_up, tear_down),
         cmocka_unit_test(test_a_doctor_of_many_devices_is_quick),
