@@ -174,6 +174,17 @@ static int check_stack(char *ret_detail, size_t size)
                       (uintmax_t)limit.rlim_cur, STACK_BYTES_MIN);
 }
 
+/* SIGTERM and SIGINT wait from before there is a socket until they are handled: whoever sees the
+ * socket may end the daemon, which leaves none. */
+static void hold_signals(int how)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(how, &set, NULL);
+}
+
 static void start_timers_and_signals(struct cgm_broker *broker)
 {
     static const int numbers[CGM_SIGNAL_COUNT] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
@@ -245,6 +256,7 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
         return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT,
                           "test_steps is '%s'; it must be a file of at least %zu bytes",
                           config->test_steps, sizeof(struct cgm_step_page));
+    hold_signals(SIG_BLOCK);
     int status = cgm_listener_bind(&broker->listener, config, ret_detail, size);
     if (status != CGM_OK) {
         cgm_listener_fini(&broker->listener);
@@ -271,6 +283,7 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
         status = cgm_executor_init(broker, ret_detail, size);
     if (status == CGM_OK) {
         start_timers_and_signals(broker);
+        hold_signals(SIG_UNBLOCK);
         return CGM_OK;
     }
     broker_fini(broker);

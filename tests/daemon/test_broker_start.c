@@ -1,9 +1,12 @@
-/* Executors that cannot start: everybody is told why, and backend = auto goes on with the next. */
+/* Executors that cannot start: everybody is told why, and backend = auto goes on with the next. And
+ * a daemon that is to end while it starts. */
 #include "tests/daemon/broker_fixture.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define NO_DRIVER "there is no CUDA driver on this machine"
@@ -101,9 +104,28 @@ static void test_silent_end_is_named(void **state)
     daemon_stop(&daemon);
 }
 
+static void test_an_end_as_soon_as_there_is_a_socket(void **state)
+{
+    static const char *const no_settings[] = {NULL};
+    struct daemon daemon;
+    (void)state;
+    daemon_init(&daemon);
+    for (int i = 0; i < 50; i++) {
+        daemon_launch(&daemon, no_settings);
+        while (access(daemon.socket, F_OK) != 0)
+            assert_int_equal(waitpid(daemon.pid, NULL, WNOHANG), 0);
+        assert_int_equal(kill(daemon.pid, SIGTERM), 0);
+        assert_int_equal(daemon_wait(&daemon), 0);
+        assert_int_not_equal(access(daemon.socket, F_OK), 0);
+    }
+    daemon_start(&daemon, NULL);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_end_as_soon_as_there_is_a_socket),
         cmocka_unit_test(test_auto_goes_on_with_the_cpu_and_says_so),
         cmocka_unit_test(test_cuda_alone_says_why_it_does_not_start),
         cmocka_unit_test(test_silent_end_is_named),
