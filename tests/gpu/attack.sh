@@ -88,8 +88,9 @@ side_by_side() {
     begin deaths $limit $another "$bin/test_deaths" '-test_executor*'
     begin restarts $limit $another "$bin/test_restarts"
     begin chaos-one $limit $another "$bin/commgemm-chaos" $chaos
-    # Ranks have the GPUs that there are.
-    begin steps $limit env CGM_FAULT_WORKERS=$workers "$bin/test_steps" -v -t "$seconds"
+    # Ranks have the GPUs that there are. A case that begins late may restart an executor, which makes
+    # contexts behind those of all others.
+    begin steps $((limit + 90)) env CGM_FAULT_WORKERS=$workers "$bin/test_steps" -v -t "$seconds"
     begin chaos-1 $limit "$bin/commgemm-chaos" $chaos
     begin chaos-2 $limit "$bin/commgemm-chaos" $chaos
     wait
