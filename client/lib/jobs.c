@@ -92,12 +92,18 @@ void cgm_jobs_wait_change(struct cgm_jobs *jobs, uint64_t deadline_ns)
         pthread_cond_timedwait(&jobs->changed, &jobs->lock, &deadline);
 }
 
-static void wake_everybody(struct cgm_jobs *jobs)
+static void kick(const struct cgm_jobs *jobs)
 {
     static const uint64_t one = 1;
-    pthread_cond_broadcast(&jobs->changed);
-    if (jobs->sleeper && write(jobs->kick_fd, &one, sizeof(one)) < 0)
+    if (write(jobs->kick_fd, &one, sizeof(one)) < 0)
         return; /* EAGAIN: it is readable already */
+}
+
+static void wake_everybody(struct cgm_jobs *jobs)
+{
+    pthread_cond_broadcast(&jobs->changed);
+    if (jobs->sleeper)
+        kick(jobs);
 }
 
 /* ---- tickets ----------------------------------------------------------------------------------
@@ -230,10 +236,13 @@ void cgm_jobs_end(struct cgm_jobs *jobs, struct cgm_slot *slot)
     /* Pairs with a spinning waiter's acquire; what it then reads it reads under the lock. */
     atomic_store_explicit(&slot->state, CGM_SLOT_ENDED, memory_order_release);
     TAILQ_INSERT_TAIL(&jobs->ended, slot, ended);
-    if (slot->waiters > 0)
-        pthread_cond_broadcast(&jobs->changed);
-    else
+    if (slot->waiters == 0) {
         jobs->loose++;
+        return;
+    }
+    pthread_cond_broadcast(&jobs->changed);
+    if (slot == jobs->sleeper) /* the record's byte may be read already */
+        kick(jobs);
 }
 
 struct cgm_slot *cgm_jobs_next_loose(struct cgm_jobs *jobs)

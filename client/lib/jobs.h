@@ -10,7 +10,8 @@
  *    being that for whatever reason, reaps and broadcasts. So as long as anybody is blocked, either
  *    a sleeper polls, or some waiter is awake and will look again before it blocks.
  *  - The sleeper polls only after cgm_lane_arm() found no record. So the next record sends a byte.
- *  - Whoever reaps a record that another thread waits for broadcasts.
+ *  - Whoever reaps a record that another thread waits for broadcasts, and writes `kick_fd` where
+ *    that is the sleeper: commgemm_reap may have read the record's byte.
  *  - Burial, a new ring and the loss of the daemon broadcast and write `kick_fd`, which the sleeper
  *    polls too.
  * A detached job gives its slot back when it ends, unless a thread waits for it; a failure is kept.
@@ -47,8 +48,8 @@ struct cgm_jobs {
     struct commgemm_completion failure; /* the first of them */
     uint64_t spin_ns;
     struct cgm_spin spin;
-    bool sleeper;
-    bool lost; /* the daemon is gone */
+    const struct cgm_slot *sleeper; /* what it waits for; NULL: there is none */
+    bool lost;                      /* the daemon is gone */
     int kick_fd;
     int poll_fd, event_fd; /* -1 until asked for */
     bool event_is_set;

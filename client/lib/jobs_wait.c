@@ -48,14 +48,16 @@ static void poll_until(struct cgm_jobs *jobs, const struct cgm_lane *lane, uint6
 }
 
 /* Polls for everybody. Whatever ends the poll, the others look again. */
-static void sleep_as_sleeper(struct cgm_jobs *jobs, struct cgm_lane *lane, uint64_t deadline_ns)
+static void sleep_as_sleeper(struct cgm_jobs *jobs, const struct cgm_slot *slot,
+                             uint64_t deadline_ns)
 {
+    struct cgm_lane *lane = slot->lane;
     uint64_t count;
     if (!cgm_lane_arm(lane))
         return;
-    jobs->sleeper = true;
+    jobs->sleeper = slot;
     poll_until(jobs, lane, deadline_ns);
-    jobs->sleeper = false;
+    jobs->sleeper = NULL;
     if (read(jobs->kick_fd, &count, sizeof(count)) < 0)
         count = 0; /* EAGAIN: nobody kicked */
     cgm_jobs_drain_notify(jobs, lane);
@@ -65,12 +67,12 @@ static void sleep_as_sleeper(struct cgm_jobs *jobs, struct cgm_lane *lane, uint6
     pthread_cond_broadcast(&jobs->changed);
 }
 
-static void sleep_once(struct cgm_jobs *jobs, struct cgm_lane *lane, uint64_t deadline_ns)
+static void sleep_once(struct cgm_jobs *jobs, const struct cgm_slot *slot, uint64_t deadline_ns)
 {
-    if (jobs->sleeper || !lane->ring.header)
+    if (jobs->sleeper || !slot->lane->ring.header)
         cgm_jobs_wait_change(jobs, deadline_ns);
     else
-        sleep_as_sleeper(jobs, lane, deadline_ns);
+        sleep_as_sleeper(jobs, slot, deadline_ns);
 }
 
 /* The slot may change hands while the lock is dropped: the ticket says whether it did. */
@@ -92,7 +94,7 @@ static int wait_for_slot(struct cgm_jobs *jobs, struct cgm_slot *slot, uint64_t 
             spin(jobs, slot, begin, spin_until);
             cgm_jobs_lock(jobs);
         } else {
-            sleep_once(jobs, slot->lane, deadline);
+            sleep_once(jobs, slot, deadline);
         }
         cgm_jobs_collect(jobs);
     }

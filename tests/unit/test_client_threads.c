@@ -157,6 +157,45 @@ static void test_all_sleepers_wake(void **state)
     fixture_close(&f);
 }
 
+static void *wait_two_seconds(void *argument)
+{
+    struct fixture *f = argument;
+    uint64_t ticket = submit_noop(f->client, FAKE_HOLD_MS);
+    return (void *)(intptr_t)(commgemm_wait(f->client, ticket, 2000, NULL) + 1);
+}
+
+/* One sleeps, another one polls and reaps, and reads what the sleeper would have woken up for. */
+static void test_a_sleeper_wakes_beside_one_who_reaps(void **state)
+{
+    struct fixture f;
+    struct commgemm_completion done;
+    struct timespec begin, end;
+    pthread_t thread;
+    uint32_t count;
+    void *result;
+    int fd;
+    (void)state;
+    fixture_open(&f, NULL, 32, 0, 0);
+    assert_ok(commgemm_poll_fd(f.client, &fd));
+    for (uint64_t round = 0; round < 300; round++) {
+        assert_int_equal(pthread_create(&thread, NULL, wait_two_seconds, &f), 0);
+        usleep(1000);
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        while (fake_jobs(f.fake) <= round) {
+            fake_release(f.fake);
+            for (int i = 0; i < 100; i++)
+                assert_ok(commgemm_reap(f.client, &done, 1, &count));
+        }
+        for (int i = 0; i < 1000; i++)
+            assert_ok(commgemm_reap(f.client, &done, 1, &count));
+        pthread_join(thread, &result);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        assert_int_equal((intptr_t)result, COMMGEMM_OK + 1);
+        assert_in_range(end.tv_sec - begin.tv_sec, 0, 1);
+    }
+    fixture_close(&f);
+}
+
 struct importer {
     struct fixture *f;
     struct commgemm_segment segment;
@@ -251,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_threads_spinning),
         cmocka_unit_test(test_threads_with_poll_fd),
         cmocka_unit_test(test_all_sleepers_wake),
+        cmocka_unit_test(test_a_sleeper_wakes_beside_one_who_reaps),
         cmocka_unit_test(test_an_imported_fd_keeps_its_place),
         cmocka_unit_test(test_pages_of_an_import_stay),
     };
