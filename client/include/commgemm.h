@@ -101,7 +101,8 @@ enum commgemm_dtype {
  *   gemm      lhs M x K      rhs K x N      out M x N
  *   ag_gemm   lhs M/w x K    rhs K x N/w    out M x N/w   aux_out, if given: gathered lhs, M x K
  *   gemm_rs   lhs M x K/w    rhs K/w x N    out M/w x N   bias added once, after the reduction
- *   gemm_ar   lhs M x K/w    rhs K/w x N    out M x N     the sum on every rank, bias added once
+ *   gemm_ar   lhs M x K/w    rhs K/w x N    out M x N     the sum on every rank, bias added once;
+ *             bias and gelu_input must be the same on every rank
  *   gemm_as   lhs M x K      rhs K x N/w    out M x N     the whole product on every rank; bias N/w
  *   bulk_ag   as gemm, beside the all-gather of another buffer of R x C: buffer_shape
  *             aux_in R/w x C   aux_out R x C

@@ -46,12 +46,16 @@ static int merge(const struct tensor *tensor, uint32_t first, uint32_t end, cons
             return cgm_fail(CGM_INVALID_ARGUMENT,
                             "strides_bytes[%u] is %llu; the %s need %llu to make one dimension", i,
                             (ull)distance, what, (ull)next);
-        if (__builtin_mul_overflow(count, tensor->dims[i], &count) ||
-            __builtin_mul_overflow(next, tensor->dims[i], &next))
+        if (__builtin_mul_overflow(count, tensor->dims[i], &count))
             return cgm_fail(CGM_INVALID_ARGUMENT,
                             "dims[%u] is %llu; there are more %s than 64 bits "
                             "count",
                             i, (ull)tensor->dims[i], what);
+        if (__builtin_mul_overflow(next, tensor->dims[i], &next))
+            return cgm_fail(CGM_INVALID_ARGUMENT,
+                            "dims[%u] is %llu; so many distances of %llu bytes are more than 64 "
+                            "bits count",
+                            i, (ull)tensor->dims[i], (ull)distance);
     }
     *ret_count = count;
     return CGM_OK;

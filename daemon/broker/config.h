@@ -42,7 +42,7 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
     X(log_level, CHOICE, "info", 0, "error|warning|info|debug", "What is logged; SIGHUP rereads")  \
     X(max_sessions, NUMBER, "1024", 1, 65536, "Sessions of all users together")                    \
     X(quota_bytes, NUMBER, "1099511627776", 0, 1000000000000000000,                                \
-      "Bytes of buffers and plans that one user may hold, whole pages; 0: no limit, also below")   \
+      "Bytes of buffers (whole pages) and plans of one user; 0: no limit, also below")             \
     X(quota_buffers, NUMBER, "16384", 0, 65536, "Buffers that one user may hold")                  \
     X(quota_opens, NUMBER, "131072", 0, 1000000000,                                                \
       "Buffers that the sessions of one user may have open, each counted for every session")       \

@@ -146,7 +146,8 @@ static void note_lost_rank(struct cgm_comm *comm)
             continue;
         comm->dead_status = CGM_PEER_LOST;
         cgm_detail(comm->dead_detail, sizeof(comm->dead_detail), 0,
-                   "rank %u of comm %llu is gone: its session ended", rank, (ull)comm->id);
+                   "rank %u of comm %llu is gone: its session ended, or left the comm", rank,
+                   (ull)comm->id);
     }
 }
 
@@ -315,7 +316,7 @@ void cgm_comm_on_remove(struct cgm_request *request)
     comm_free_if_unused(comm);
 }
 
-void cgm_comm_session_lost(struct cgm_comm *comm, uint64_t session)
+static void ranks_lost(struct cgm_comm *comm, uint64_t session, const char *how)
 {
     char detail[CGM_CQE_DETAIL];
     uint64_t ranks = 0;
@@ -323,9 +324,14 @@ void cgm_comm_session_lost(struct cgm_comm *comm, uint64_t session)
         ranks |= (uint64_t)(comm->sessions[rank] == session) << rank;
     if (ranks == 0)
         return;
-    cgm_detail(detail, sizeof(detail), 0, "rank %u of comm %llu is gone: its session %llu ended",
-               (unsigned)__builtin_ctzll(ranks), (ull)comm->id, (ull)session);
+    cgm_detail(detail, sizeof(detail), 0, "rank %u of comm %llu is gone: its session %llu %s",
+               (unsigned)__builtin_ctzll(ranks), (ull)comm->id, (ull)session, how);
     comm_die(comm, ranks, CGM_PEER_LOST, detail);
+}
+
+void cgm_comm_session_lost(struct cgm_comm *comm, uint64_t session)
+{
+    ranks_lost(comm, session, "ended");
 }
 
 void cgm_comm_on_rank_left(struct cgm_request *request)
@@ -333,6 +339,6 @@ void cgm_comm_on_rank_left(struct cgm_request *request)
     const Cgm__CommRankLeft *m = (const Cgm__CommRankLeft *)request->message;
     struct cgm_comm *comm = cgm_map_get(&request->executor->poller.comms, m->comm);
     if (comm)
-        cgm_comm_session_lost(comm, m->session);
+        ranks_lost(comm, m->session, "left the comm");
     cgm_request_ok(request);
 }

@@ -53,7 +53,7 @@ until [ -S "$COMMGEMM_SOCKET" ] || [ "$tries" -eq 0 ]; do
     sleep 0.1
 done
 python3 - <<'PY'
-import commgemm
+import os, commgemm
 with commgemm.Client(name="test") as client:
     comm = client.join("python", size=1, rank=0)
     plan = client.plan(comm, op="ag_gemm", m=64, n=48, k=32, dtype="bf16", method="ring_exchange")
@@ -96,11 +96,19 @@ with commgemm.Client(name="test") as client:
             "rank": lambda: few.job(2**32), "rows": lambda: few.job(0, rows=2**64 + 2),
             "chunk": lambda: few.job(0, chunk=-2), "ticket": lambda: client.wait(2**64 + 1),
             "timeout_ms": lambda: client.wait(1, 2**40), "size": lambda: client.join("x", 2**32, 0),
-            "buffer_shape": lambda: client.plan(comm, op="bulk_ag", buffer_shape=(1, 2, 3))}.items():
+            "comm": lambda: client.plan(2**64 + comm, op="gemm", m=4, n=8, k=2),
+            "stream": lambda: client.submit(few.job(0), stream=2**64),
+            "op": lambda: client.plan(comm, op="gemm\0x", m=4, n=8, k=2),
+            "name": lambda: client.join("x\0y", 1, 0),
+            "name ": lambda: commgemm.Client(name="x\0y"),
+            "socket": lambda: commgemm.Client(socket=os.environ["COMMGEMM_SOCKET"] + "\0"),
+            "buffer_shape": lambda: client.plan(comm, op="bulk_ag", buffer_shape=(1, 2, 3)),
+            "buffer_shape ": lambda: client.plan(comm, op="bulk_ag",
+                                                 buffer_shape=(2**64 + 1, 2))}.items():
         try:
             call()
         except (ValueError, TypeError) as error:
-            assert str(error).startswith(f"{name} is "), error
+            assert str(error).startswith(f"{name.strip()} is "), error
         else:
             raise AssertionError(f"a {name} beyond its type was taken")
 

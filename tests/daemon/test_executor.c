@@ -402,7 +402,7 @@ static void test_who_left_submits_in_vain(void **state)
     }
     struct cgm_cqe cqe = fixture_reap(&scene.s[0]);
     assert_int_equal(cqe.status, CGM_PEER_LOST);
-    assert_non_null(strstr(cqe.detail, "rank 0 of comm 3 is gone"));
+    assert_non_null(strstr(cqe.detail, "rank 0 of comm 3 is gone: its session 1 left the comm"));
     assert_int_equal(fixture_reap(&scene.s[1]).status, CGM_OK);
     scene_close(&scene);
 }

@@ -91,6 +91,7 @@ static const struct {
     {{2, 4}, {12, 4}, 2, 1, COMMGEMM_FP32, "rows are 12 bytes apart and have 16"},
     {{3, 4}, {0, 4}, 2, 1, COMMGEMM_FP32, "rows are 0 bytes apart and have 16"},
     {{2, HUGE}, {8, 4}, 2, 1, COMMGEMM_FP32, "dims[1]"},
+    {{2, 3}, {2 * HUGE, 4}, 2, 1, COMMGEMM_FP32, "dims[0] is 2; so many distances"},
 };
 
 static void test_refusals(void **state)

@@ -246,7 +246,7 @@ class _Library:
         """A number from a name: number("dtype", "bf16")."""
         if isinstance(value, int):
             return value
-        found = getattr(self.c, f"commgemm_{table}_from_name")(str(value).encode())
+        found = getattr(self.c, f"commgemm_{table}_from_name")(_text(table, str(value)))
         if found < 0:
             raise ValueError(f"{table} is {value!r}; there is none of that name")
         return found
@@ -269,7 +269,10 @@ def _set(structure, name, value):
         setattr(structure, name, value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} is {value!r}: {error}") from None
-    if isinstance(value, int) and getattr(structure, name) != value:
+    held = getattr(structure, name)
+    if isinstance(held, ctypes.Array):
+        held, value = list(held), list(value) + [0] * (len(held) - len(value))
+    if isinstance(value, (int, list)) and held != value:
         raise ValueError(f"{name} is {value!r}, which is beyond what its type can hold")
 
 
@@ -279,6 +282,14 @@ def _exact(name, value, ctype=ctypes.c_int):
     if number.value != value:
         raise ValueError(f"{name} is {value!r}, which is beyond what its type can hold")
     return number
+
+
+def _text(name, value):
+    """A string, which for the library ends with its first NUL."""
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise ValueError(f"{name} is {value!r}, which has a NUL in it")
+    return encoded
 
 
 # ---- what a program uses -------------------------------------------------------------------------
@@ -361,7 +372,7 @@ class Plan:
     def __init__(self, client, comm, **options):
         lib = library()
         request = lib.init("plan_options", PlanOptions)
-        request.comm = comm
+        _set(request, "comm", comm)
         for name, value in options.items():
             if not hasattr(request, name):
                 raise TypeError(f"{name}: commgemm_plan_options has no such field")
@@ -442,8 +453,8 @@ class Client:
         lib = library()
         options = lib.init("connect_options", ConnectOptions)
         if socket:
-            options.socket = os.fsencode(socket)
-        options.name = name.encode()
+            options.socket = _text("socket", socket)
+        options.name = _text("name", name)
         if ring_entries:
             _set(options, "ring_entries", ring_entries)
         self.handle = ctypes.c_void_p()
@@ -481,7 +492,7 @@ class Client:
         """The id of the comm, when all ranks have joined; made by whoever comes first."""
         lib = library()
         options = lib.init("join_options", JoinOptions)
-        options.name, options.create, options.n_ranks = name.encode(), 1, 1
+        options.name, options.create, options.n_ranks = _text("name", name), 1, 1
         _set(options, "size", size)
         _set(options, "timeout_ms", timeout_ms)
         options.ranks = (ctypes.c_uint32 * 1)(_exact("rank", rank, ctypes.c_uint32))
@@ -503,7 +514,8 @@ class Client:
             return tensor
         rows, columns, pitch = _matrix(tensor)
         found, row = Operand(), columns * tensor.element_size()
-        library().call("commgemm_import_pointer", self.handle, ctypes.c_uint64(tensor.data_ptr()),
+        library().call("commgemm_import_pointer", self.handle,
+                       _exact("data_ptr", tensor.data_ptr(), ctypes.c_uint64),
                        ctypes.c_uint64((rows - 1) * (pitch or row) + row), ctypes.byref(found))
         found.row_stride_bytes = pitch
         return found
@@ -516,7 +528,7 @@ class Client:
             library().call("commgemm_submit", self.handle, ctypes.byref(job), ctypes.byref(ticket))
         else:
             library().call("commgemm_submit_on_stream", self.handle, ctypes.byref(job),
-                           ctypes.c_void_p(stream), ctypes.byref(ticket))
+                           _exact("stream", stream, ctypes.c_uint64), ctypes.byref(ticket))
         return ticket.value
 
     def wait(self, ticket, timeout_ms=-1):
