@@ -185,13 +185,44 @@ void cgm_job_complete(struct cgm_job *job, const struct cgm_outcome *outcome)
 {
     struct cgm_endpoint *endpoint = job->endpoint;
     complete(endpoint, job, job->ticket, job->slot, job->comm_number, outcome);
-    cgm_contents_on_end(job, outcome->status);
+    if (!job->refused)
+        cgm_contents_on_end(job, outcome->status);
     cgm_job_release(job);
     endpoint->tickets[job - endpoint->jobs] = 0;
     job->next = endpoint->free_jobs;
     endpoint->free_jobs = job;
     endpoint->in_flight--;
     endpoint_remove_if_unused(endpoint);
+}
+
+static uint64_t behind_of(const struct cgm_job *job)
+{
+    return job->comm_number ? job->comm_number : job->plan->comm->last_number[job->rank] + 1;
+}
+
+static bool has_results(const struct cgm_job *job)
+{
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
+        if (job->memory[i])
+            return true;
+    return false;
+}
+
+/* Its results may take a while to be made NaN; whoever comes behind it finds in user buffers at
+ * once that they are none. */
+static void refuse(struct cgm_job *job, int status, const char *detail)
+{
+    struct cgm_outcome outcome = {.status = status, .detail = detail};
+    cgm_contents_on_end(job, status);
+    job->refused = true;
+    if (has_results(job)) {
+        job->behind = behind_of(job);
+        cgm_gang_fail_alone(job, status, detail);
+        return;
+    }
+    if (job->plan)
+        outcome.algorithm = (uint16_t)job->plan->algorithm->number;
+    cgm_job_complete(job, &outcome);
 }
 
 static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *entry, uint32_t slot,
@@ -203,22 +234,17 @@ static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *en
     int status = cgm_entry_check(endpoint, entry, job, detail, sizeof(detail), &burns);
     if (status == CGM_OK)
         cgm_contents_on_submit(job);
-    if (status == CGM_OK && job->comm_number != 0) {
-        job->behind = job->comm_number;
-        cgm_gang_submit(job);
-        return;
-    }
     if (status == CGM_OK) {
-        job->behind = job->plan->comm->last_number[job->rank] + 1;
-        cgm_gang_submit_local(job);
+        job->behind = behind_of(job);
+        if (job->comm_number != 0)
+            cgm_gang_submit(job);
+        else
+            cgm_gang_submit_local(job);
         return;
     }
     if (burns)
         cgm_gang_refuse(burns, job->rank, job->comm_number, &status, detail, sizeof(detail));
-    struct cgm_outcome outcome = {.status = status, .detail = detail};
-    if (job->plan)
-        outcome.algorithm = (uint16_t)job->plan->algorithm->number;
-    cgm_job_complete(job, &outcome);
+    refuse(job, status, detail);
 }
 
 static void accept_noop(struct cgm_endpoint *endpoint, const struct cgm_entry *entry, uint32_t slot,

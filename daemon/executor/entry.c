@@ -305,6 +305,54 @@ static int check_overlaps(const struct cgm_job *job, char *detail, size_t bytes)
     return CGM_OK;
 }
 
+static void operand_drop(struct cgm_job *job, int operand)
+{
+    if (job->memory[operand])
+        cgm_memory_leave(job->endpoint->poller->executor, job->memory[operand]);
+    job->memory[operand] = NULL;
+    job->view[operand] = (struct cgm_view){0};
+    job->in_user_buffers &= ~(1u << operand);
+}
+
+static bool overlaps_another(const struct cgm_job *job, int operand)
+{
+    for (int other = 0; other < CGM_OPERAND_COUNT; other++)
+        if (other != operand && job->memory[other] && job->memory[operand] &&
+            cgm_views_overlap(&job->view[operand], &job->view[other]))
+            return true;
+    return false;
+}
+
+/* Of a refused job its results, as far as they are right by themselves: nobody must take what is
+ * there for results. */
+static void keep_results(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
+                         struct cgm_job *job)
+{
+    char unused[CGM_CQE_DETAIL];
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
+        if (operand_is_written(i) && !job->memory[i])
+            check_operand(endpoint, &entry->operand[i], i, job, unused, sizeof(unused));
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
+        if (!job->memory[i] || (operand_is_written(i) && overlaps_another(job, i)))
+            operand_drop(job, i);
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
+        if (!operand_is_written(i))
+            operand_drop(job, i);
+}
+
+static int check_operands(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
+                          struct cgm_job *job, char *detail, size_t bytes)
+{
+    int status = CGM_OK;
+    for (int i = 0; i < CGM_OPERAND_COUNT && status == CGM_OK; i++)
+        status = check_operand(endpoint, &entry->operand[i], i, job, detail, bytes);
+    if (status == CGM_OK)
+        status = check_overlaps(job, detail, bytes);
+    if (status != CGM_OK)
+        keep_results(endpoint, entry, job);
+    return status;
+}
+
 static int check_rows_and_chunk(const struct cgm_entry *entry, struct cgm_job *job, char *detail,
                                 size_t bytes)
 {
@@ -347,10 +395,8 @@ int cgm_entry_check(struct cgm_endpoint *endpoint, const struct cgm_entry *entry
         status = check_fixed(entry, ret_detail, detail_bytes);
     if (status == CGM_OK)
         status = check_rows_and_chunk(entry, job, ret_detail, detail_bytes);
-    for (int i = 0; i < CGM_OPERAND_COUNT && status == CGM_OK; i++)
-        status = check_operand(endpoint, &entry->operand[i], i, job, ret_detail, detail_bytes);
     if (status == CGM_OK)
-        status = check_overlaps(job, ret_detail, detail_bytes);
+        status = check_operands(endpoint, entry, job, ret_detail, detail_bytes);
     return status;
 }
 

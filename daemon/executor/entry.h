@@ -5,10 +5,10 @@
 #include "daemon/executor/endpoint.h"
 
 /* Checks the copy of an entry (not a noop) against plan, comm, grants and memory bounds, and fills
- * the job: plan and memory objects referenced, views resolved. On failure nothing is referenced
- * beyond job->plan, and the detail names the field, its value and the limits. *ret_burns is the
- * comm when it, rank and number were right, so that the refusal must reach the other ranks; else
- * NULL. */
+ * the job: plan and memory objects referenced, views resolved. On failure the detail names the
+ * field, its value and the limits, and job->plan and those results that are right by themselves may
+ * be referenced. *ret_burns is the comm when it, rank and number were right, so that the refusal
+ * must reach the other ranks; else NULL. */
 int cgm_entry_check(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
                     struct cgm_job *job, char *ret_detail, size_t detail_bytes,
                     struct cgm_comm **ret_burns);

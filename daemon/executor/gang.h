@@ -69,6 +69,9 @@ int cgm_gang_check_number(struct cgm_comm *comm, uint32_t rank, uint64_t number,
 void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int *status,
                      char *detail, size_t bytes);
 
+/* Fails a job that is in no gang, and makes its results NaN. May free its comm. */
+void cgm_gang_fail_alone(struct cgm_job *job, int status, const char *detail);
+
 /* Fails a gang that is not launched, or whose launch is held (runway.h); no effect on others. */
 void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail);
 

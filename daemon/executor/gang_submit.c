@@ -138,7 +138,7 @@ static void gang_take_plan(struct cgm_gang *gang, struct cgm_plan *plan)
     cgm_plan_ref(plan);
 }
 
-static void job_fail_alone(struct cgm_job *job, int status, const char *detail)
+void cgm_gang_fail_alone(struct cgm_job *job, int status, const char *detail)
 {
     struct cgm_gang *gang = gang_new(job->plan->comm, 0, job->accept_ns);
     if (!gang) {
@@ -268,7 +268,7 @@ static void tomb_join(struct cgm_job *job, int status)
     struct cgm_comm *comm = job->plan->comm;
     tomb_detail(comm, job->comm_number, job->rank, status, detail, sizeof(detail));
     cgm_comm_ref(comm);
-    job_fail_alone(job, status, detail);
+    cgm_gang_fail_alone(job, status, detail);
     cgm_window_advance(comm);
     cgm_comm_unref(comm);
 }
@@ -279,7 +279,7 @@ static void gang_join_burnt(struct cgm_gang *gang, struct cgm_job *job)
     struct cgm_comm *comm = gang->comm;
     cgm_comm_ref(comm);
     gang->n_came++;
-    job_fail_alone(job, gang->status, gang->detail);
+    cgm_gang_fail_alone(job, gang->status, gang->detail);
     cgm_window_advance(comm);
     cgm_comm_unref(comm);
 }
@@ -292,7 +292,7 @@ void cgm_gang_submit(struct cgm_job *job)
     number_take(comm, job->rank, number);
     give_up_when_left(comm, job->rank, number);
     if (comm->dead_status != CGM_OK) {
-        job_fail_alone(job, comm->dead_status, comm->dead_detail);
+        cgm_gang_fail_alone(job, comm->dead_status, comm->dead_detail);
         return;
     }
     if (cgm_window_status(comm, number, &status)) {
@@ -301,7 +301,7 @@ void cgm_gang_submit(struct cgm_job *job)
     }
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
     if (!gang && !(gang = gang_new(comm, number, job->accept_ns))) {
-        job_fail_alone(job, CGM_NO_MEMORY, "the executor is out of host memory");
+        cgm_gang_fail_alone(job, CGM_NO_MEMORY, "the executor is out of host memory");
         return;
     }
     if (gang->state >= CGM_GANG_FAILING)
@@ -314,7 +314,7 @@ void cgm_gang_submit_local(struct cgm_job *job)
 {
     struct cgm_comm *comm = job->plan->comm;
     if (comm->lost_ranks >> job->rank & 1) {
-        job_fail_alone(job, comm->dead_status, comm->dead_detail);
+        cgm_gang_fail_alone(job, comm->dead_status, comm->dead_detail);
         return;
     }
     struct cgm_gang *gang = gang_new(comm, 0, job->accept_ns);

@@ -27,6 +27,7 @@ struct cgm_job {
     uint32_t named;           /* bits of the operands that the entry has */
     uint32_t in_user_buffers; /* of those, the ones that lie there */
     bool results_in_own;      /* it names its own rank's user buffer for a result */
+    bool refused;             /* its entry was: contents.h has had its end already */
     bool in_line;             /* of its own rank's user buffer */
     bool writes;              /* the journal has it among the writers of its results */
     struct cgm_void *voids;   /* before it there, when it is not the first */

@@ -9,6 +9,7 @@ struct bad_entry {
     const char *words; /* of the detail */
     int status;
     void (*spoil)(struct cgm_entry *entry);
+    bool poisons; /* out is right by itself, and is made NaN */
 };
 
 #define SPOIL(name, statement)                                                                     \
@@ -43,33 +44,46 @@ SPOIL(spoil_overlap, e->operand[CGM_OPERAND_OUT].offset_bytes = RHS_AT + 16)
 SPOIL(spoil_accumulate, e->flags = CGM_ENTRY_ACCUMULATE)
 
 static const struct bad_entry bad_entries[] = {
-    {"plan: 0000000000000063 does not exist", CGM_NOT_FOUND, spoil_plan},
-    {"comm: 4; plan 0000000000000005 is of 3", CGM_INVALID_ARGUMENT, spoil_comm},
-    {"rank: 7", CGM_INVALID_ARGUMENT, spoil_rank},
-    {"rank: 1", CGM_PERMISSION, spoil_other_rank},
-    {"opcode: 77", CGM_INVALID_ARGUMENT, spoil_opcode},
-    {"flags: 0x40000000", CGM_INVALID_ARGUMENT, spoil_flags},
-    {"reserved[3]", CGM_INVALID_ARGUMENT, spoil_reserved},
-    {"rows is 10", CGM_INVALID_ARGUMENT, spoil_rows},
-    {"rows is 3", CGM_INVALID_ARGUMENT, spoil_odd_rows},
-    {"comm_number: 1000000", CGM_INVALID_ARGUMENT, spoil_number},
-    {"lhs: missing", CGM_INVALID_ARGUMENT, spoil_no_lhs},
-    {"gelu_input", CGM_INVALID_ARGUMENT, spoil_extra},
-    {"rhs.id: 11", CGM_NOT_FOUND, spoil_id},
-    {"rhs.generation: 2", CGM_STALE, spoil_generation},
-    {"out: 8 x 6", CGM_INVALID_ARGUMENT, spoil_offset},
-    {"out: 8 x 6", CGM_INVALID_ARGUMENT, spoil_offset_wraps},
-    {"out.offset_bytes", CGM_INVALID_ARGUMENT, spoil_offset_odd},
-    {"out.row_stride_bytes: 4", CGM_INVALID_ARGUMENT, spoil_stride},
+    {"plan: 0000000000000063 does not exist", CGM_NOT_FOUND, spoil_plan, false},
+    {"comm: 4; plan 0000000000000005 is of 3", CGM_INVALID_ARGUMENT, spoil_comm, false},
+    {"rank: 7", CGM_INVALID_ARGUMENT, spoil_rank, false},
+    {"rank: 1", CGM_PERMISSION, spoil_other_rank, false},
+    {"opcode: 77", CGM_INVALID_ARGUMENT, spoil_opcode, false},
+    {"flags: 0x40000000", CGM_INVALID_ARGUMENT, spoil_flags, false},
+    {"reserved[3]", CGM_INVALID_ARGUMENT, spoil_reserved, false},
+    {"rows is 10", CGM_INVALID_ARGUMENT, spoil_rows, false},
+    {"rows is 3", CGM_INVALID_ARGUMENT, spoil_odd_rows, false},
+    {"comm_number: 1000000", CGM_INVALID_ARGUMENT, spoil_number, false},
+    {"lhs: missing", CGM_INVALID_ARGUMENT, spoil_no_lhs, true},
+    {"gelu_input", CGM_INVALID_ARGUMENT, spoil_extra, true},
+    {"rhs.id: 11", CGM_NOT_FOUND, spoil_id, true},
+    {"rhs.generation: 2", CGM_STALE, spoil_generation, true},
+    {"out: 8 x 6", CGM_INVALID_ARGUMENT, spoil_offset, false},
+    {"out: 8 x 6", CGM_INVALID_ARGUMENT, spoil_offset_wraps, false},
+    {"out.offset_bytes", CGM_INVALID_ARGUMENT, spoil_offset_odd, false},
+    {"out.row_stride_bytes: 4", CGM_INVALID_ARGUMENT, spoil_stride, false},
     {"out.row_stride_bytes: 18446744073709551612; rows of a product", CGM_INVALID_ARGUMENT,
-     spoil_stride_wraps},
+     spoil_stride_wraps, false},
     {"lhs.row_stride_bytes: 8589934592; rows of a product's operand lie at most 2147483647",
-     CGM_INVALID_ARGUMENT, spoil_stride_wide},
-    {"out.row_stride_bytes: 1022", CGM_INVALID_ARGUMENT, spoil_stride_odd},
-    {"out.reserved", CGM_INVALID_ARGUMENT, spoil_operand_reserved},
-    {"out: overlaps rhs", CGM_INVALID_ARGUMENT, spoil_overlap},
-    {"accumulate", CGM_INVALID_ARGUMENT, spoil_accumulate},
+     CGM_INVALID_ARGUMENT, spoil_stride_wide, true},
+    {"out.row_stride_bytes: 1022", CGM_INVALID_ARGUMENT, spoil_stride_odd, false},
+    {"out.reserved", CGM_INVALID_ARGUMENT, spoil_operand_reserved, false},
+    {"out: overlaps rhs", CGM_INVALID_ARGUMENT, spoil_overlap, false},
+    {"accumulate", CGM_INVALID_ARGUMENT, spoil_accumulate, false},
 };
+
+/* A float of the rank's out. */
+static void write_out(struct scene *scene, uint32_t rank, float value)
+{
+    scene->base[rank][OUT_AT / sizeof(float)] = value;
+    host_view_push(&scene->view[rank], OUT_AT, sizeof(float));
+}
+
+static float read_out(struct scene *scene, uint32_t rank)
+{
+    host_view_pull(&scene->view[rank], OUT_AT, sizeof(float));
+    return scene->base[rank][OUT_AT / sizeof(float)];
+}
 
 /* Each is refused by name; where rank and number were right, the other rank is told too. */
 static void test_bad_entries_are_refused_by_name(void **state)
@@ -81,11 +95,16 @@ static void test_bad_entries_are_refused_by_name(void **state)
     for (size_t i = 0; i < sizeof(bad_entries) / sizeof(bad_entries[0]); i++) {
         struct cgm_entry e = job_of(&scene, 0, number + 1);
         bad_entries[i].spoil(&e);
+        write_out(&scene, 0, 42);
         fixture_push(&scene.s[0], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
         struct cgm_cqe cqe = fixture_reap(&scene.s[0]);
         print_message("%s\n", cqe.detail);
         assert_non_null(strstr(cqe.detail, bad_entries[i].words));
         assert_int_equal(cqe.status, bad_entries[i].status);
+        if (bad_entries[i].poisons)
+            check_poisoned(&scene, 0);
+        else
+            assert_true(read_out(&scene, 0) == 42);
         if (atomic_load(&scene.f.journal->comm_high[COMM]) > number) {
             assert_int_equal(cqe.algorithm, CGM_ALGO_SPLIT_PIPELINED_AG_P2P);
             number++;
