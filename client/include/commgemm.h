@@ -275,7 +275,8 @@ struct commgemm_join_options {
 void commgemm_join_options_init(struct commgemm_join_options *ret_options);
 
 /* Joins with the given ranks and waits until every rank has joined. JOIN_TIMEOUT names the missing
- * ranks, or says that all are there and no executor; then none of this call's ranks is joined. */
+ * ranks, or says that all are there and no executor; PEER_LOST who left meanwhile. After a failure
+ * none of this call's ranks is joined, and there is nothing to leave. */
 int commgemm_comm_join(commgemm_client *client, const struct commgemm_join_options *options,
                        uint64_t *ret_comm);
 

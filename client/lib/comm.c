@@ -107,6 +107,13 @@ static void fill_join(Cgm__CommJoin *request, const struct commgemm_join_options
     request->mode = options->mode;
 }
 
+static int tell_leave(commgemm_client *client, uint64_t comm)
+{
+    Cgm__CommLeave request = CGM__COMM_LEAVE__INIT;
+    request.id = comm;
+    return cgm_client_tell(client, CGM_MSG_COMM_LEAVE, &request.base);
+}
+
 static int join(commgemm_client *client, const struct commgemm_join_options *options,
                 uint64_t *ret_comm)
 {
@@ -123,6 +130,8 @@ static int join(commgemm_client *client, const struct commgemm_join_options *opt
     cgm_jobs_unlock(&client->jobs);
     if (status == CGM_OK)
         *ret_comm = comm->id;
+    else
+        tell_leave(client, comm->id);
     cgm_reply_fini(&reply);
     return status;
 }
@@ -161,11 +170,9 @@ int commgemm_comm_join_simple(commgemm_client *client, const char *name, uint32_
 
 int commgemm_comm_leave(commgemm_client *client, uint64_t comm)
 {
-    Cgm__CommLeave request = CGM__COMM_LEAVE__INIT;
     int status = cgm_check_client(client);
-    request.id = comm;
     if (status == CGM_OK)
-        status = cgm_client_tell(client, CGM_MSG_COMM_LEAVE, &request.base);
+        status = tell_leave(client, comm);
     if (status != CGM_OK)
         return status;
     cgm_jobs_lock(&client->jobs);

@@ -209,6 +209,26 @@ static void comm_free(struct cgm_broker *broker, struct cgm_comm *comm)
     free(comm);
 }
 
+static void let_go(struct cgm_session *session, struct cgm_comm *comm);
+static void settle_cost(struct cgm_broker *broker, uint64_t id);
+
+void cgm_comm_disband(struct cgm_broker *broker, struct cgm_comm *comm, int status,
+                      const char *detail)
+{
+    struct cgm_session *session;
+    uint64_t id = comm->id;
+    cgm_comm_break(broker, comm);
+    cgm_comm_end_joins(broker, comm, 0, status, detail);
+    for (uint32_t rank = 0; comm && (session = cgm_comm_next(broker, comm, &rank));) {
+        if (session->id != comm->creator)
+            let_go(session, comm);
+        comm = cgm_registry_find(&broker->comms, id);
+    }
+    if (comm)
+        memset(comm->sessions, 0, sizeof(comm->sessions));
+    settle_cost(broker, id);
+}
+
 /* Gives up the session's ranks. In a complete comm they are lost for good. */
 static void drop_ranks(struct cgm_broker *broker, struct cgm_comm *comm, uint64_t session)
 {
@@ -230,7 +250,8 @@ static void drop_ranks(struct cgm_broker *broker, struct cgm_comm *comm, uint64_
                  (uintmax_t)comm->id, lost, (uintmax_t)session);
     snprintf(detail, sizeof(detail), "rank %d of comm %ju left before the join was complete", lost,
              (uintmax_t)comm->id);
-    cgm_comm_end_joins(broker, comm, 0, CGM_PEER_LOST, detail);
+    if (comm->joins)
+        cgm_comm_disband(broker, comm, CGM_PEER_LOST, detail);
 }
 
 /* May free the comm. */

@@ -70,6 +70,11 @@ int cgm_comm_hold(struct cgm_session *session, struct cgm_comm *comm);
 /* It does no longer; the executor knows. May free the comm. */
 void cgm_comm_drop(struct cgm_session *session, struct cgm_comm *comm);
 
+/* Nobody made it. Who waits for that hears status and detail and does not hold it any more, but for
+ * who created it, whose ranks are free. May free the comm. */
+void cgm_comm_disband(struct cgm_broker *broker, struct cgm_comm *comm, int status,
+                      const char *detail);
+
 /* What the dispatch table calls. */
 int cgm_comm_find_held(struct cgm_request *request);
 int cgm_comm_on_create(struct cgm_request *request);

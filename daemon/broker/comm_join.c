@@ -151,8 +151,7 @@ void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_
     if (result->status != CGM_OK) {
         cgm_user_log(broker, comm->owner.uid, CGM_LOG_ERROR,
                      "comm %ju: the executor refuses it: %s", (uintmax_t)id, result->detail);
-        cgm_comm_break(broker, comm);
-        cgm_comm_end_joins(broker, comm, 0, result->status, result->detail);
+        cgm_comm_disband(broker, comm, result->status, result->detail);
         return;
     }
     comm->state = CGM_COMM_READY;
@@ -223,22 +222,6 @@ static bool is_over_for_some(const struct cgm_comm *comm, uint64_t now_ns, uint6
     return over;
 }
 
-/* Nobody who joined has it; who created it may leave it. */
-static void give_up(struct cgm_broker *broker, struct cgm_comm *comm, const char *detail)
-{
-    struct cgm_session *session;
-    uint64_t id = comm->id;
-    cgm_comm_break(broker, comm);
-    cgm_comm_end_joins(broker, comm, 0, CGM_JOIN_TIMEOUT, detail);
-    for (uint32_t rank = 0; comm && (session = cgm_comm_next(broker, comm, &rank));) {
-        if (session->id != comm->creator)
-            cgm_comm_drop(session, comm);
-        comm = cgm_registry_find(&broker->comms, id);
-    }
-    if (comm)
-        memset(comm->sessions, 0, sizeof(comm->sessions));
-}
-
 /* Everybody has joined, and no executor makes it. One that is at it has executor_timeout. */
 static void give_up_if_over(struct cgm_broker *broker, struct cgm_comm *comm, uint64_t now_ns,
                             uint64_t *next_ns)
@@ -252,7 +235,7 @@ static void give_up_if_over(struct cgm_broker *broker, struct cgm_comm *comm, ui
     }
     snprintf(detail, sizeof(detail), "all ranks of comm %ju have joined, but there is no executor",
              (uintmax_t)comm->id);
-    give_up(broker, comm, detail);
+    cgm_comm_disband(broker, comm, CGM_JOIN_TIMEOUT, detail);
 }
 
 /* Every look is at all comms: not more often than that, however many deadlines there are. */

@@ -1,21 +1,14 @@
 #include "daemon/broker/kill.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/mps.h"
 #include "daemon/broker/mps_clients.h"
+#include "daemon/broker/peer.h"
 #include "daemon/broker/query.h"
 #include "daemon/broker/session.h"
-
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77 /* since Linux 6.5 */
-#endif
 
 /* Of one SessionKill. */
 struct killing {
@@ -29,13 +22,7 @@ struct killing {
  * may be of somebody whom the session has nothing to do with. */
 static pid_t find_process(const struct cgm_session *session)
 {
-    struct pollfd process = {.events = POLLIN};
-    socklen_t length = sizeof(process.fd);
-    if (getsockopt(session->connection.fd, SOL_SOCKET, SO_PEERPIDFD, &process.fd, &length) < 0)
-        return errno == ENOPROTOOPT ? session->pid : 0;
-    bool has_ended = poll(&process, 1, 0) == 1;
-    close(process.fd);
-    return has_ended ? 0 : session->pid;
+    return cgm_peer_look(session->connection.fd, session->pid) == CGM_PEER_LIVES ? session->pid : 0;
 }
 
 static void finish(struct killing *killing, enum cgm_mps_part part, const char *note)

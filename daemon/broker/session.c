@@ -228,6 +228,8 @@ void cgm_session_end(struct cgm_session *session, const char *why)
     /* Before its memory goes: who finds holes there finds the hang-up too. */
     broker->closing_sessions++;
     cgm_connection_close(&session->connection);
+    /* Before the executor hears of it, and ends its jobs as those of a peer that has gone. */
+    cgm_session_kill_ring(session, CGM_DAEMON_LOST);
     remove.session = session->id;
     if (session->added)
         cgm_estate_settle(broker, session->jobs, CGM_MSG_SESSION_REMOVE, &remove.base);
@@ -237,7 +239,6 @@ void cgm_session_end(struct cgm_session *session, const char *why)
     cgm_comm_drop_all(session);
     cgm_import_drop_all(session);
     cgm_buffer_drop_all(session);
-    cgm_session_kill_ring(session, CGM_DAEMON_LOST);
     cgm_quota_give(broker, session->uid, &session->charge);
     cgm_broker_tell_status(broker);
 }

@@ -238,6 +238,43 @@ static void test_a_created_comm_that_no_executor_makes(void **state)
     client_close(&client);
 }
 
+/* Who else has joined is not in it: he has no id to leave it by. */
+static void test_who_leaves_while_a_comm_is_made(void **state)
+{
+    Cgm__CommLeave leave = CGM__COMM_LEAVE__INIT;
+    struct client one, two;
+    client_open(&one, *state);
+    client_open(&two, *state);
+    fake_fault(*state, "slow", "CommAdd", "");
+    uint32_t first = send_join(&one, "tp", 2, 0, 0);
+    wait_for_status(&two, "comms", 1);
+    send_join(&two, "tp", 2, 1, 0);
+    leave.id = 1;
+    client_ok(&two, CGM_MSG_COMM_LEAVE, &leave.base);
+    expect_error(client_reply(&one, first), CGM_PEER_LOST, "left before the join was complete");
+    assert_int_equal(status_number(&one, "comms"), 0);
+    client_error(&one, CGM_MSG_COMM_LEAVE, &leave.base, NULL, 0, CGM_NOT_FOUND, "not in a comm");
+    fake_heal(*state, "slow", "CommAdd");
+    comm_join_all(&one, "tp", 1);
+    client_close(&one);
+    client_close(&two);
+}
+
+static void test_a_comm_that_the_executor_refuses(void **state)
+{
+    struct client client;
+    char number[16];
+    client_open(&client, *state);
+    snprintf(number, sizeof(number), "%d", CGM_NO_MEMORY);
+    fake_fault(*state, "error", "CommAdd", number);
+    struct message *reply = client_reply(&client, send_join(&client, "tp", 1, 0, 0));
+    expect_error(reply, CGM_NO_MEMORY, "the test wants it");
+    assert_int_equal(status_number(&client, "comms"), 0);
+    fake_heal(*state, "error", "CommAdd");
+    comm_join_all(&client, "tp", 1);
+    client_close(&client);
+}
+
 static void test_death_while_algorithms_are_asked_for(void **state)
 {
     Cgm__Query query = CGM__QUERY__INIT;
@@ -445,6 +482,8 @@ int main(void)
         WITH_DAEMON(test_death_while_a_comm_is_added),
         WITH_DAEMON(test_a_comm_that_no_executor_makes),
         WITH_DAEMON(test_a_created_comm_that_no_executor_makes),
+        WITH_DAEMON(test_who_leaves_while_a_comm_is_made),
+        WITH_DAEMON(test_a_comm_that_the_executor_refuses),
         WITH_DAEMON(test_death_while_algorithms_are_asked_for),
         WITH_DAEMON(test_refusals_reach_the_client),
         WITH_DAEMON(test_clients_die_with_requests_pending),

@@ -61,6 +61,7 @@ cgm_test(unit listener cgm_broker)
 cgm_test(unit patience cgm_broker)
 cgm_test(unit timings cgm_broker)
 cgm_test(unit siphash cgm_broker)
+cgm_test(unit peer cgm_broker)
 cgm_test(unit closer cgm_broker)
 target_link_options(test_closer PRIVATE -Wl,--wrap=recv,--wrap=pthread_create,--wrap=close)
 # A driver to test without one; the library opens it by its path.
