@@ -2,6 +2,7 @@
  * job ends: who is told that it is lost must not find its work done, as he does it again. */
 #include "tests/daemon/steps_fixture.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 #include "commgemm.h"
@@ -158,9 +159,68 @@ static void test_an_executor_dies_while_a_job_ends(void **state)
         end_so(&endings[i]);
 }
 
+struct killing {
+    commgemm_client *operator;
+    uint64_t session;
+};
+
+static void *kill_session(void *argument)
+{
+    const struct killing *killing = argument;
+    struct commgemm_killed killed;
+    commgemm_kill_session(killing->operator, killing->session, &killed);
+    return NULL;
+}
+
+/* With much that has to be given back between its end and that of its memory. */
+static void end_session(commgemm_client *operator, const struct daemon * daemon)
+{
+    enum { BUFFERS = 300 };
+    struct ranks ranks;
+    struct commgemm_info info;
+    struct commgemm_job job;
+    struct commgemm_buffer buffer;
+    struct commgemm_completion done;
+    uint64_t ticket;
+    pthread_t thread;
+    connect_to(&ranks, daemon, 0);
+    make_plan(&ranks, COMMGEMM_OP_GEMM_RS);
+    for (int i = 0; i < BUFFERS; i++)
+        must(commgemm_buffer_create(ranks.client, NULL, 1, 0, 0, 0, &buffer));
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_BARRIER;
+    job.plan = ranks.plan.id;
+    must(commgemm_submit(ranks.client, &job, &ticket));
+    must(commgemm_get_info(ranks.client, &info));
+    struct killing killing = {operator, info.session };
+    assert_int_equal(pthread_create(&thread, NULL, kill_session, &killing), 0);
+    int status = commgemm_wait(ranks.client, ticket, WAIT_S * 1000, &done);
+    pthread_join(thread, NULL);
+    if (status == COMMGEMM_OK)
+        print_message("%s: %s\n", commgemm_status_name(done.status), done.detail);
+    assert_int_equal(status, COMMGEMM_DAEMON_LOST);
+    commgemm_disconnect(ranks.client);
+}
+
+/* Its job waits for another rank; it is not told that a rank has gone, which is itself. */
+static void test_an_operator_ends_a_session(void **state)
+{
+    struct daemon daemon;
+    struct ranks operator;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "backend=cpu", REAL_EXECUTOR, NULL);
+    connect_to(&operator, & daemon, 1);
+    for (int i = 0; i < 20; i++)
+        end_session(operator.client, &daemon);
+    commgemm_disconnect(operator.client);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_operator_ends_a_session),
         cmocka_unit_test(test_an_executor_dies_while_a_job_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
