@@ -114,13 +114,25 @@ static int finish_with_error(struct cgm_broker *broker, uint32_t serial, const C
     return CGM_OK;
 }
 
+/* What the executor has made cannot be had. */
+static int answer_lost(struct cgm_broker *broker, uint32_t serial, const char *why)
+{
+    const struct cgm_result result = {.status = CGM_NO_MEMORY, .detail = why};
+    if (!cgm_registry_find(&broker->executor.calls.pending, serial))
+        return CGM_BAD_MESSAGE;
+    finish(broker, serial, &result);
+    return CGM_OK;
+}
+
 static int handle_reply(struct cgm_broker *broker, struct cgm_packet *packet)
 {
     uint32_t serial = packet->header.serial;
     const struct pending *pending = cgm_registry_find(&broker->executor.calls.pending, serial);
-    ProtobufCMessage *message = cgm_packet_unpack(packet);
+    ProtobufCMessage *message = NULL;
     int status = CGM_BAD_MESSAGE;
-    if (pending && message && packet->header.type == CGM_MSG_ERROR) {
+    if (cgm_packet_read(packet, &message) == CGM_NO_MEMORY) {
+        status = answer_lost(broker, serial, "the daemon has no memory left for the answer");
+    } else if (pending && message && packet->header.type == CGM_MSG_ERROR) {
         status = finish_with_error(broker, serial, (const Cgm__Error *)message);
     } else if (pending && message && packet->header.type == reply_type(pending->type)) {
         struct cgm_result result = {CGM_OK, "", message, packet};
@@ -143,13 +155,8 @@ int cgm_calls_on_reply(struct cgm_broker *broker, struct cgm_packet *packet)
 
 int cgm_calls_on_cut(struct cgm_broker *broker, uint32_t serial)
 {
-    const struct cgm_result result = {
-        .status = CGM_NO_MEMORY,
-        .detail = "the daemon has no file descriptors left for what the executor has made"};
-    if (!cgm_registry_find(&broker->executor.calls.pending, serial))
-        return CGM_BAD_MESSAGE;
-    finish(broker, serial, &result);
-    return CGM_OK;
+    return answer_lost(broker, serial,
+                       "the daemon has no file descriptors left for what the executor has made");
 }
 
 void cgm_calls_fail_all(struct cgm_broker *broker, const char *why)

@@ -365,6 +365,22 @@ static void on_event(uv_poll_t *poll, int status, int events)
     spend(connection, &since_ns);
 }
 
+/* The loop has a table of all fds, which grows to the next power of two, and where there is no
+ * memory for that libuv ends the process. */
+static bool has_room_in_loop(struct cgm_wire *wire, int fd)
+{
+    size_t entries = 1;
+    if (fd <= wire->highest_fd)
+        return true;
+    while (entries < (size_t)fd + 3)
+        entries *= 2;
+    void *probe = malloc(entries * sizeof(void *));
+    free(probe);
+    if (probe)
+        wire->highest_fd = fd;
+    return probe != NULL;
+}
+
 int cgm_connection_open(struct cgm_connection *connection, uv_loop_t *loop, struct cgm_wire *wire,
                         int fd, size_t queued_bytes_max, const struct cgm_connection_events *events,
                         void *owner)
@@ -375,7 +391,7 @@ int cgm_connection_open(struct cgm_connection *connection, uv_loop_t *loop, stru
                                           .fd = fd,
                                           .queued_bytes_max = queued_bytes_max};
     connection->last = &connection->first;
-    if (uv_poll_init(loop, &connection->poll, fd) != 0)
+    if (!has_room_in_loop(wire, fd) || uv_poll_init(loop, &connection->poll, fd) != 0)
         return CGM_NO_MEMORY;
     uv_timer_init(loop, &connection->retry);
     uv_timer_init(loop, &connection->rested);

@@ -17,6 +17,7 @@
 struct cgm_wire {
     struct cgm_packet in;
     uint8_t out[CGM_PACKET_BYTES_MAX];
+    int highest_fd; /* of a connection so far */
 };
 
 struct cgm_connection_events {
