@@ -9,7 +9,6 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/hang_up.h"
-#include "daemon/broker/log.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
 #include "daemon/broker/user_log.h"
@@ -96,8 +95,8 @@ void cgm_admission_refuse(struct cgm_broker *broker, int fd, const struct ucred 
                           const char *detail)
 {
     Cgm__Error error = CGM__ERROR__INIT;
-    cgm_log_debug("socket %s: pid %d of uid %u was refused: %s", broker->listener.path,
-                  (int)peer->pid, (unsigned)peer->uid, detail);
+    cgm_user_log(broker, peer->uid, CGM_LOG_DEBUG, "socket %s: pid %d of uid %u was refused: %s",
+                 broker->listener.path, (int)peer->pid, (unsigned)peer->uid, detail);
     error.status = status;
     error.detail = (char *)(uintptr_t)detail;
     if (cgm_linger_has_room(broker, peer->uid, fd))

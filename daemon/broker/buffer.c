@@ -76,7 +76,7 @@ static void buffer_free(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
     Cgm__BufferRemove remove = CGM__BUFFER_REMOVE__INIT;
     uid_t payer = buffer->estate->uid;
-    cgm_log_debug("buffer %ju: freed", (uintmax_t)buffer->id);
+    cgm_user_log(broker, payer, CGM_LOG_DEBUG, "buffer %ju: freed", (uintmax_t)buffer->id);
     remove.id = buffer->id;
     cgm_estate_settle(broker, buffer->estate, CGM_MSG_BUFFER_REMOVE, &remove.base);
     free_object(broker, buffer, payer);

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "daemon/broker/broker.h"
-#include "daemon/broker/log.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/user_log.h"
 #include "proto/messages.h"
 #include "proto/status.h"
 #include "proto/step.h"
@@ -97,8 +97,9 @@ static void finish(struct cgm_broker *broker, uint32_t serial, const struct cgm_
     count(broker, pending, -1);
     cgm_quota_count_unheard(broker, pending->call.uid, -(int64_t)pending->unheard);
     if (result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST)
-        cgm_log_debug("executor: %s failed: %s: %s", cgm_message_name(pending->type),
-                      cgm_status_text(result->status), result->detail);
+        cgm_user_log(broker, pending->call.uid, CGM_LOG_DEBUG, "executor: %s failed: %s: %s",
+                     cgm_message_name(pending->type), cgm_status_text(result->status),
+                     result->detail);
     if (pending->call.done)
         pending->call.done(broker, &pending->call, result);
     free(pending);

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 
 #include "daemon/broker/broker.h"
-#include "daemon/broker/log.h"
 #include "daemon/broker/session.h"
+#include "daemon/broker/user_log.h"
 
 enum { KIND_FD = 1, KIND_CUDA_IPC = 2 };
 #define HANDLE_BYTES 64u
@@ -301,8 +301,9 @@ void cgm_import_on_idle(struct cgm_broker *broker, const ProtobufCMessage *messa
     if (!import || import->idle)
         return;
     make_idle(broker, import, event);
-    cgm_log_debug("import %ju: closed: no job had named it for long, or it has holes",
-                  (uintmax_t)import->id);
+    cgm_user_log(broker, import->estate->uid, CGM_LOG_DEBUG,
+                 "import %ju: closed: no job had named it for long, or it has holes",
+                 (uintmax_t)import->id);
 }
 
 void cgm_import_leave_out(struct cgm_broker *broker, struct cgm_import *import)

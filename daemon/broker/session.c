@@ -11,7 +11,6 @@
 #include "daemon/broker/dispatch.h"
 #include "daemon/broker/ghost.h"
 #include "daemon/broker/import.h"
-#include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
 #include "daemon/broker/plan_hold.h"
 #include "daemon/broker/user_log.h"
@@ -198,8 +197,8 @@ static bool accept_peer(struct cgm_broker *broker, int fd, struct ucred *ret_pee
         cgm_admission_refuse(broker, fd, ret_peer, CGM_NO_MEMORY, "the daemon has no memory left");
         return false;
     }
-    cgm_log_debug("session %ju: connected, pid %d uid %u", (uintmax_t)session->id,
-                  (int)session->pid, (unsigned)session->uid);
+    cgm_user_log(broker, session->uid, CGM_LOG_DEBUG, "session %ju: connected, pid %d uid %u",
+                 (uintmax_t)session->id, (int)session->pid, (unsigned)session->uid);
     cgm_admission_await_hello(broker);
     cgm_broker_tell_status(broker);
     return true;

@@ -39,6 +39,38 @@ static void test_one_user_cannot_fill_the_log(void **state)
     daemon_stop(&daemon);
 }
 
+static unsigned count_lines(const struct daemon *daemon)
+{
+    char path[128], line[1024];
+    unsigned count = 0;
+    snprintf(path, sizeof(path), "%s/log", daemon->folder);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file))
+        count++;
+    fclose(file);
+    return count;
+}
+
+/* Whatever the level: each of these clients is two lines. */
+static void test_debugging_does_not_fill_the_log(void **state)
+{
+    enum { CLIENTS = 2500, AT_ONCE = 1000, A_SECOND = 10 };
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "log_level=debug", NULL);
+    for (int i = 0; i < CLIENTS; i++) {
+        client_connect_as(STRANGER, &client, &daemon);
+        client_close(&client);
+    }
+    assert_true(daemon_log_has(&daemon, "debug", "connected"));
+    assert_in_range(count_lines(&daemon), AT_ONCE, AT_ONCE + WAIT_S * A_SECOND);
+    daemon_stop(&daemon);
+}
+
 /* No further one, for the daemon. */
 static void leave_no_fds(const struct daemon *daemon)
 {
@@ -82,6 +114,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_user_cannot_fill_the_log),
+        cmocka_unit_test(test_debugging_does_not_fill_the_log),
         cmocka_unit_test(test_refusals_do_not_fill_the_log),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
