@@ -17,128 +17,6 @@
 /* Of the jobs of a session that is gone, in a round of the poller's. */
 #define DROPPED_AT_ONCE 16u
 
-/* ---- writes --------------------------------------------------------------------------------- */
-
-static void each_written(struct cgm_job *job, void (*note)(struct cgm_executor *executor,
-                                                           const struct cgm_memory *memory))
-{
-    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
-        if (CGM_OPERANDS_WRITTEN >> i & 1 && job->memory[i])
-            note(job->endpoint->poller->executor, job->memory[i]);
-}
-
-void cgm_job_begin_writes(struct cgm_job *job)
-{
-    each_written(job, cgm_memory_begin_write);
-    job->writes = true;
-}
-
-void cgm_job_end_writes(struct cgm_job *job)
-{
-    if (job->writes)
-        each_written(job, cgm_memory_end_write);
-    job->writes = false;
-}
-
-/* ---- completions ---------------------------------------------------------------------------- */
-
-/* Cut off where there is no more room. */
-static void set_detail(struct cgm_cqe *cqe, const char *detail)
-{
-    size_t bytes = strnlen(detail, sizeof(cqe->detail) - 1);
-    memcpy(cqe->detail, detail, bytes);
-    cqe->detail[bytes] = '\0';
-}
-
-static void cqe_fill(struct cgm_cqe *cqe, uint64_t ticket, uint32_t slot, uint64_t comm_number,
-                     const struct cgm_outcome *outcome)
-{
-    cqe->ticket = ticket;
-    cqe->status = outcome->status;
-    cqe->slot = slot;
-    cqe->comm_number = comm_number;
-    cqe->queued_ns = outcome->queued_ns;
-    cqe->waiting_ns = outcome->waiting_ns;
-    cqe->running_ns = outcome->running_ns;
-    cqe->algorithm = outcome->algorithm;
-    cqe->n_phases = (uint16_t)outcome->phases_stored;
-    cqe->phases_lost = outcome->n_phases - outcome->phases_stored;
-    cqe->begin_ns = outcome->begin_ns;
-    if (outcome->status != CGM_OK)
-        set_detail(cqe, outcome->detail ? outcome->detail : "");
-}
-
-static void complete_on_ring(struct cgm_endpoint *endpoint, struct cgm_job *job, uint64_t ticket,
-                             uint32_t slot, uint64_t comm_number, const struct cgm_outcome *outcome)
-{
-    struct cgm_ring *ring = &endpoint->ring;
-    if (outcome->phases_stored > 0)
-        memcpy(&ring->phase[(size_t)slot * CGM_PHASES_PER_JOB], outcome->phases,
-               outcome->phases_stored * sizeof(struct cgm_phase));
-    bool is_told = cgm_ring_complete(ring, slot, ticket, outcome->status);
-    if (job)
-        cgm_job_end_writes(job);
-    if (!is_told)
-        return;
-    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_COMPLETE);
-    cqe_fill(&ring->cq[endpoint->cq_tail & ring->mask], ticket, slot, comm_number, outcome);
-    /* Pairs with the library's acquire of cq_tail before it reads the record. */
-    atomic_store_explicit(&ring->header->cq_tail, ++endpoint->cq_tail, memory_order_release);
-    endpoint->notify = true;
-}
-
-static void complete_on_socket(struct cgm_endpoint *endpoint, struct cgm_job *job, uint64_t ticket,
-                               uint64_t comm_number, const struct cgm_outcome *outcome)
-{
-    struct cgm_cqe cqe = {0};
-    Cgm__CompletionForward event = CGM__COMPLETION_FORWARD__INIT;
-    cqe_fill(&cqe, ticket, 0, comm_number, outcome);
-    event.session = endpoint->session;
-    event.cqe.data = (uint8_t *)&cqe;
-    event.cqe.len = sizeof(cqe);
-    event.has_phases = outcome->phases_stored > 0;
-    event.phases.data = (uint8_t *)(uintptr_t)outcome->phases;
-    event.phases.len = outcome->phases_stored * sizeof(struct cgm_phase);
-    endpoint->cq_tail++;
-    cgm_event_send(endpoint->poller->executor, CGM_MSG_COMPLETION_FORWARD, &event.base);
-    if (job)
-        cgm_job_end_writes(job);
-}
-
-/* job: NULL for a noop that never was one. */
-static void complete(struct cgm_endpoint *endpoint, struct cgm_job *job, uint64_t ticket,
-                     uint32_t slot, uint64_t comm_number, const struct cgm_outcome *outcome)
-{
-    struct cgm_journal *journal = endpoint->poller->executor->journal;
-    cgm_journal_count(outcome->status == CGM_OK ? &journal->jobs_done : &journal->jobs_failed, 1);
-    if (endpoint->ring.header)
-        complete_on_ring(endpoint, job, ticket, slot, comm_number, outcome);
-    else
-        complete_on_socket(endpoint, job, ticket, comm_number, outcome);
-}
-
-uint64_t cgm_endpoint_notify(struct cgm_endpoint *endpoint)
-{
-    if (!endpoint->notify)
-        return 0;
-    /* Pairs with the library's fence between setting cq_need_wakeup and looking at cq_tail: one of
-     * the two sees the other. */
-    atomic_thread_fence(memory_order_seq_cst);
-    _Atomic uint32_t *asleep = &endpoint->ring.header->cq_need_wakeup;
-    bool sleeps = atomic_load_explicit(asleep, memory_order_relaxed);
-    uint64_t again_ns = sleeps ? cgm_notice_ask(&endpoint->notice, cgm_now_ns()) : 0;
-    if (again_ns)
-        return again_ns;
-    cgm_notice_pass(&endpoint->notice);
-    endpoint->notify = false;
-    cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_REAP);
-    if (sleeps && atomic_exchange(asleep, 0)) {
-        endpoint->poller->counters.syscalls++;
-        cgm_notice_send(&endpoint->notice, endpoint->notify_fd);
-    }
-    return 0;
-}
-
 /* ---- jobs ----------------------------------------------------------------------------------- */
 
 bool cgm_job_is_ready(const struct cgm_job *job)
@@ -184,7 +62,7 @@ static void endpoint_remove_if_unused(struct cgm_endpoint *endpoint);
 void cgm_job_complete(struct cgm_job *job, const struct cgm_outcome *outcome)
 {
     struct cgm_endpoint *endpoint = job->endpoint;
-    complete(endpoint, job, job->ticket, job->slot, job->comm_number, outcome);
+    cgm_completion_write(endpoint, job, job->ticket, job->slot, job->comm_number, outcome);
     if (!job->refused)
         cgm_contents_on_end(job, outcome->status);
     cgm_job_release(job);
@@ -232,9 +110,8 @@ static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *en
     struct cgm_comm *burns = NULL;
     struct cgm_job *job = job_take(endpoint, entry, slot, now_ns);
     int status = cgm_entry_check(endpoint, entry, job, detail, sizeof(detail), &burns);
-    if (status == CGM_OK)
-        cgm_contents_on_submit(job);
     if (status == CGM_OK) {
+        cgm_contents_on_submit(job);
         job->behind = behind_of(job);
         if (job->comm_number != 0)
             cgm_gang_submit(job);
@@ -254,7 +131,7 @@ static void accept_noop(struct cgm_endpoint *endpoint, const struct cgm_entry *e
     struct cgm_ring *ring = &endpoint->ring;
     if (!ring->header ||
         atomic_load_explicit(&ring->ready[slot], memory_order_acquire) >= entry->ticket) {
-        complete(endpoint, NULL, entry->ticket, slot, 0, &done);
+        cgm_completion_write(endpoint, NULL, entry->ticket, slot, 0, &done);
         return;
     }
     struct cgm_job *job = job_take(endpoint, entry, slot, now_ns);

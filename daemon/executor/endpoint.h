@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/executor/completions.h"
 #include "daemon/executor/job.h"
 #include "daemon/executor/losses.h"
 #include "daemon/executor/map.h"
@@ -40,17 +41,6 @@ struct cgm_endpoint {
     struct cgm_notice notice;
 };
 
-/* What a completion says; times in ns. */
-struct cgm_outcome {
-    int status;
-    const char *detail; /* NULL on success */
-    uint16_t algorithm;
-    uint64_t queued_ns, waiting_ns, running_ns, begin_ns;
-    const struct cgm_phase *phases; /* NULL: none */
-    uint32_t n_phases;              /* may exceed phases_stored */
-    uint32_t phases_stored;
-};
-
 /* The broker's requests; on the poller. */
 void cgm_endpoint_on_add(struct cgm_request *request);
 void cgm_endpoint_on_remove(struct cgm_request *request);
@@ -71,18 +61,8 @@ uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most, uint64
 /* True when the ring has entries that could be taken now. */
 bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint);
 
-/* Wakes the client if it sleeps and completions were written since the last time. 0, or when it is
- * to be called again, because the client has to wait (notices.h). */
-uint64_t cgm_endpoint_notify(struct cgm_endpoint *endpoint);
-
 /* True when the job's stream has come. */
 bool cgm_job_is_ready(const struct cgm_job *job);
-
-/* Around what writes its results; to end what has ended already is nothing. Their end is noted when
- * something says that the job's has come: who is told that it was lost must not find them written
- * and untainted. */
-void cgm_job_begin_writes(struct cgm_job *job);
-void cgm_job_end_writes(struct cgm_job *job);
 
 /* Writes done slot and completion, ends the job's writes, drops the job's references and frees it.
  */

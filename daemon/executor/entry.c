@@ -289,18 +289,24 @@ bool cgm_views_overlap(const struct cgm_view *a, const struct cgm_view *b)
     return a->offset_bytes <= b->offset_bytes ? !lie_in_gaps(a, b) : !lie_in_gaps(b, a);
 }
 
+/* An operand of the job that shares bytes with this one; -1: none. */
+static int overlapped(const struct cgm_job *job, int operand)
+{
+    for (int other = 0; other < CGM_OPERAND_COUNT; other++)
+        if (other != operand && job->memory[other] && job->memory[operand] &&
+            cgm_views_overlap(&job->view[operand], &job->view[other]))
+            return other;
+    return -1;
+}
+
 /* A written operand must not share bytes with another one of the job. */
 static int check_overlaps(const struct cgm_job *job, char *detail, size_t bytes)
 {
     for (int w = 0; w < CGM_OPERAND_COUNT; w++) {
-        if (!operand_is_written(w) || !job->memory[w])
-            continue;
-        for (int other = 0; other < CGM_OPERAND_COUNT; other++)
-            if (other != w && job->memory[other] &&
-                cgm_views_overlap(&job->view[w], &job->view[other]))
-                return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
-                                  "%s: overlaps %s in object %llu", operand_names[w],
-                                  operand_names[other], (ull)job->memory[w]->id);
+        int other = operand_is_written(w) ? overlapped(job, w) : -1;
+        if (other >= 0)
+            return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT, "%s: overlaps %s in object %llu",
+                              operand_names[w], operand_names[other], (ull)job->memory[w]->id);
     }
     return CGM_OK;
 }
@@ -314,15 +320,6 @@ static void operand_drop(struct cgm_job *job, int operand)
     job->in_user_buffers &= ~(1u << operand);
 }
 
-static bool overlaps_another(const struct cgm_job *job, int operand)
-{
-    for (int other = 0; other < CGM_OPERAND_COUNT; other++)
-        if (other != operand && job->memory[other] && job->memory[operand] &&
-            cgm_views_overlap(&job->view[operand], &job->view[other]))
-            return true;
-    return false;
-}
-
 /* Of a refused job its results, as far as they are right by themselves: nobody must take what is
  * there for results. */
 static void keep_results(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
@@ -333,10 +330,10 @@ static void keep_results(struct cgm_endpoint *endpoint, const struct cgm_entry *
         if (operand_is_written(i) && !job->memory[i])
             check_operand(endpoint, &entry->operand[i], i, job, unused, sizeof(unused));
     for (int i = 0; i < CGM_OPERAND_COUNT; i++)
-        if (!job->memory[i] || (operand_is_written(i) && overlaps_another(job, i)))
+        if (operand_is_written(i) && overlapped(job, i) >= 0)
             operand_drop(job, i);
     for (int i = 0; i < CGM_OPERAND_COUNT; i++)
-        if (!operand_is_written(i))
+        if (!operand_is_written(i) || !job->memory[i])
             operand_drop(job, i);
 }
 

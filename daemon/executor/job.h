@@ -35,4 +35,10 @@ struct cgm_job {
     struct cgm_view view[CGM_OPERAND_COUNT];
 };
 
+/* Around what writes its results; to end what has ended already is nothing. Their end is noted when
+ * something says that the job's has come: who is told that it was lost must not find them written
+ * and untainted. */
+void cgm_job_begin_writes(struct cgm_job *job);
+void cgm_job_end_writes(struct cgm_job *job);
+
 #endif

@@ -164,7 +164,7 @@ uint64_t cgm_rings_notify(struct cgm_rings *rings)
     uint64_t next_ns = 0;
     for (struct cgm_ring_user *user = rings->first; user; user = user->next)
         for (uint32_t i = 0; i < user->n_rings; i++) {
-            uint64_t again_ns = cgm_endpoint_notify(user->rings[i]);
+            uint64_t again_ns = cgm_completions_notify(user->rings[i]);
             if (again_ns && (next_ns == 0 || again_ns < next_ns))
                 next_ns = again_ns;
         }

@@ -146,12 +146,12 @@ static void test_a_notice_is_kept(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     endpoint.notify_fd = pair[0];
     atomic_store(&header.cq_need_wakeup, 1);
-    assert_true(cgm_endpoint_notify(&endpoint) > 0);
+    assert_true(cgm_completions_notify(&endpoint) > 0);
     assert_int_equal(recv(pair[1], &byte, 1, MSG_DONTWAIT), -1);
     assert_true(endpoint.notify);
     assert_int_equal(atomic_load(&header.cq_need_wakeup), 1);
     user.allowance.whole_ns = 0;
-    assert_int_equal(cgm_endpoint_notify(&endpoint), 0);
+    assert_int_equal(cgm_completions_notify(&endpoint), 0);
     assert_int_equal(recv(pair[1], &byte, 1, MSG_DONTWAIT), 1);
     assert_false(endpoint.notify);
     assert_null(user.turn);
@@ -168,10 +168,10 @@ static void test_who_is_awake_passes(void **state)
         .notice = {&user, true}, .notify_fd = -1, .notify = true, .ring.header = &header};
     (void)state;
     atomic_store(&header.cq_need_wakeup, 1);
-    assert_true(cgm_endpoint_notify(&endpoint) > 0);
+    assert_true(cgm_completions_notify(&endpoint) > 0);
     assert_ptr_equal(user.turn, &endpoint.notice);
     atomic_store(&header.cq_need_wakeup, 0);
-    assert_int_equal(cgm_endpoint_notify(&endpoint), 0);
+    assert_int_equal(cgm_completions_notify(&endpoint), 0);
     assert_false(endpoint.notify);
     assert_null(user.turn);
 }
