@@ -209,26 +209,6 @@ static void comm_free(struct cgm_broker *broker, struct cgm_comm *comm)
     free(comm);
 }
 
-static void let_go(struct cgm_session *session, struct cgm_comm *comm);
-static void settle_cost(struct cgm_broker *broker, uint64_t id);
-
-void cgm_comm_disband(struct cgm_broker *broker, struct cgm_comm *comm, int status,
-                      const char *detail)
-{
-    struct cgm_session *session;
-    uint64_t id = comm->id;
-    cgm_comm_break(broker, comm);
-    cgm_comm_end_joins(broker, comm, 0, status, detail);
-    for (uint32_t rank = 0; comm && (session = cgm_comm_next(broker, comm, &rank));) {
-        if (session->id != comm->creator)
-            let_go(session, comm);
-        comm = cgm_registry_find(&broker->comms, id);
-    }
-    if (comm)
-        memset(comm->sessions, 0, sizeof(comm->sessions));
-    settle_cost(broker, id);
-}
-
 /* Gives up the session's ranks. In a complete comm they are lost for good. */
 static void drop_ranks(struct cgm_broker *broker, struct cgm_comm *comm, uint64_t session)
 {
@@ -304,6 +284,23 @@ static void settle_cost(struct cgm_broker *broker, uint64_t id)
                            "the comm's owner has left it, and the quotas have no room for it");
         leave(payer, comm);
     }
+}
+
+void cgm_comm_disband(struct cgm_broker *broker, struct cgm_comm *comm, int status,
+                      const char *detail)
+{
+    struct cgm_session *session;
+    uint64_t id = comm->id;
+    cgm_comm_break(broker, comm);
+    cgm_comm_end_joins(broker, comm, 0, status, detail);
+    for (uint32_t rank = 0; comm && (session = cgm_comm_next(broker, comm, &rank));) {
+        if (session->id != comm->creator)
+            let_go(session, comm);
+        comm = cgm_registry_find(&broker->comms, id);
+    }
+    if (comm)
+        memset(comm->sessions, 0, sizeof(comm->sessions));
+    settle_cost(broker, id);
 }
 
 void cgm_comm_drop(struct cgm_session *session, struct cgm_comm *comm)

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -181,17 +182,28 @@ void daemon_limit_fds(const struct daemon *daemon, unsigned most)
     assert_int_equal(prlimit(daemon->pid, RLIMIT_NOFILE, &limit, NULL), 0);
 }
 
-bool daemon_log_has(const struct daemon *daemon, const char *level, const char *text)
+static unsigned count_lines(const struct daemon *daemon, const char *level, const char *text,
+                            unsigned most)
 {
     char path[128], line[1024];
-    bool found = false;
+    unsigned count = 0;
     snprintf(path, sizeof(path), "%s/log", daemon->folder);
     FILE *file = fopen(path, "re");
     assert_non_null(file);
-    while (!found && fgets(line, sizeof(line), file))
-        found = strstr(line, level) && strstr(line, text);
+    while (count < most && fgets(line, sizeof(line), file))
+        count += strstr(line, level) && strstr(line, text);
     fclose(file);
-    return found;
+    return count;
+}
+
+bool daemon_log_has(const struct daemon *daemon, const char *level, const char *text)
+{
+    return count_lines(daemon, level, text, 1) > 0;
+}
+
+unsigned daemon_log_count(const struct daemon *daemon, const char *text)
+{
+    return count_lines(daemon, "", text, UINT_MAX);
 }
 
 void daemon_wait_for_at_most(const struct daemon *daemon, const char *folder, unsigned most)

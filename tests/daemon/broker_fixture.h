@@ -39,6 +39,9 @@ void daemon_limit_fds(const struct daemon *daemon, unsigned most);
 /* Whether a line of its log has both. */
 bool daemon_log_has(const struct daemon *daemon, const char *level, const char *text);
 
+/* The lines of its log that have the text. */
+unsigned daemon_log_count(const struct daemon *daemon, const char *text);
+
 /* Until it has no more entries in "fd" or "task" of /proc: what has ended stands there a little
  * longer. */
 void daemon_wait_for_at_most(const struct daemon *daemon, const char *folder, unsigned most);

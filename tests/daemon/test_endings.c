@@ -1,5 +1,6 @@
 /* What becomes of a job, and of the buffers that it has written, when the executor dies while the
- * job ends: who is told that it is lost must not find its work done, as he does it again. */
+ * job ends: who is told that it is lost must not find its work done, as he does it again. And when
+ * an operator ends its session. */
 #include "tests/daemon/steps_fixture.h"
 
 #include <pthread.h>

@@ -272,19 +272,6 @@ static void import_again_and_again(struct client *client, int memfd, unsigned ti
                                  CGM_MSG_IMPORT_REPLY));
 }
 
-static unsigned count_in_log(const struct daemon *daemon, const char *text)
-{
-    char path[128], line[1024];
-    unsigned count = 0;
-    snprintf(path, sizeof(path), "%s/log", daemon->folder);
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    while (fgets(line, sizeof(line), file))
-        count += strstr(line, text) != NULL;
-    fclose(file);
-    return count;
-}
-
 /* Sealed meanwhile, it cannot be mapped again: the next executor takes none, and each is a line. */
 static void test_what_cannot_come_back_does_not_fill_the_log(void **state)
 {
@@ -307,7 +294,7 @@ static void test_what_cannot_come_back_does_not_fill_the_log(void **state)
         uint64_t life = status_number(&watcher, "executor_life");
         assert_int_equal(send_signal((pid_t)status_number(&watcher, "executor_pid"), SIGKILL), 0);
         wait_for_status(&watcher, "executor_life", life + 1);
-        assert_in_range(count_in_log(&daemon, "is not taken over"), 1, IMPORTS - 1);
+        assert_in_range(daemon_log_count(&daemon, "is not taken over"), 1, IMPORTS - 1);
     }
     client_close(&attacker);
     client_close(&watcher);
