@@ -151,7 +151,10 @@ void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_
     if (result->status != CGM_OK) {
         cgm_user_log(broker, comm->owner.uid, CGM_LOG_ERROR,
                      "comm %ju: the executor refuses it: %s", (uintmax_t)id, result->detail);
-        cgm_comm_disband(broker, comm, result->status, result->detail);
+        if (comm->joins)
+            cgm_comm_disband(broker, comm, result->status, result->detail);
+        else /* it was made before, by another executor */
+            cgm_comm_break(broker, comm);
         return;
     }
     comm->state = CGM_COMM_READY;

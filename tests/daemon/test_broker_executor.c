@@ -275,6 +275,28 @@ static void test_a_comm_that_the_executor_refuses(void **state)
     client_close(&client);
 }
 
+/* Who had joined it is in it until he leaves, with his plans. */
+static void test_a_comm_that_the_next_executor_refuses(void **state)
+{
+    Cgm__CommLeave leave = CGM__COMM_LEAVE__INIT;
+    struct client client;
+    char number[16];
+    client_open(&client, *state);
+    leave.id = comm_join_all(&client, "tp", 1);
+    plan_create(&client, leave.id, 2);
+    snprintf(number, sizeof(number), "%d", CGM_NO_MEMORY);
+    fake_fault(*state, "error", "CommAdd", number);
+    client_kill_executor(&client);
+    wait_for_executor(&client);
+    assert_int_equal(status_number(&client, "comms"), 1);
+    assert_int_equal(status_number(&client, "plans"), 1);
+    client_ok(&client, CGM_MSG_COMM_LEAVE, &leave.base);
+    assert_int_equal(status_number(&client, "plans"), 0);
+    fake_heal(*state, "error", "CommAdd");
+    comm_join_all(&client, "tp", 1);
+    client_close(&client);
+}
+
 static void test_death_while_algorithms_are_asked_for(void **state)
 {
     Cgm__Query query = CGM__QUERY__INIT;
@@ -484,6 +506,7 @@ int main(void)
         WITH_DAEMON(test_a_created_comm_that_no_executor_makes),
         WITH_DAEMON(test_who_leaves_while_a_comm_is_made),
         WITH_DAEMON(test_a_comm_that_the_executor_refuses),
+        WITH_DAEMON(test_a_comm_that_the_next_executor_refuses),
         WITH_DAEMON(test_death_while_algorithms_are_asked_for),
         WITH_DAEMON(test_refusals_reach_the_client),
         WITH_DAEMON(test_clients_die_with_requests_pending),
