@@ -59,6 +59,19 @@ void cgm_comm_break(struct cgm_broker *broker, struct cgm_comm *comm)
     cgm_names_remove(&broker->comm_names, comm->name);
 }
 
+int cgm_comm_check_lives(struct cgm_request *request, const struct cgm_comm *comm)
+{
+    if (comm->lost_rank >= 0)
+        return cgm_refuse(request, CGM_PEER_LOST, "comm %ju has lost its rank %d; create a new one",
+                          (uintmax_t)comm->id, comm->lost_rank);
+    if (comm->broken)
+        return cgm_refuse(request, CGM_PEER_LOST, "comm %ju was given up: %s; create a new one",
+                          (uintmax_t)comm->id,
+                          comm->state == CGM_COMM_READY ? "the executor did not take it over"
+                                                        : "no executor made it");
+    return CGM_OK;
+}
+
 static int check_new(struct cgm_request *request, const char *name, uint32_t size)
 {
     if (name && !cgm_name_is_valid(name))

@@ -54,6 +54,9 @@ struct cgm_session *cgm_comm_next(const struct cgm_broker *broker, const struct 
 /* It can never run again, and its name is free. */
 void cgm_comm_break(struct cgm_broker *broker, struct cgm_comm *comm);
 
+/* PEER_LOST, with a detail, when it is broken. */
+int cgm_comm_check_lives(struct cgm_request *request, const struct cgm_comm *comm);
+
 /* A broken one is not found. */
 struct cgm_comm *cgm_comm_find_by_name(struct cgm_broker *broker, const char *name);
 

@@ -6,6 +6,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/comm.h"
+#include "daemon/broker/plan_make.h"
 #include "daemon/broker/session.h"
 #include "daemon/broker/user_log.h"
 
@@ -139,6 +140,19 @@ static void tell_who_left(struct cgm_broker *broker, struct cgm_comm *comm)
     }
 }
 
+static void refused(struct cgm_broker *broker, struct cgm_comm *comm,
+                    const struct cgm_result *result)
+{
+    cgm_user_log(broker, comm->owner.uid, CGM_LOG_ERROR, "comm %ju: the executor refuses it: %s",
+                 (uintmax_t)comm->id, result->detail);
+    if (comm->joins) {
+        cgm_comm_disband(broker, comm, result->status, result->detail);
+    } else { /* it was made before, by another executor */
+        cgm_comm_break(broker, comm);
+        cgm_plan_unmake_all(broker, comm->id);
+    }
+}
+
 void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result)
 {
     struct cgm_comm *comm = cgm_registry_find(&broker->comms, id);
@@ -149,12 +163,7 @@ void cgm_comm_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_
     if (!comm || result->status == CGM_EXECUTOR_LOST)
         return; /* the next executor gets it */
     if (result->status != CGM_OK) {
-        cgm_user_log(broker, comm->owner.uid, CGM_LOG_ERROR,
-                     "comm %ju: the executor refuses it: %s", (uintmax_t)id, result->detail);
-        if (comm->joins)
-            cgm_comm_disband(broker, comm, result->status, result->detail);
-        else /* it was made before, by another executor */
-            cgm_comm_break(broker, comm);
+        refused(broker, comm, result);
         return;
     }
     comm->state = CGM_COMM_READY;
@@ -304,14 +313,9 @@ static int check_join(struct cgm_request *request, const struct cgm_comm *comm,
                       const Cgm__CommJoin *join, uint64_t *ret_ranks)
 {
     uint64_t ranks = 0;
-    int status = CGM_OK;
-    if (comm->lost_rank >= 0)
-        return cgm_refuse(request, CGM_PEER_LOST, "comm %ju has lost its rank %d; create a new one",
-                          (uintmax_t)comm->id, comm->lost_rank);
-    if (comm->broken)
-        return cgm_refuse(request, CGM_NOT_SUPPORTED,
-                          "comm %ju was made by no executor; create a new one",
-                          (uintmax_t)comm->id);
+    int status = cgm_comm_check_lives(request, comm);
+    if (status != CGM_OK)
+        return status;
     if (join->has_size && join->size != 0 && join->size != comm->size)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT, "size is %u; comm %ju has size %u",
                           join->size, (uintmax_t)comm->id, comm->size);

@@ -8,6 +8,7 @@
 #include "proto/status.h"
 
 #define PERIODS 4u /* of a ping, in executor_timeout */
+#define PERIOD_MAX_MS 7500u
 
 static void on_answer(struct cgm_broker *broker, const struct cgm_call *call,
                       const struct cgm_result *result)
@@ -28,6 +29,12 @@ static void give_up(struct cgm_broker *broker)
     cgm_executor_give_up(broker, why);
 }
 
+static uint64_t patience_ms(const struct cgm_broker *broker)
+{
+    uint64_t timeout_s = broker->config.executor_timeout;
+    return timeout_s ? timeout_s * 1000 : UINT64_MAX;
+}
+
 static void on_period(uv_timer_t *timer)
 {
     struct cgm_broker *broker = timer->data;
@@ -41,7 +48,7 @@ static void on_period(uv_timer_t *timer)
     if (!heartbeat->awaited)
         heartbeat->awaited =
             cgm_call_executor(broker, CGM_MSG_PING, &ping.base, NULL, 0, &call) == CGM_OK;
-    else if (++heartbeat->missed >= PERIODS)
+    else if (++heartbeat->missed * uv_timer_get_repeat(timer) >= patience_ms(broker))
         give_up(broker);
 }
 
@@ -55,11 +62,12 @@ void cgm_heartbeat_init(struct cgm_broker *broker)
 void cgm_heartbeat_start(struct cgm_broker *broker)
 {
     struct cgm_heartbeat *heartbeat = &broker->executor.heartbeat;
-    uint64_t period_ms = broker->config.executor_timeout * 1000 / PERIODS;
+    uint64_t period_ms = patience_ms(broker) / PERIODS;
     heartbeat->awaited = false;
     heartbeat->missed = 0;
-    if (period_ms > 0)
-        uv_timer_start(&heartbeat->timer, on_period, period_ms, period_ms);
+    if (period_ms > PERIOD_MAX_MS)
+        period_ms = PERIOD_MAX_MS;
+    uv_timer_start(&heartbeat->timer, on_period, period_ms, period_ms);
 }
 
 void cgm_heartbeat_stop(struct cgm_broker *broker)

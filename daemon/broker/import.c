@@ -306,14 +306,15 @@ void cgm_import_on_idle(struct cgm_broker *broker, const ProtobufCMessage *messa
                  (uintmax_t)import->id);
 }
 
-void cgm_import_leave_out(struct cgm_broker *broker, struct cgm_import *import)
+bool cgm_import_leave_out(struct cgm_broker *broker, struct cgm_import *import)
 {
     Cgm__ImportIdle event = CGM__IMPORT_IDLE__INIT;
     if (!import->ready || import->idle)
-        return;
+        return false;
     event.id = import->id;
     event.generation = import->message->generation + 1;
     make_idle(broker, import, &event);
+    return true;
 }
 
 static void on_imported(struct cgm_broker *broker, const struct cgm_call *call,

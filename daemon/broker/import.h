@@ -37,8 +37,9 @@ int cgm_import_tell(struct cgm_broker *broker, struct cgm_import *import,
 /* Event of the executor. */
 void cgm_import_on_idle(struct cgm_broker *broker, const ProtobufCMessage *message);
 
-/* No executor gets its memory any more: as if the last one had closed it because it was idle. */
-void cgm_import_leave_out(struct cgm_broker *broker, struct cgm_import *import);
+/* No executor gets its memory any more: as if the last one had closed it because it was idle. False
+ * when none had it, or one has closed it. */
+bool cgm_import_leave_out(struct cgm_broker *broker, struct cgm_import *import);
 
 /* The executor has it. If it was released meanwhile, the ImportRemove may have come too early. */
 void cgm_import_on_added(struct cgm_broker *broker, uint64_t id, const struct cgm_result *result);

@@ -111,14 +111,12 @@ int cgm_plan_find_comm(struct cgm_request *request)
     if (!comm || !cgm_comm_has_session(comm, request->session->id))
         return cgm_refuse(request, CGM_NOT_FOUND, "session %ju holds no rank of a comm %ju",
                           (uintmax_t)request->session->id, (uintmax_t)id);
-    if (comm->lost_rank >= 0)
-        return cgm_refuse(request, CGM_PEER_LOST, "comm %ju has lost its rank %d", (uintmax_t)id,
-                          comm->lost_rank);
-    if (comm->state != CGM_COMM_READY)
+    int status = cgm_comm_check_lives(request, comm);
+    if (status == CGM_OK && comm->state != CGM_COMM_READY)
         return cgm_refuse(request, CGM_INVALID_ARGUMENT, "comm %ju is not complete yet",
                           (uintmax_t)id);
     request->object = comm;
-    return CGM_OK;
+    return status;
 }
 
 static int pack_request(const Cgm__PlanCreate *create, uint8_t **ret_bytes, size_t *ret_size)

@@ -187,6 +187,7 @@ int cgm_plan_tell(struct cgm_broker *broker, const struct cgm_plan *plan,
 static void unmake(struct cgm_broker *broker, struct cgm_plan *plan)
 {
     Cgm__PlanRemove remove = CGM__PLAN_REMOVE__INIT;
+    plan->unmade = true;
     remove.id = plan->id;
     cgm_tell_executor(broker, CGM_MSG_PLAN_REMOVE, &remove.base);
     for (uint32_t rank = 0; rank < plan->world; rank++) {
@@ -202,10 +203,19 @@ static int readd(struct cgm_broker *broker, struct cgm_plan *plan, const struct 
     snprintf(ret_detail, size, "%s", result->detail);
     if (status == CGM_OK)
         status = store_answer(broker, plan, result, ret_detail, size);
-    plan->unmade = status != CGM_OK;
-    if (plan->unmade)
+    plan->unmade = false;
+    if (status != CGM_OK)
         unmake(broker, plan);
     return status;
+}
+
+void cgm_plan_unmake_all(struct cgm_broker *broker, uint64_t comm)
+{
+    uint64_t at = 0;
+    struct cgm_plan *plan;
+    while ((plan = cgm_registry_next(&broker->plans, &at)))
+        if (plan->comm == comm && plan->ready)
+            unmake(broker, plan);
 }
 
 void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, uint64_t first_buffer,

@@ -25,4 +25,7 @@ int cgm_plan_tell(struct cgm_broker *broker, const struct cgm_plan *plan,
 void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, uint64_t first_buffer,
                          const struct cgm_result *result);
 
+/* The executor does not have the comm, so that no plan of it can be made. */
+void cgm_plan_unmake_all(struct cgm_broker *broker, uint64_t comm);
+
 #endif

@@ -49,11 +49,16 @@ static int step_buffers(struct cgm_broker *broker, struct cgm_replay *replay)
     return CGM_NOT_FOUND;
 }
 
+static bool is_refused(const struct cgm_result *result)
+{
+    return result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST;
+}
+
 static void on_session(struct cgm_broker *broker, const struct cgm_call *call,
                        const struct cgm_result *result)
 {
     struct cgm_session *session = cgm_registry_find(&broker->sessions, call->object);
-    if (session && result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST)
+    if (session && is_refused(result))
         cgm_session_refuse(session, 0, result->status, result->detail);
     count_answer(broker, result);
 }
@@ -74,14 +79,20 @@ static int step_sessions(struct cgm_broker *broker, struct cgm_replay *replay)
     return CGM_NOT_FOUND;
 }
 
-static void on_anything(struct cgm_broker *broker, const struct cgm_call *call,
+static void log_refused(struct cgm_broker *broker, const struct cgm_call *call,
                         const struct cgm_result *result)
 {
     const struct cgm_session *session = cgm_registry_find(&broker->sessions, call->other);
-    if (session && result->status != CGM_OK && result->status != CGM_EXECUTOR_LOST)
+    if (session && is_refused(result))
         cgm_user_log(broker, session->uid, CGM_LOG_ERROR,
                      "executor: object %ju of session %ju is not taken over: %s",
                      (uintmax_t)call->object, (uintmax_t)call->other, result->detail);
+}
+
+static void on_grant(struct cgm_broker *broker, const struct cgm_call *call,
+                     const struct cgm_result *result)
+{
+    log_refused(broker, call, result);
     count_answer(broker, result);
 }
 
@@ -93,7 +104,7 @@ static int step_grants(struct cgm_broker *broker, struct cgm_replay *replay, boo
         struct cgm_session *session = cgm_registry_find(&broker->sessions, replay->cursor);
         while (session && (hold = cgm_registry_next(&session->buffers, &replay->inner_cursor))) {
             struct cgm_call call = {
-                .done = on_anything, .object = hold->buffer->id, .other = session->id};
+                .done = on_grant, .object = hold->buffer->id, .other = session->id};
             if ((hold->buffer->plan != 0) == of_plans)
                 return cgm_buffer_tell_grant(session, hold, &call);
         }
@@ -115,11 +126,18 @@ static int step_plan_grants(struct cgm_broker *broker, struct cgm_replay *replay
     return step_grants(broker, replay, true);
 }
 
+/* One that the executor refuses is closed, for its client and for the executor, which is told once
+ * more: jobs that name it are STALE. */
 static void on_import(struct cgm_broker *broker, const struct cgm_call *call,
                       const struct cgm_result *result)
 {
+    struct cgm_import *import = cgm_registry_find(&broker->imports, call->object);
     cgm_import_on_added(broker, call->object, result);
-    on_anything(broker, call, result);
+    log_refused(broker, call, result);
+    if (import && is_refused(result) && cgm_import_leave_out(broker, import) &&
+        cgm_import_tell(broker, import, call) == CGM_OK)
+        return;
+    count_answer(broker, result);
 }
 
 static int step_imports(struct cgm_broker *broker, struct cgm_replay *replay)

@@ -271,6 +271,9 @@ struct cgm_backend_ops {
     void (*queue_free)(struct cgm_queue *queue); /* waits until it is through */
     /* How many operations were ever enqueued on it, modulo 2^32; the thread of its device. */
     uint32_t (*queue_count)(const struct cgm_queue *queue);
+    /* Processor time that its thread has had, in ns. Any thread. NULL: it is not a thread that
+     * works. */
+    uint64_t (*queue_worked_ns)(const struct cgm_queue *queue);
 
     int (*flag_new)(struct cgm_backend *backend, uint32_t device, enum cgm_flag_kind kind,
                     struct cgm_flag **ret_flag);

@@ -14,7 +14,7 @@
 #include "proto/step.h"
 
 #define LOOK_NS 1000000ull
-/* How long an aborted job may take to end: as long as it had to run, within these. */
+/* How long an aborted job may take to end: as long as it was allowed to run, within these. */
 #define WATCHDOG_GRACE_MIN_NS 1000000000ull
 #define WATCHDOG_GRACE_MAX_NS 10000000000ull
 
@@ -280,13 +280,40 @@ static uint64_t watchdog_grace_ns(uint64_t limit_ns)
     return limit_ns < WATCHDOG_GRACE_MAX_NS ? limit_ns : WATCHDOG_GRACE_MAX_NS;
 }
 
+static uint64_t worked_ns(const struct cgm_flight *flight)
+{
+    const struct cgm_backend_ops *ops = flight->launch.ops;
+    uint64_t sum_ns = 0;
+    for (uint64_t mask = flight->ranks_mask; ops->queue_worked_ns && mask; mask &= mask - 1) {
+        const struct cgm_plan_rank *rank = &flight->plan->ranks[__builtin_ctzll(mask)];
+        sum_ns += ops->queue_worked_ns(rank->compute) + ops->queue_worked_ns(rank->comm);
+    }
+    return sum_ns;
+}
+
+/* Threads that others leave little processor time are late, and not stuck: they are waited for
+ * until they have had the time that was meant. */
+static bool grace_is_over(struct cgm_flight *flight, uint64_t time_ns, uint64_t length_ns)
+{
+    struct cgm_grace *grace = &flight->grace;
+    if (time_ns < grace->since_ns + length_ns)
+        return false;
+    uint64_t now_ns = worked_ns(flight);
+    if (now_ns == grace->worked_ns || now_ns - grace->first_worked_ns >= length_ns)
+        return true;
+    grace->since_ns = time_ns;
+    grace->worked_ns = now_ns;
+    return false;
+}
+
 static void flight_abort(struct cgm_flight *flight, uint64_t time_ns)
 {
     int running = CGM_OK;
     atomic_compare_exchange_strong(flight->kind == CGM_FLIGHT_POISON ? &flight->run.give_up
                                                                      : &flight->run.status,
                                    &running, CGM_WATCHDOG);
-    flight->aborted_ns = time_ns;
+    flight->aborted_ns = flight->grace.since_ns = time_ns;
+    flight->grace.worked_ns = flight->grace.first_worked_ns = worked_ns(flight);
 }
 
 bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns)
@@ -298,5 +325,5 @@ bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns)
         return false;
     if (flight->aborted_ns == 0 && time_ns >= flight->first_ns + limit_ns)
         flight_abort(flight, time_ns);
-    return flight->aborted_ns != 0 && time_ns >= flight->aborted_ns + watchdog_grace_ns(limit_ns);
+    return flight->aborted_ns != 0 && grace_is_over(flight, time_ns, watchdog_grace_ns(limit_ns));
 }

@@ -18,6 +18,12 @@ struct cgm_gang;
 
 enum cgm_flight_kind { CGM_FLIGHT_RUN, CGM_FLIGHT_COPY_IN, CGM_FLIGHT_POISON };
 
+/* Of what was aborted; worked_ns: processor time of the threads that work on it. */
+struct cgm_grace {
+    uint64_t since_ns, worked_ns; /* when it began, again perhaps */
+    uint64_t first_worked_ns;     /* at the abort */
+};
+
 struct cgm_flight_rank {
     struct cgm_task task; /* on the device's thread; or */
     struct cgm_turn turn;
@@ -45,6 +51,7 @@ struct cgm_flight {
     uint32_t n_waits;    /* ranks with a flight before it in their queues */
     uint64_t first_ns;   /* since when there are none, in the poller's time; 0: there are */
     uint64_t aborted_ns; /* when it had taken too long, in the poller's time; 0: it has not */
+    struct cgm_grace grace;
     struct cgm_run run;
     struct cgm_launch launch;
     struct cgm_flight_rank ranks[CGM_COMM_SIZE_MAX];
@@ -77,7 +84,8 @@ void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns);
 /* Aborts what takes longer than job_timeout, from when nothing was before it in the queues of its
  * ranks; time in which the process was stopped does not count. Of what poisons, the poisoning is to
  * be given up (run.give_up). True: that was a while ago, and it did not end. The while begins with
- * the abort, however late that came. */
+ * the abort, however late that came, and again as long as threads that work on it get too little
+ * processor time to come to an end. */
 bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns);
 
 /* Makes room for the phases of a run; false: out of memory, the run goes without. */

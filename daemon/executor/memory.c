@@ -79,7 +79,7 @@ int cgm_memory_check_open(const struct cgm_memory *memory, const char *operand, 
         return cgm_memory_holes_detail(memory, operand, ret_detail, detail_bytes);
     return cgm_detail(ret_detail, detail_bytes, CGM_STALE,
                       "%s: import %llu was closed: no job had named it for long, or an executor "
-                      "before this one found holes in it",
+                      "found holes in it or cannot take it over",
                       operand, (unsigned long long)memory->id);
 }
 

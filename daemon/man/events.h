@@ -75,6 +75,12 @@ static const struct cgm_event_row cgm_events[] = {
      "buffers of that user cannot be named any more, and imports are opened again",
      "daemon.broker_executor:test_memory_that_holds_up_an_executor "
      "fault.take_over:test_an_executor_that_cannot_take_over"},
+    {"The next executor refuses what one before it had made",
+     "A comm is given up: its jobs fail, and PlanCreate says PEER_LOST; leave it and create another "
+     "one. An import is closed, as one that is idle: STALE. A plan is made when somebody creates it "
+     "again, or by the executor after that. The log has the reasons",
+     "daemon.broker_executor:test_a_comm_that_the_next_executor_refuses "
+     "fault.imports:test_closed_when_the_next_executor_refuses_it"},
     {"A copy_in fails, is refused, cancelled or late",
      "Jobs that would read its chunk of the user buffer, where the data of the step before still "
      "lies, fail with TAINTED on all ranks; the detail names rank, chunk and how the copy_in "
@@ -128,8 +134,9 @@ static const struct cgm_event_row cgm_events[] = {
      "daemon.broker_load:test_late_executor"},
     {"A launched job does not end within job_timeout of the end of those before it on its ranks",
      "It is aborted and fails with WATCHDOG; outputs are NaN where their type has one. When its "
-     "device does not let go within 10 s more the executor ends, under MPS after MPS has "
-     "terminated its work there; then as above",
+     "device does not let go within as long again (1 s at least, 10 s at most, of processor time "
+     "where processors are shared) the executor ends, under MPS after MPS has terminated its work "
+     "there; then as above",
      "fuzz.executor daemon.overdue:test_those_before_it_do_not_count unit.runway "
      "daemon.broker_mps:test_a_stuck_executor_is_ended_by_mps"},
     {"Making the outputs of a failed job NaN takes longer than job_timeout",

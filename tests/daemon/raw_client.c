@@ -277,7 +277,7 @@ static uint64_t plan_made(struct client *client, const Cgm__PlanCreate *create)
     return id;
 }
 
-uint64_t plan_create(struct client *client, uint64_t comm, uint64_t m)
+static Cgm__PlanCreate plan_request(uint64_t comm, uint64_t m)
 {
     Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
     create.comm = comm;
@@ -285,7 +285,20 @@ uint64_t plan_create(struct client *client, uint64_t comm, uint64_t m)
     create.method = 4;
     create.m = m;
     create.n = create.k = 8;
+    return create;
+}
+
+uint64_t plan_create(struct client *client, uint64_t comm, uint64_t m)
+{
+    Cgm__PlanCreate create = plan_request(comm, m);
     return plan_made(client, &create);
+}
+
+void plan_create_error(struct client *client, uint64_t comm, uint64_t m, int status,
+                       const char *detail)
+{
+    Cgm__PlanCreate create = plan_request(comm, m);
+    client_error(client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, status, detail);
 }
 
 uint64_t ag_gemm_plan_create(struct client *client, uint64_t comm, uint64_t size)

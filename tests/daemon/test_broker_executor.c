@@ -290,6 +290,8 @@ static void test_a_comm_that_the_next_executor_refuses(void **state)
     wait_for_executor(&client);
     assert_int_equal(status_number(&client, "comms"), 1);
     assert_int_equal(status_number(&client, "plans"), 1);
+    plan_create_error(&client, leave.id, 2, CGM_PEER_LOST, "did not take it over");
+    plan_create_error(&client, leave.id, 3, CGM_PEER_LOST, "did not take it over");
     client_ok(&client, CGM_MSG_COMM_LEAVE, &leave.base);
     assert_int_equal(status_number(&client, "plans"), 0);
     fake_heal(*state, "error", "CommAdd");

@@ -2,10 +2,14 @@
  * the outputs of a failed job may be given up. */
 #include <fcntl.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/daemon/enter.h"
+#include "tests/send_signal.h"
 #include "tests/userfaultfd.h"
 
 #define EXECUTOR REAL_EXECUTOR
@@ -49,7 +53,7 @@ static uint64_t plan_of(const struct scene *scene, const char *name, uint32_t wo
     join.ranks = ranks;
     commgemm_plan_options_init(&options);
     assert_int_equal(commgemm_comm_join(scene->client, &join, &options.comm), COMMGEMM_OK);
-    options.dtype = COMMGEMM_FP16;
+    options.dtype = product->dtype;
     options.op = product->op;
     options.m = product->m;
     options.n = product->n;
@@ -85,7 +89,7 @@ static struct commgemm_completion wait_for(const struct scene *scene, uint64_t t
 static void test_those_before_it_do_not_count(void **state)
 {
     static const struct commgemm_plan_options small = {
-        .op = COMMGEMM_OP_GEMM, .m = 64, .n = 1, .k = 1};
+        .op = COMMGEMM_OP_GEMM, .dtype = COMMGEMM_FP16, .m = 64, .n = 1, .k = 1};
     enum { JOBS = 20 };
     uint64_t tickets[JOBS];
     struct commgemm_job job;
@@ -100,6 +104,45 @@ static void test_those_before_it_do_not_count(void **state)
         tickets[i] = submit(&scene, &job);
     for (int i = 0; i < JOBS; i++)
         assert_string_equal(wait_for(&scene, tickets[i]).detail, "");
+    scene_close(&scene);
+}
+
+static void burner_start(pid_t *ret_pid)
+{
+    if ((*ret_pid = fork()) != 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (volatile unsigned turns = 0;; turns++)
+        ;
+}
+
+/* Where others have the processors its thread does not come to look in time: it is late, and the
+ * executor, which all have, is not to end for that. */
+static void test_late_is_not_stuck(void **state)
+{
+    enum { SIDE = 4096, BYTES = SIDE * SIDE * 4, BURNERS_MAX = 128 };
+    static const struct commgemm_plan_options large = {
+        .op = COMMGEMM_OP_GEMM, .dtype = COMMGEMM_FP32, .m = SIDE, .n = SIDE, .k = SIDE};
+    long burners = 4 * sysconf(_SC_NPROCESSORS_ONLN);
+    pid_t pids[BURNERS_MAX];
+    struct commgemm_job job;
+    struct scene scene;
+    (void)state;
+    scene_open(&scene, "job_timeout=1");
+    commgemm_job_init(&job);
+    job.plan = plan_of(&scene, "large", 1, &large);
+    job.lhs = job.rhs = buffer_of(&scene, BYTES);
+    job.out = buffer_of(&scene, BYTES);
+    burners = burners > BURNERS_MAX ? BURNERS_MAX : burners;
+    for (long i = 0; i < burners; i++)
+        burner_start(&pids[i]);
+    struct commgemm_completion done = wait_for(&scene, submit(&scene, &job));
+    for (long i = 0; i < burners; i++) {
+        send_signal(pids[i], SIGKILL);
+        assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
+    }
+    print_message("aborted and ended after %.2f s\n", (double)done.running_ns / 1e9);
+    assert_int_equal(done.status, COMMGEMM_WATCHDOG);
     scene_close(&scene);
 }
 
@@ -136,7 +179,8 @@ struct reader {
 static void reader_begin(const struct scene *scene, struct reader *reader,
                          const struct commgemm_operand *read)
 {
-    static const struct commgemm_plan_options gathering = {.op = COMMGEMM_OP_AG, .m = 64, .n = 64};
+    static const struct commgemm_plan_options gathering = {
+        .op = COMMGEMM_OP_AG, .dtype = COMMGEMM_FP16, .m = 64, .n = 64};
     commgemm_job_init(&reader->job);
     reader->job.plan = plan_of(scene, "reader", 2, &gathering);
     reader->job.lhs = *read;
@@ -166,7 +210,7 @@ static void test_outputs_of_failed_jobs_that_take_long(void **state)
 {
     enum { WORLD = WORLD_MAX, ROWS = SEGMENTS * SEGMENT_BYTES / 2, STRIDE = 4 };
     static const struct commgemm_plan_options large = {
-        .op = COMMGEMM_OP_GEMM, .m = ROWS, .n = 1, .k = 1};
+        .op = COMMGEMM_OP_GEMM, .dtype = COMMGEMM_FP16, .m = ROWS, .n = 1, .k = 1};
     struct commgemm_operand lhs[WORLD];
     uint64_t tickets[WORLD];
     struct reader reader;
@@ -222,6 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_those_before_it_do_not_count),
+        cmocka_unit_test(test_late_is_not_stuck),
         cmocka_unit_test(test_outputs_of_failed_jobs_that_take_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,6 +141,15 @@ static uint64_t used_of(struct client *client, const char *quota)
     return strtoull(value, NULL, 10);
 }
 
+static void next_executor(struct scene *scene)
+{
+    uint64_t life = status_number(&scene->watcher, "executor_life");
+    assert_int_equal(send_signal((pid_t)status_number(&scene->watcher, "executor_pid"), SIGKILL),
+                     0);
+    wait_for_status(&scene->watcher, "executor_life", life + 1);
+    assert_int_equal(commgemm_wait_executor(scene->client, WAIT_MS), COMMGEMM_OK);
+}
+
 static void test_closed_when_idle(void **state)
 {
     struct scene *scene = *state;
@@ -193,12 +202,28 @@ static void test_closed_for_the_next_executor(void **state)
     struct commgemm_operand lhs = import(scene->client, scene->memfd);
     assert_int_equal(run(scene, &lhs), COMMGEMM_OK);
     wait_until_closed(&scene->watcher, lhs.id);
-    uint64_t life = status_number(&scene->watcher, "executor_life");
-    assert_int_equal(send_signal((pid_t)status_number(&scene->watcher, "executor_pid"), SIGKILL),
-                     0);
-    wait_for_status(&scene->watcher, "executor_life", life + 1);
-    assert_int_equal(commgemm_wait_executor(scene->client, WAIT_MS), COMMGEMM_OK);
+    next_executor(scene);
     assert_int_equal(run(scene, &lhs), COMMGEMM_STALE);
+    assert_int_equal(commgemm_import_release(scene->client, lhs.id), COMMGEMM_OK);
+}
+
+/* Whoever has the memory may seal it behind the daemon's back: it is closed then. */
+static void test_closed_when_the_next_executor_refuses_it(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_operand lhs = import(scene->client, scene->memfd), again;
+    assert_int_equal(run(scene, &lhs), COMMGEMM_OK);
+    assert_int_equal(fcntl(scene->memfd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+    next_executor(scene);
+    assert_true(is_closed(&scene->watcher, lhs.id));
+    assert_int_equal(used_of(&scene->watcher, "\"quota_import_bytes\""), 0);
+    assert_int_equal(run(scene, &lhs), COMMGEMM_STALE);
+    next_executor(scene);
+    assert_int_equal(run(scene, &lhs), COMMGEMM_STALE);
+    close(scene->memfd);
+    scene->memfd = memory_new();
+    again = import(scene->client, scene->memfd);
+    assert_int_equal(run(scene, &again), COMMGEMM_OK);
     assert_int_equal(commgemm_import_release(scene->client, lhs.id), COMMGEMM_OK);
 }
 
@@ -310,6 +335,7 @@ int main(void)
         IDLE(test_closed_when_idle),
         IDLE(test_buffers_are_read_and_written_all_the_same),
         IDLE(test_closed_for_the_next_executor),
+        IDLE(test_closed_when_the_next_executor_refuses_it),
         IDLE(test_open_until_its_last_job),
         cmocka_unit_test(test_what_cannot_come_back_does_not_fill_the_log),
     };

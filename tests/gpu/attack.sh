@@ -53,6 +53,7 @@ verdict() {
         failed=1
         grep -aE 'FAILED|ERROR|^chaos|went wrong|does not|recovery:|\[ +LINE' "$out/$1.log" |
             head -n 12 | sed 's/^/    /'
+        case $word in *time*) tail -n 3 "$out/$1.log" | sed 's/^/    last: /' ;; esac
     }
 }
 

@@ -158,6 +158,7 @@ const struct cgm_backend_ops cgm_backend_cpu = {
     .queue_new = cgm_cpu_queue_new,
     .queue_free = cgm_cpu_queue_free,
     .queue_count = cgm_cpu_queue_count,
+    .queue_worked_ns = cgm_cpu_queue_worked_ns,
     .flag_new = cgm_cpu_flag_new,
     .flag_read = cgm_cpu_flag_read,
     .flag_free = cgm_cpu_flag_free,

@@ -67,6 +67,7 @@ int cgm_cpu_queue_new(struct cgm_backend *backend, uint32_t device, int priority
                       struct cgm_queue **ret_queue);
 void cgm_cpu_queue_free(struct cgm_queue *queue);
 uint32_t cgm_cpu_queue_count(const struct cgm_queue *queue);
+uint64_t cgm_cpu_queue_worked_ns(const struct cgm_queue *queue);
 
 /* The operations; enqueue.c. */
 void cgm_cpu_set_run(struct cgm_queue *queue, struct cgm_run *run);

@@ -190,3 +190,12 @@ uint32_t cgm_cpu_queue_count(const struct cgm_queue *queue)
 {
     return atomic_load_explicit(&queue->tail, memory_order_relaxed);
 }
+
+uint64_t cgm_cpu_queue_worked_ns(const struct cgm_queue *queue)
+{
+    struct timespec worked;
+    clockid_t clock;
+    if (pthread_getcpuclockid(queue->thread, &clock) != 0 || clock_gettime(clock, &worked) < 0)
+        return 0;
+    return (uint64_t)worked.tv_sec * 1000000000u + (uint64_t)worked.tv_nsec;
+}
