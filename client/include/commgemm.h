@@ -366,12 +366,12 @@ struct commgemm_segment {
 /* Makes memory of this process usable as an operand until release, disconnect or death. The
  * segments lie behind each other in the import. *ret_id and *ret_generation go into operands. The
  * memory must stay allocated until the last job that uses it is done. An import that no job names
- * for long (the daemon's key import_idle) is closed: jobs that name it then end with STALE, and it
- * is to be released and made again. Pages of a memfd that are missing are made here, before it is
- * sent. Whoever gives pages back later (holes) has a job that misses one, and all after it, end
- * with STALE, and their outputs in that import are left as they are; on GPUs the old pages stay in
- * use. A file descriptor that turns out to be no memory ends the session. 1 to 64 segments. device
- * -1: device 0. */
+ * for long (the daemon's key import_idle) is closed, and so is one that a next executor cannot take
+ * over: jobs that name it then end with STALE, and it is to be released and made again. Pages of a
+ * memfd that are missing are made here, before it is sent. Whoever gives pages back later (holes)
+ * has a job that misses one, and all after it, end with STALE, and their outputs in that import are
+ * left as they are; on GPUs the old pages stay in use. A file descriptor that turns out to be no
+ * memory ends the session. 1 to 64 segments. device -1: device 0. */
 int commgemm_import(commgemm_client *client, const struct commgemm_segment *segments,
                     uint32_t n_segments, int device, int read_only, uint64_t *ret_id,
                     uint32_t *ret_generation);
@@ -577,11 +577,11 @@ void commgemm_job_init(struct commgemm_job *ret_job);
 
 /* Queues a job; never blocks, but with no_ring, which waits for the executor's answer. *ret_ticket
  * is what to wait for. Submissions of one thread keep their order; all ranks of a comm must submit
- * its collective jobs in the same order. A job that needs what another one of the session writes is
- * submitted when that one has ended, or behind it in a stream. RING_FULL when ring_entries jobs are
- * unreaped; EXECUTOR_LOST or NO_EXECUTOR while there is no executor; NOT_FOUND for a plan that this
- * session does not hold; INVALID_ARGUMENT for a rank outside its comm. Errors in rows and operands
- * come with the completion. */
+ * its collective jobs in the same order. A job that needs what another one of the session writes,
+ * or that writes what another one reads or writes, is submitted when that one has ended, or behind
+ * it in a stream. RING_FULL when ring_entries jobs are unreaped; EXECUTOR_LOST or NO_EXECUTOR while
+ * there is no executor; NOT_FOUND for a plan that this session does not hold; INVALID_ARGUMENT for
+ * a rank outside its comm. Errors in rows and operands come with the completion. */
 int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uint64_t *ret_ticket);
 
 /* As commgemm_submit, in the order of a CUDA stream (a CUstream or cudaStream_t; NULL: the legacy

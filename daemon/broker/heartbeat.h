@@ -1,6 +1,7 @@
 /* Whether the executor still answers. While it serves, it gets a Ping in every quarter of
- * executor_timeout, and in 7.5 s at the latest; one that leaves a ping unanswered for the whole of it is given up. Periods are
- * counted, not time: a broker that was stopped itself finds the answers before it counts on. */
+ * executor_timeout, and in 7.5 s at the latest; one that leaves a ping unanswered for the whole of
+ * it is given up. Periods are counted, not time: a broker that was stopped itself finds the answers
+ * before it counts on. */
 #ifndef CGM_HEARTBEAT_H
 #define CGM_HEARTBEAT_H
 

@@ -76,9 +76,9 @@ static const struct cgm_event_row cgm_events[] = {
      "daemon.broker_executor:test_memory_that_holds_up_an_executor "
      "fault.take_over:test_an_executor_that_cannot_take_over"},
     {"The next executor refuses what one before it had made",
-     "A comm is given up: its jobs fail, and PlanCreate says PEER_LOST; leave it and create another "
-     "one. An import is closed, as one that is idle: STALE. A plan is made when somebody creates it "
-     "again, or by the executor after that. The log has the reasons",
+     "A comm is given up: its jobs fail, and creating a plan says PEER_LOST; leave it and create "
+     "another one. An import is closed, as one that is idle: STALE. A plan is made when somebody "
+     "creates it again, or by the executor after that. The log has the reasons",
      "daemon.broker_executor:test_a_comm_that_the_next_executor_refuses "
      "fault.imports:test_closed_when_the_next_executor_refuses_it"},
     {"A copy_in fails, is refused, cancelled or late",
