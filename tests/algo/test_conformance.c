@@ -13,9 +13,9 @@
 /* One in so many configurations is tried, others each time; CGM_TEST_THIN=1 tries them all.
  * ThreadSanitizer makes a switch of threads slow, AddressSanitizer an allocation. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define THINNING 48u
+#define THINNING 72u
 #else
-#define THINNING 4u
+#define THINNING 6u
 #endif
 
 /* Set where a product is rounded before each addend. */

@@ -46,7 +46,7 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MEMORY_IS_OURS 0 /* the sanitizer keeps what is freed */
-#define ONE_CASE_IN 3
+#define ONE_CASE_IN 4
 #else
 #define MEMORY_IS_OURS 1
 #define ONE_CASE_IN 1
