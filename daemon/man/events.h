@@ -138,6 +138,7 @@ static const struct cgm_event_row cgm_events[] = {
      "where processors are shared) the executor ends, under MPS after MPS has terminated its work "
      "there; then as above",
      "fuzz.executor daemon.overdue:test_those_before_it_do_not_count unit.runway "
+     "daemon.overdue:test_late_is_not_stuck "
      "daemon.broker_mps:test_a_stuck_executor_is_ended_by_mps"},
     {"Making the outputs of a failed job NaN takes longer than job_timeout",
      "The CPU backend gives it up: the detail of the completion says so, and a buffer among the "
