@@ -297,7 +297,7 @@ static bool check_reports(struct worker *w, const struct fault_case *c)
 }
 
 /* spare: what it is allowed to have more. */
-static bool is_as_before(const struct node_load *now, const struct node_load *before, long spare)
+static bool is_within(const struct node_load *now, const struct node_load *before, long spare)
 {
     bool exact = spare == 0;
     if (now->fds > before->fds + spare || now->threads > before->threads + spare)
@@ -316,12 +316,18 @@ static void forget_closed(const struct node_load *now, struct node_load *before,
         before->fds = now->fds;
 }
 
+static bool is_as_before(pid_t pid, struct node_load *now, struct node_load *before, long spare)
+{
+    *now = process_load(pid);
+    forget_closed(now, before, spare);
+    return is_within(now, before, spare);
+}
+
 static bool check_load(struct worker *w, const char *who, pid_t pid, struct node_load *before,
                        long spare)
 {
-    struct node_load now = process_load(pid);
-    forget_closed(&now, before, spare);
-    if (NODE_AWAIT(SOON_S, (now = process_load(pid), is_as_before(&now, before, spare))))
+    struct node_load now;
+    if (NODE_AWAIT(SOON_S, is_as_before(pid, &now, before, spare)))
         return true;
     if (verbose) {
         printf("  %s, process %d: %ld fds (before: %ld), %ld threads (%ld), %ld maps (%ld)\n", who,
@@ -329,7 +335,7 @@ static bool check_load(struct worker *w, const char *who, pid_t pid, struct node
                before->maps);
         process_show_fds(pid);
     }
-    if (NODE_AWAIT(REACH_S, (now = process_load(pid), is_as_before(&now, before, spare))))
+    if (NODE_AWAIT(REACH_S, is_as_before(pid, &now, before, spare)))
         return true;
     process_show_fds(pid);
     return FAIL(w, "%s: %ld fds (before: %ld), %ld threads (%ld), %ld maps (%ld), %ld KiB (%ld)",
