@@ -214,7 +214,8 @@ static const struct cgm_verb verbs[] = {
      .table = CGM_OPTION_TABLE("Options of this verb", drain_options),
      .run = cgm_ctl_drain,
      .summary = "let the daemon take no new work; what exists goes on",
-     .description = "Owner of the daemon or root only."},
+     .description = "Sessions that exist go on in everything until they end; those that come can "
+                    "only look inside and open buffers. Owner of the daemon or root only."},
     {.name = "kill",
      .arguments = "SESSION",
      .min_words = 1,

@@ -48,6 +48,7 @@ struct cgm_broker {
     /* Estates of what went while the executor was making it, by id. */
     struct cgm_registry orphan_comms, orphan_imports;
     uint64_t last_session, last_comm;
+    uint64_t drained_after; /* while it drains, the last session that goes on */
     uint64_t last_object; /* buffers, imports and user buffers of plans share one counter */
     uint64_t plan_key[2]; /* secret; of the hash that plans are known by */
     struct cgm_indices buffer_indices, comm_indices; /* of the journal */

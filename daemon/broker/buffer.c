@@ -170,12 +170,13 @@ static void tell_revoke(const struct cgm_buffer_hold *hold)
 }
 
 /* What nobody can pay for would stay at the cost of an owner who can do nothing about it. */
-static void lose(struct cgm_buffer *buffer, struct cgm_buffer_hold *hold)
+static void lose(struct cgm_buffer *buffer, struct cgm_buffer_hold *hold, const char *why)
 {
     cgm_user_log(hold->session->broker, hold->session->uid, CGM_LOG_WARNING,
                  "buffer %ju: session %ju loses it: its owner has let go of it, and uid %u has no "
-                 "room for it in its quotas",
-                 (uintmax_t)buffer->id, (uintmax_t)hold->session->id, (unsigned)hold->session->uid);
+                 "room for it in its quotas: %s",
+                 (uintmax_t)buffer->id, (uintmax_t)hold->session->id, (unsigned)hold->session->uid,
+                 why);
     tell_revoke(hold);
     hold_free(buffer, hold);
 }
@@ -191,14 +192,13 @@ static struct cgm_buffer_hold *find_payer(const struct cgm_buffer *buffer)
 
 void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
-    char unused[384];
+    char why[384];
     struct cgm_buffer_hold *payer;
     if (buffer->plan != 0 || buffer->name[0])
         return;
     while ((payer = find_payer(buffer)) &&
-           cgm_estate_pass(broker, buffer->estate, payer->session->uid, unused, sizeof(unused)) !=
-               CGM_OK)
-        lose(buffer, payer);
+           cgm_estate_pass(broker, buffer->estate, payer->session->uid, why, sizeof(why)) != CGM_OK)
+        lose(buffer, payer, why);
     if (!buffer->first)
         buffer_free(broker, buffer);
 }
@@ -276,8 +276,9 @@ void cgm_buffer_set_fd(struct cgm_broker *broker, struct cgm_buffer *buffer, int
     cgm_closer_drop(broker, buffer->owner.uid, &buffer->fd, 1);
     buffer->fd = fd;
     if (is_memfd(fd) && fchmod(fd, 0600) < 0)
-        cgm_log_warning("buffer %ju: cannot restrict its memory: %s", (uintmax_t)buffer->id,
-                        strerror(errno));
+        cgm_user_log(broker, buffer->owner.uid, CGM_LOG_WARNING,
+                     "buffer %ju: cannot restrict its memory: %s", (uintmax_t)buffer->id,
+                     strerror(errno));
 }
 
 /* An open file of the session's own: what one sets on it (O_APPEND) is no other's, and one that may
@@ -405,8 +406,9 @@ void cgm_buffer_on_adopted(struct cgm_broker *broker, uint64_t id, const struct 
     if (!buffer)
         return;
     if (result->status != CGM_OK)
-        cgm_log_error("buffer %ju: the new executor does not take it: %s", (uintmax_t)id,
-                      result->detail);
+        cgm_user_log(broker, buffer->owner.uid, CGM_LOG_ERROR,
+                     "buffer %ju: the new executor does not take it: %s", (uintmax_t)id,
+                     result->detail);
     else if (buffer->fd < 0)
         cgm_buffer_take_memory(broker, buffer, result);
 }
@@ -422,9 +424,10 @@ void cgm_buffer_note_tainted(struct cgm_broker *broker)
             continue;
         buffer->generation++;
         buffer->tainted = writing && !lost;
-        cgm_log_warning("buffer %ju: %s; its generation is %u now", (uintmax_t)buffer->id,
-                        lost ? "lost with its executor" : "tainted: its writer died",
-                        buffer->generation);
+        cgm_user_log(broker, buffer->owner.uid, CGM_LOG_WARNING,
+                     "buffer %ju: %s; its generation is %u now", (uintmax_t)buffer->id,
+                     lost ? "lost with its executor" : "tainted: its writer died",
+                     buffer->generation);
     }
 }
 

@@ -281,21 +281,28 @@ static struct cgm_session *find_payer(const struct cgm_broker *broker, const str
     return payer;
 }
 
+static void turn_out(struct cgm_session *session, struct cgm_comm *comm, const char *why)
+{
+    char detail[448];
+    cgm_user_log(session->broker, session->uid, CGM_LOG_WARNING,
+                 "comm %ju: session %ju has to leave it: its owner has left, and uid %u has no "
+                 "room for it in its quotas: %s",
+                 (uintmax_t)comm->id, (uintmax_t)session->id, (unsigned)session->uid, why);
+    snprintf(detail, sizeof(detail), "the comm's owner has left it: %s", why);
+    cgm_comm_end_joins(session->broker, comm, session->id, CGM_QUOTA, detail);
+    leave(session, comm);
+}
+
 /* Somebody has left it. */
 static void settle_cost(struct cgm_broker *broker, uint64_t id)
 {
-    char unused[384];
     struct cgm_comm *comm;
     struct cgm_session *payer;
-    while ((comm = cgm_registry_find(&broker->comms, id)) && (payer = find_payer(broker, comm)) &&
-           cgm_estate_pass(broker, comm->estate, payer->uid, unused, sizeof(unused)) != CGM_OK) {
-        cgm_user_log(broker, payer->uid, CGM_LOG_WARNING,
-                     "comm %ju: session %ju has to leave it: its owner has left, and uid %u has no "
-                     "room for it in its quotas",
-                     (uintmax_t)id, (uintmax_t)payer->id, (unsigned)payer->uid);
-        cgm_comm_end_joins(broker, comm, payer->id, CGM_QUOTA,
-                           "the comm's owner has left it, and the quotas have no room for it");
-        leave(payer, comm);
+    while ((comm = cgm_registry_find(&broker->comms, id)) && (payer = find_payer(broker, comm))) {
+        char why[384] = "";
+        if (cgm_estate_pass(broker, comm->estate, payer->uid, why, sizeof(why)) == CGM_OK)
+            return;
+        turn_out(payer, comm, why);
     }
 }
 

@@ -18,7 +18,7 @@
 enum needs {
     GREETED = 1 << 0,  /* the session's Hello was answered */
     EXECUTOR = 1 << 1, /* an executor serves, and knows the session */
-    NEW_WORK = 1 << 2, /* refused while draining */
+    NEW_WORK = 1 << 2, /* refused to sessions that came while it drains */
 };
 
 struct message_row {
@@ -92,8 +92,10 @@ static int check_protocol(struct cgm_request *request, const struct message_row 
 static int check_needs(struct cgm_request *request, const struct message_row *row)
 {
     struct cgm_broker *broker = request->broker;
-    if (row->needs & NEW_WORK && broker->draining)
-        return cgm_refuse(request, CGM_DRAINING, "the daemon takes no new work");
+    if (row->needs & NEW_WORK && broker->draining && request->session->id > broker->drained_after)
+        return cgm_refuse(request, CGM_DRAINING,
+                          "the daemon takes no new work; session %ju came after that",
+                          (uintmax_t)request->session->id);
     if (!(row->needs & EXECUTOR))
         return CGM_OK;
     if (!cgm_executor_is_ready(&broker->executor))

@@ -258,6 +258,8 @@ void cgm_executor_shut_down(struct cgm_broker *broker)
 {
     struct cgm_call call = {.done = on_shut_down};
     Cgm__Shutdown shutdown = CGM__SHUTDOWN__INIT;
+    if (broker->executor.state == CGM_EXECUTOR_DYING)
+        return; /* its end is waited for already */
     uv_timer_stop(&broker->executor.timer);
     if (cgm_call_executor(broker, CGM_MSG_SHUTDOWN, &shutdown.base, NULL, 0, &call) != CGM_OK)
         cgm_executor_give_up(broker, "the daemon ends");

@@ -152,7 +152,7 @@ static int join_existing(struct cgm_request *request, struct cgm_plan *plan, con
         status = cgm_plan_remake(request->broker, plan);
     if (status != CGM_OK || !plan->ready || plan->unmade)
         return status;
-    status = cgm_plan_reference(request->session, plan);
+    status = cgm_plan_reference(request->session, plan, request->detail, sizeof(request->detail));
     if (status == CGM_OK)
         cgm_plan_send_reply(request->broker, plan, request->session->id, request->serial, true);
     return status;

@@ -6,18 +6,19 @@
 #include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
 #include "daemon/broker/plan.h"
+#include "daemon/broker/plan_waiters.h"
 #include "daemon/broker/session.h"
 #include "daemon/broker/user_log.h"
 #include "proto/status.h"
 
-int cgm_plan_reference(struct cgm_session *session, struct cgm_plan *plan)
+int cgm_plan_reference(struct cgm_session *session, struct cgm_plan *plan, char *ret_detail,
+                       size_t size)
 {
-    char unused[384];
     struct cgm_plan_hold *hold = cgm_registry_find(&session->plans, plan->id);
     /* Who comes back to what is his has it at his own cost again. */
     if (session->uid == plan->owner.uid) {
         int status =
-            cgm_estate_pass(session->broker, plan->estate, session->uid, unused, sizeof(unused));
+            cgm_estate_pass(session->broker, plan->estate, session->uid, ret_detail, size);
         if (status != CGM_OK)
             return status;
     }
@@ -55,19 +56,28 @@ static struct cgm_session *find_payer(const struct cgm_broker *broker, const str
     return payer;
 }
 
+static void take_away(struct cgm_session *session, struct cgm_plan *plan, int status,
+                      const char *why)
+{
+    cgm_user_log(session->broker, session->uid, CGM_LOG_WARNING,
+                 "plan %016jx: session %ju loses it: who paid for it has let go of it, and uid %u "
+                 "has no room for it in its quotas: %s",
+                 (uintmax_t)plan->id, (uintmax_t)session->id, (unsigned)session->uid, why);
+    let_go(session, cgm_registry_find(&session->plans, plan->id));
+    cgm_plan_refuse_waiters(session->broker, plan, session->id, status, why);
+}
+
 /* Its owner pays while he has it, then another while that one has; who has no room for it in his
  * quotas loses it. */
 void cgm_plan_settle_cost(struct cgm_broker *broker, struct cgm_plan *plan)
 {
-    char unused[384];
     struct cgm_session *payer;
-    while ((payer = find_payer(broker, plan)) &&
-           cgm_estate_pass(broker, plan->estate, payer->uid, unused, sizeof(unused)) != CGM_OK) {
-        cgm_user_log(broker, payer->uid, CGM_LOG_WARNING,
-                     "plan %016jx: session %ju loses it: who paid for it has let go of it, and uid "
-                     "%u has no room for it in its quotas",
-                     (uintmax_t)plan->id, (uintmax_t)payer->id, (unsigned)payer->uid);
-        let_go(payer, cgm_registry_find(&payer->plans, plan->id));
+    while ((payer = find_payer(broker, plan))) {
+        char why[384] = "";
+        int status = cgm_estate_pass(broker, plan->estate, payer->uid, why, sizeof(why));
+        if (status == CGM_OK)
+            return;
+        take_away(payer, plan, status, why);
     }
 }
 

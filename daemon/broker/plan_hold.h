@@ -15,7 +15,8 @@ struct cgm_plan_hold {
 
 /* The session has it from now on, however often it asks. CGM_QUOTA: it comes back to its owner, who
  * has no room for it. */
-int cgm_plan_reference(struct cgm_session *session, struct cgm_plan *plan);
+int cgm_plan_reference(struct cgm_session *session, struct cgm_plan *plan, char *ret_detail,
+                       size_t size);
 
 /* Drops every plan of the comm that the session has, or of all comms when it is 0. Returns how many
  * there were. */

@@ -233,7 +233,8 @@ void cgm_plan_on_readded(struct cgm_broker *broker, uint64_t id, uint64_t first_
     if (!plan || status == CGM_EXECUTOR_LOST)
         return;
     if (readd(broker, plan, result, detail, sizeof(detail)) != CGM_OK)
-        cgm_log_error("plan %016jx: the new executor does not make it: %s", (uintmax_t)id, detail);
+        cgm_user_log(broker, plan->owner.uid, CGM_LOG_ERROR,
+                     "plan %016jx: the new executor does not make it: %s", (uintmax_t)id, detail);
 }
 
 static void on_remade(struct cgm_broker *broker, const struct cgm_call *call,

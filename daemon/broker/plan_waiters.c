@@ -50,41 +50,48 @@ void cgm_plan_send_reply(struct cgm_broker *broker, const struct cgm_plan *plan,
         cgm__plan_create__free_unpacked(create, NULL);
 }
 
-/* Gives every waiting session that is still in the comm its reference. */
-static int reference_waiter(struct cgm_broker *broker, struct cgm_plan *plan, uint64_t id)
+/* Gives the session its reference, if it is still in the comm. */
+static int reference_waiter(struct cgm_broker *broker, struct cgm_plan *plan, uint64_t id,
+                            char *ret_detail, size_t size)
 {
     const struct cgm_comm *comm = cgm_registry_find(&broker->comms, plan->comm);
     struct cgm_session *session = cgm_registry_find(&broker->sessions, id);
     if (!comm || !session || !cgm_comm_has_session(comm, id))
-        return CGM_NOT_FOUND;
-    return cgm_plan_reference(session, plan);
+        return cgm_detail(ret_detail, size, CGM_NOT_FOUND, "the session has left the comm");
+    return cgm_plan_reference(session, plan, ret_detail, size);
 }
 
-/* Who has it at nobody's cost but his own, and has no room for it, has lost it already. */
-static int check_waiter(const struct cgm_broker *broker, const struct cgm_plan *plan, uint64_t id)
+static void refuse(struct cgm_broker *broker, struct cgm_plan_waiter *waiter, int status,
+                   const char *detail)
 {
-    const struct cgm_session *session = cgm_registry_find(&broker->sessions, id);
-    return session && cgm_registry_find(&session->plans, plan->id) ? CGM_OK : CGM_QUOTA;
+    waiter->status = status;
+    cgm_answer_error(broker, waiter->session, waiter->serial, status, "%s",
+                     detail[0] ? detail : cgm_status_text(status));
 }
 
-static const char *why_without(int status)
+void cgm_plan_refuse_waiters(struct cgm_broker *broker, struct cgm_plan *plan, uint64_t session,
+                             int status, const char *detail)
 {
-    return status == CGM_NOT_FOUND ? "the session has left the comm" : cgm_status_text(status);
+    for (struct cgm_plan_waiter *w = plan->waiters; w; w = w->next)
+        if (w->session == session && w->status == CGM_OK)
+            refuse(broker, w, status, detail);
 }
 
+/* Nobody is told that he has it before it is known who pays. */
 void cgm_plan_answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, int status,
                              const char *detail)
 {
-    for (struct cgm_plan_waiter *w = plan->waiters; w; w = w->next)
-        w->status = status == CGM_OK ? reference_waiter(broker, plan, w->session) : status;
-    cgm_plan_settle_cost(broker, plan);
-    for (const struct cgm_plan_waiter *w = plan->waiters; w; w = w->next) {
-        int result = w->status == CGM_OK ? check_waiter(broker, plan, w->session) : w->status;
-        if (result == CGM_OK)
-            cgm_plan_send_reply(broker, plan, w->session, w->serial, w->existed);
-        else
-            cgm_answer_error(broker, w->session, w->serial, result, "%s",
-                             status == CGM_OK ? why_without(result) : detail);
+    for (struct cgm_plan_waiter *w = plan->waiters; w; w = w->next) {
+        char why[384] = "";
+        int result = status == CGM_OK
+                         ? reference_waiter(broker, plan, w->session, why, sizeof(why))
+                         : status;
+        if (result != CGM_OK)
+            refuse(broker, w, result, status == CGM_OK ? why : detail);
     }
+    cgm_plan_settle_cost(broker, plan);
+    for (const struct cgm_plan_waiter *w = plan->waiters; w; w = w->next)
+        if (w->status == CGM_OK)
+            cgm_plan_send_reply(broker, plan, w->session, w->serial, w->existed);
     cgm_plan_forget_waiters(broker, plan);
 }

@@ -340,6 +340,8 @@ int cgm_query_find_operator(struct cgm_request *request)
 int cgm_query_on_drain(struct cgm_request *request)
 {
     const Cgm__Drain *drain = (const Cgm__Drain *)request->message;
+    if (!request->broker->draining)
+        request->broker->drained_after = request->broker->last_session;
     request->broker->draining = !drain->undo;
     cgm_log_info("daemon: %s by session %ju",
                  drain->undo ? "takes new work again" : "takes no new work",

@@ -211,12 +211,16 @@ static int set_up(struct cgm_executor *executor, const Cgm__ExecutorSetup *m,
         status = open_backend(executor, m, detail, bytes);
     if (status == CGM_OK)
         status = start_threads(executor);
+    if (status == CGM_NO_MEMORY && !detail[0])
+        cgm_detail(detail, bytes, status,
+                   "threads or memory to begin with cannot be had; what limits them: ulimit -u and "
+                   "-v, TasksMax= and MemoryMax=");
     return status;
 }
 
 static int first_message(struct cgm_executor *executor)
 {
-    char detail[256] = "the executor could not be set up";
+    char detail[256] = "";
     struct cgm_packet *packet = malloc(sizeof(*packet));
     int status = packet ? cgm_packet_recv(executor->link, 0, packet) : CGM_NO_MEMORY;
     ProtobufCMessage *message = status == CGM_OK ? cgm_packet_unpack(packet) : NULL;
@@ -230,9 +234,9 @@ static int first_message(struct cgm_executor *executor)
     if (message && status != CGM_OK) {
         Cgm__Error error = CGM__ERROR__INIT;
         error.status = status;
-        error.detail = detail;
+        error.detail = detail[0] ? detail : (char *)(uintptr_t)cgm_status_text(status);
         cgm_packet_send(executor->link, CGM_MSG_ERROR, packet->header.serial, &error.base, NULL, 0);
-        cgm_executor_log(7, "set-up: %s: %s", cgm_status_text(status), detail);
+        cgm_executor_log(7, "set-up: %s: %s", cgm_status_text(status), error.detail);
     }
     if (packet && status == CGM_OK)
         cgm_packet_close_fds(packet);

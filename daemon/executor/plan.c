@@ -210,6 +210,8 @@ static void plan_discarded_step(struct cgm_request *request)
                          "plan: %s failed: it takes %llu bytes for each rank, operands included; "
                          "device %u: %s",
                          doing, (ull)bytes, device, room);
+    else if (request->status == CGM_CANCELLED)
+        cgm_request_fail(request, request->status, "plan: its comm ended while it was being made");
     else
         cgm_request_fail(request, request->status, "plan: %s on the ranks' devices failed: %s",
                          doing, cgm_status_text(request->status));

@@ -45,6 +45,7 @@ struct fixture {
     struct cgm_journal *journal;
     struct cgm_packet packet; /* the last one received */
     char bad[256];            /* detail of the last SessionBad event */
+    char why[512];            /* detail of the last Error that was replied */
 };
 
 static inline struct cgm_packet *fixture_receive(struct fixture *f)
@@ -77,6 +78,7 @@ static inline int fixture_reply(struct fixture *f, uint32_t serial)
     if (f->packet.header.type == CGM_MSG_ERROR) {
         Cgm__Error *error = (Cgm__Error *)cgm_packet_unpack(&f->packet);
         status = error->status;
+        snprintf(f->why, sizeof(f->why), "%s", error->detail);
         cgm_message_free(&error->base);
     }
     return status;

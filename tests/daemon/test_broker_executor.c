@@ -495,6 +495,25 @@ static void test_memory_that_holds_up_an_executor(void **state)
     daemon_stop(&daemon);
 }
 
+/* One that waits for a lock of the system is found dead, and then asked to be waited for. */
+static void test_an_end_while_a_dead_executor_is_not_reaped(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    char held[32];
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "executor_start_timeout=1", NULL);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    snprintf(held, sizeof(held), "%ju", (uintmax_t)buffer_create(&client, NULL, 4096, 0, NULL));
+    fake_fault(&daemon, "hold", "BufferAdopt", held);
+    client_kill_executor(&client);
+    wait_for_status(&client, "executor_deaths", 2);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
 #define WITH_DAEMON(test) cmocka_unit_test_setup_teardown(test, daemon_set_up, daemon_tear_down)
@@ -517,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_executor_that_ends_at_once),
         cmocka_unit_test(test_executor_that_does_not_answer),
         cmocka_unit_test(test_memory_that_holds_up_an_executor),
+        cmocka_unit_test(test_an_end_while_a_dead_executor_is_not_reaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

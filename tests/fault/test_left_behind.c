@@ -89,7 +89,7 @@ static void test_buffers(void **state)
     wait_for_quota(&scene, ANN, "quota_buffers", 0);
     wait_for_status(&scene.operator, "buffers", 2);
     client_error(&scene.bob, CGM_MSG_BUFFER_CLOSE, &close_it.base, NULL, 0, CGM_NOT_FOUND, "open");
-    assert_true(daemon_log_has(&scene.daemon, "warning", "has no room for it in its quotas"));
+    assert_true(daemon_log_has(&scene.daemon, "warning", "has no room for it in its quotas: quota_buffers"));
     close_buffer(&scene.bob, kept);
     wait_for_quota(&scene, BOB, "quota_buffers", 1);
     scene_close(&scene);
@@ -239,6 +239,23 @@ static void test_plans_without_room(void **state)
     scene_close(&scene);
 }
 
+/* Who comes back to a plan of his, which another pays for now, is told what he lacks. */
+static void test_the_owner_comes_back_to_a_plan(void **state)
+{
+    Cgm__PlanDestroy destroy = CGM__PLAN_DESTROY__INIT;
+    struct scene scene;
+    (void)state;
+    skip_unless_root();
+    scene_open(&scene, "quota_plans=1");
+    uint64_t comm = both_join(&scene);
+    destroy.id = plan_create(&scene.ann, comm, 8);
+    assert_true(plan_create(&scene.bob, comm, 8) == destroy.id);
+    client_ok(&scene.ann, CGM_MSG_PLAN_DESTROY, &destroy.base);
+    plan_create(&scene.ann, comm, 16);
+    plan_create_error(&scene.ann, comm, 8, CGM_QUOTA, "quota_plans of uid 12346");
+    scene_close(&scene);
+}
+
 static void test_comms_without_room(void **state)
 {
     Cgm__CommLeave again = CGM__COMM_LEAVE__INIT;
@@ -257,7 +274,8 @@ static void test_comms_without_room(void **state)
     uint32_t waits = join(&scene.bob, forming, 1);
     wait_for_status(&scene.operator, "comms", 2);
     leave(&scene.ann, forming);
-    expect_error(client_reply(&scene.bob, waits), CGM_QUOTA, "owner has left it");
+    expect_error(client_reply(&scene.bob, waits), CGM_QUOTA,
+                 "owner has left it: quota_comms of uid");
     wait_for_status(&scene.operator, "comms", 1);
     scene_close(&scene);
 }
@@ -270,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_who_pays_goes_on_paying),
         cmocka_unit_test(test_comms_and_plans),
         cmocka_unit_test(test_plans_without_room),
+        cmocka_unit_test(test_the_owner_comes_back_to_a_plan),
         cmocka_unit_test(test_comms_without_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
