@@ -70,7 +70,7 @@ static int push(struct part *part, const struct commgemm_job *job)
         part->ready = timeline->ready + slot->index * sizeof(uint64_t);
         part->done = timeline->done + slot->index * sizeof(struct cgm_done);
         part->is_pushed = true;
-        slot->on_stream = true;
+        slot->on_stream = slot->submitting = true;
         cgm_jobs_hold(slot);
         cgm_submit_push(jobs, slot, job);
     }
@@ -79,17 +79,20 @@ static int push(struct part *part, const struct commgemm_job *job)
 }
 _Static_assert(offsetof(struct cgm_done, ticket) == 0, "streams wait for the ticket");
 
-/* Lets go of the slot, unless a thread that guessed the ticket has taken it. */
+/* Under the lock. */
 static void let_go(const struct part *part)
 {
-    struct cgm_jobs *jobs = &part->client->jobs;
-    struct cgm_slot *slot = part->slot;
-    cgm_jobs_lock(jobs);
-    if (cgm_jobs_find(jobs, part->ticket) == slot) {
-        cgm_jobs_unhold(jobs, slot);
-        cgm_jobs_settle(jobs, slot);
-    }
-    cgm_jobs_unlock(jobs);
+    part->slot->submitting = false;
+    cgm_jobs_unhold(&part->client->jobs, part->slot);
+    cgm_jobs_settle(&part->client->jobs, part->slot);
+}
+
+static void give_ticket(const struct part *part, uint64_t *ret_ticket)
+{
+    cgm_jobs_lock(&part->client->jobs);
+    let_go(part);
+    cgm_jobs_unlock(&part->client->jobs);
+    *ret_ticket = part->ticket;
 }
 
 /* The stream did not take its part, and the caller gets no ticket: the job must be over when this
@@ -100,17 +103,16 @@ static void end_job(const struct part *part)
     struct cgm_jobs *jobs = &part->client->jobs;
     struct cgm_slot *slot;
     cgm_jobs_lock(jobs);
-    if (cgm_jobs_find(jobs, part->ticket) == part->slot)
-        part->slot->on_stream = part->is_written;
+    part->slot->on_stream = part->is_written;
     cgm_jobs_unlock(jobs);
     bool ends = commgemm_cancel(part->client, part->ticket) == CGM_OK;
     cgm_jobs_lock(jobs);
     if (cgm_jobs_wait(jobs, part->ticket, ends ? -1 : 0, &slot) == CGM_OK) {
         cgm_jobs_release(jobs, slot);
-    } else if ((slot = cgm_jobs_find(jobs, part->ticket))) {
-        if (!slot->detached)
-            cgm_jobs_detach(jobs, slot);
-        cgm_jobs_unhold(jobs, slot);
+    } else {
+        if (!part->slot->detached)
+            cgm_jobs_detach(jobs, part->slot);
+        let_go(part);
     }
     cgm_jobs_unlock(jobs);
 }
@@ -206,10 +208,8 @@ int commgemm_submit_on_streams(struct commgemm_stream_job *jobs, uint32_t n_jobs
     status = submit_all(parts, jobs, n_jobs);
     if (status != CGM_OK)
         return fail_all(parts, n_jobs, status);
-    for (uint32_t i = 0; i < n_jobs; i++) {
-        let_go(&parts[i]);
-        jobs[i].ticket = parts[i].ticket;
-    }
+    for (uint32_t i = 0; i < n_jobs; i++)
+        give_ticket(&parts[i], &jobs[i].ticket);
     return CGM_OK;
 }
 
@@ -226,7 +226,6 @@ int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job
     status = submit_all(&part, &one, 1);
     if (status != CGM_OK)
         return fail_all(&part, 1, status);
-    let_go(&part);
-    *ret_ticket = part.ticket;
+    give_ticket(&part, ret_ticket);
     return CGM_OK;
 }

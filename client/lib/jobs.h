@@ -87,7 +87,7 @@ void cgm_jobs_untake(struct cgm_jobs *jobs, struct cgm_slot *slot);
 
 struct cgm_slot *cgm_jobs_find(const struct cgm_jobs *jobs, uint64_t ticket);
 
-/* While a slot in flight is held (by a waiting thread), commgemm_reap leaves it alone. */
+/* While a slot is held (by a waiting thread), commgemm_reap leaves it alone. */
 void cgm_jobs_hold(struct cgm_slot *slot);
 void cgm_jobs_unhold(struct cgm_jobs *jobs, struct cgm_slot *slot);
 
@@ -119,6 +119,11 @@ struct cgm_slot *cgm_jobs_next_loose(struct cgm_jobs *jobs);
  * NOT_FOUND. */
 int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
                   struct cgm_slot **ret_slot);
+
+/* The same for who was given the ticket. NOT_FOUND also for one whose submission is under way: it
+ * may be taken back, or waits for its streams. */
+int cgm_jobs_wait_given(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
+                        struct cgm_slot **ret_slot);
 
 /* Waits for anything to change (a new lane, the loss of the daemon), until deadline_ns. */
 void cgm_jobs_wait_change(struct cgm_jobs *jobs, uint64_t deadline_ns);

@@ -138,6 +138,15 @@ int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
     return CGM_OK;
 }
 
+int cgm_jobs_wait_given(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
+                        struct cgm_slot **ret_slot)
+{
+    const struct cgm_slot *slot = cgm_jobs_find(jobs, ticket);
+    if (slot && slot->submitting)
+        return fail_wait(jobs, CGM_NOT_FOUND, ticket, timeout_ms);
+    return cgm_jobs_wait(jobs, ticket, timeout_ms, ret_slot);
+}
+
 /* Or never will be. */
 static bool is_taken(const struct cgm_jobs *jobs, const struct cgm_lane *lane, uint32_t tail)
 {

@@ -144,7 +144,7 @@ void cgm_lane_give(struct cgm_slot *slot)
     slot->plan = NULL;
     slot->ticket = 0;
     slot->waiters = 0;
-    slot->detached = false;
+    slot->detached = slot->submitting = false;
     lane->outstanding--;
     if (!awaits_stream(slot)) {
         slot_free(slot);

@@ -31,6 +31,7 @@ struct cgm_slot {
     struct cgm_lane *lane;
     struct cgm_plan *plan; /* a reference; NULL for a noop */
     uint32_t waiters;      /* threads inside a call for this ticket */
+    bool submitting;       /* its submission has not returned: nobody has the ticket yet */
     bool on_stream;        /* a stream writes its ready word */
     bool detached;         /* nobody takes the completion */
     struct cgm_slot *next_same_bucket;

@@ -200,13 +200,15 @@ static int submit_by_socket(commgemm_client *client, const struct commgemm_job *
         fill_entry(&entry, slot, job);
         life = life_of(client, slot);
         ticket = slot->ticket;
-        cgm_jobs_hold(slot); /* it may end before the reply: nobody reaps it until then */
+        slot->submitting = true; /* it may end before the reply: nobody takes it until then */
+        cgm_jobs_hold(slot);
     }
     cgm_jobs_unlock(jobs);
     if (status != CGM_OK)
         return status;
     status = send_entry(client, &entry, life);
     cgm_jobs_lock(jobs);
+    slot->submitting = false;
     cgm_jobs_unhold(jobs, slot);
     if (status != CGM_OK && has_ended_well(slot))
         status = CGM_OK;

@@ -18,7 +18,7 @@ int commgemm_wait(commgemm_client *client, uint64_t ticket, int timeout_ms,
     if (status != CGM_OK)
         return status;
     cgm_jobs_lock(&client->jobs);
-    status = cgm_jobs_wait(&client->jobs, ticket, timeout_ms, &slot);
+    status = cgm_jobs_wait_given(&client->jobs, ticket, timeout_ms, &slot);
     if (status == CGM_OK) {
         if (ret_completion)
             cgm_completion_take_all(slot, ret_completion);

@@ -83,9 +83,8 @@ void cgm_plan_answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, i
 {
     for (struct cgm_plan_waiter *w = plan->waiters; w; w = w->next) {
         char why[384] = "";
-        int result = status == CGM_OK
-                         ? reference_waiter(broker, plan, w->session, why, sizeof(why))
-                         : status;
+        int result = status == CGM_OK ? reference_waiter(broker, plan, w->session, why, sizeof(why))
+                                      : status;
         if (result != CGM_OK)
             refuse(broker, w, result, status == CGM_OK ? why : detail);
     }

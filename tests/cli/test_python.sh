@@ -62,6 +62,15 @@ with commgemm.Client(name="test") as client:
     for _ in range(3):
         done = client.wait(client.submit(plan.job(0, kind=commgemm.BARRIER)))
         assert done.status == 0 and done.plan == plan.reply.id and done.phase_list == []
+    done = client.wait(client.submit(plan.job(0, kind=commgemm.BARRIER, want_phases=True)))
+    assert done.n_phases == len(done.phase_list), (done.n_phases, done.phase_list)
+    assert plan.job(0, lhs=None).lhs.id == 0
+    try:
+        plan.job(0, lhs=3)
+    except TypeError as error:
+        assert "lhs is 3" in str(error), error
+    else:
+        raise AssertionError("3 was taken for a tensor")
     for _ in range(100):
         client.submit(plan.job(0, kind=commgemm.NOOP, detached=True))
     client.wait_detached()

@@ -89,7 +89,8 @@ static void test_buffers(void **state)
     wait_for_quota(&scene, ANN, "quota_buffers", 0);
     wait_for_status(&scene.operator, "buffers", 2);
     client_error(&scene.bob, CGM_MSG_BUFFER_CLOSE, &close_it.base, NULL, 0, CGM_NOT_FOUND, "open");
-    assert_true(daemon_log_has(&scene.daemon, "warning", "has no room for it in its quotas: quota_buffers"));
+    assert_true(daemon_log_has(&scene.daemon, "warning",
+                               "has no room for it in its quotas: quota_buffers"));
     close_buffer(&scene.bob, kept);
     wait_for_quota(&scene, BOB, "quota_buffers", 1);
     scene_close(&scene);

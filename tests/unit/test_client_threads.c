@@ -223,6 +223,64 @@ static void *import_often(void *argument)
 }
 
 /* It is borrowed, and others may read the file by it meanwhile. */
+/* ---- tickets that nobody was given ----
+ */
+
+struct guesser {
+    struct fixture *f;
+    _Atomic uint64_t last; /* that was given out */
+    atomic_bool over;
+    pthread_t thread;
+};
+
+static void *guess(void *argument)
+{
+    struct guesser *guesser = argument;
+    while (!atomic_load(&guesser->over)) {
+        uint64_t next = atomic_load(&guesser->last) + 1;
+        commgemm_wait(guesser->f->client, next, 1, NULL);
+    }
+    return NULL;
+}
+
+/* As long as there is room again when what has ended is taken. */
+static uint64_t submit_when_there_is_room(struct fixture *f, const struct commgemm_job *job)
+{
+    struct commgemm_completion done[4];
+    uint64_t ticket = 0;
+    uint32_t count;
+    int status;
+    for (unsigned naps = 0; (status = commgemm_submit(f->client, job, &ticket)); naps++) {
+        assert_int_equal(status, COMMGEMM_RING_FULL);
+        assert_true(naps < 3000);
+        usleep(1000);
+        assert_ok(commgemm_reap(f->client, done, 4, &count));
+    }
+    return ticket;
+}
+
+/* What is submitted by message is on its way for long: it is nobody's before its ticket is. */
+static void test_guessed_tickets(void **state)
+{
+    struct fixture f;
+    struct guesser guesser = {.f = &f};
+    struct commgemm_job job;
+    (void)state;
+    fixture_open(&f, NULL, 4, 1, 1000000); /* it sees the end before the reply is there */
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_NOOP;
+    assert_int_equal(pthread_create(&guesser.thread, NULL, guess, &guesser), 0);
+    for (unsigned i = 0; i < 5000; i++) {
+        job.detached = i % 3 == 0;
+        atomic_store(&guesser.last, submit_when_there_is_room(&f, &job));
+        if (job.detached)
+            assert_ok(commgemm_wait_detached(f.client, 0, 30000));
+    }
+    atomic_store(&guesser.over, true);
+    pthread_join(guesser.thread, NULL);
+    fixture_close(&f);
+}
+
 static void test_an_imported_fd_keeps_its_place(void **state)
 {
     struct fixture f;
@@ -291,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_threads_with_poll_fd),
         cmocka_unit_test(test_all_sleepers_wake),
         cmocka_unit_test(test_a_sleeper_wakes_beside_one_who_reaps),
+        cmocka_unit_test(test_guessed_tickets),
         cmocka_unit_test(test_an_imported_fd_keeps_its_place),
         cmocka_unit_test(test_pages_of_an_import_stay),
     };

@@ -8,10 +8,11 @@ this process. Nothing but the standard library and the shared library is needed.
     job = plan.job(rank, lhs=shard, rhs=weights, out=out)   # tensors on the GPU
     client.submit(job, stream=torch.cuda.current_stream().cuda_stream)
 
-Every failure is a commgemm.Error with the library's own text. Sizes are the whole product's, as in
+A call of the library that fails is a commgemm.Error with the library's own text; what cannot even
+be handed to it is a TypeError or a ValueError that names it. Sizes are the whole product's, as in
 commgemm.h, which says everything else too. A tensor is whatever has data_ptr(), element_size(),
 shape and stride(); it must have the shape and the type that the plan needs. An Operand is taken as
-it is."""
+it is, and None is no operand."""
 
 import collections
 import ctypes
@@ -416,6 +417,10 @@ class Plan:
         for name, tensor in operands.items():
             if name not in _OPERANDS:
                 raise TypeError(f"{name}: no such operand; there are {', '.join(_OPERANDS)}")
+            if tensor is None:
+                continue
+            if not isinstance(tensor, Operand) and not hasattr(tensor, "data_ptr"):
+                raise TypeError(f"{name} is {tensor!r}; it must be a tensor or an Operand")
             if kind == RUN and not isinstance(tensor, Operand):
                 self._check(name, tensor, known.shape(name, rank, rows), known.type_of(name))
             elif kind == COPY_IN and name == "lhs" and not isinstance(tensor, Operand):
@@ -539,6 +544,7 @@ class Client:
         phases = ctypes.cast(done.phases, ctypes.POINTER(Phase))
         done.phase_list = [Phase.from_buffer_copy(phases[i]) for i in range(done.n_phases)]
         lib.c.commgemm_completion_fini(ctypes.byref(done))
+        done.n_phases = len(done.phase_list)
         if done.status != 0:
             raise lib.error(done.status, done.detail)
         return done
