@@ -2,9 +2,12 @@
 #include "tests/daemon/broker_fixture.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "tests/send_signal.h"
 
 static bool some_lines_were_left_out(const struct daemon *daemon)
 {
@@ -58,6 +61,32 @@ static void test_debugging_does_not_fill_the_log(void **state)
     daemon_stop(&daemon);
 }
 
+/* Nor with what he has, when an executor dies: each user buffer is a line. */
+static void test_what_is_lost_does_not_fill_the_log(void **state)
+{
+    enum { RANKS = 64, PLANS = 20, AT_ONCE = 1000, A_SECOND = 10 };
+    struct daemon daemon;
+    struct client attacker;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", NULL);
+    client_open_as(STRANGER, &attacker, &daemon);
+    wait_for_executor(&attacker);
+    uint64_t comm = comm_join_all(&attacker, "mesh", RANKS), life;
+    for (uint64_t m = 1; m <= PLANS; m++)
+        plan_create(&attacker, comm, m * RANKS);
+    life = status_number(&attacker, "executor_life");
+    pid_t executor = (pid_t)status_number(&attacker, "executor_pid");
+    assert_int_equal(send_signal(executor, SIGKILL), 0);
+    wait_for_status(&attacker, "executor_life", life + 1);
+    wait_for_executor(&attacker);
+    assert_in_range(daemon_log_count(&daemon, "lost with its executor"), 1,
+                    AT_ONCE + WAIT_S * A_SECOND);
+    client_close(&attacker);
+    daemon_stop(&daemon);
+}
+
 /* No further one, for the daemon. */
 static void leave_no_fds(const struct daemon *daemon)
 {
@@ -102,6 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_user_cannot_fill_the_log),
         cmocka_unit_test(test_debugging_does_not_fill_the_log),
+        cmocka_unit_test(test_what_is_lost_does_not_fill_the_log),
         cmocka_unit_test(test_refusals_do_not_fill_the_log),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
