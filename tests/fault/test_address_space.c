@@ -34,12 +34,14 @@ struct pair {
     struct part parts[WORLD];
 };
 
-static rlim_t limit_bytes;
+static rlim_t limit_bytes, stack_bytes; /* 0: as the test's own */
 
 static void bequeath_limit(void)
 {
-    struct rlimit limit = {limit_bytes, limit_bytes};
+    struct rlimit limit = {limit_bytes, limit_bytes}, stack = {stack_bytes, stack_bytes};
     setrlimit(RLIMIT_AS, &limit);
+    if (stack_bytes)
+        setrlimit(RLIMIT_STACK, &stack);
 }
 
 static void start_with(struct daemon *daemon, uint64_t bytes)
@@ -209,12 +211,22 @@ static void test_too_little_to_load(void **state)
     expect_refusal(264 * MIB, "address space cannot be had");
 }
 
+/* There is room to compute, and for the stacks of some threads. */
+static void test_too_little_for_threads(void **state)
+{
+    (void)state;
+    stack_bytes = 256 * MIB;
+    expect_refusal(1536 * MIB, "threads or memory to begin with cannot be had");
+    stack_bytes = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fewer_threads_compute),
         cmocka_unit_test(test_too_little_to_compute),
         cmocka_unit_test(test_too_little_to_load),
+        cmocka_unit_test(test_too_little_for_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,7 +190,7 @@ static void test_a_buffer_that_is_written_without_threads(void **state)
         close_it.id = buffer_create(&scene.attacker, NULL, LARGE_BYTES, 0, &fd);
         hold(&scene, write_it, fd);
         close(fd);
-        counted_crowd_come(COUNTED_MOST);
+        counted_crowd_come();
         client_ok(&scene.attacker, CGM_MSG_BUFFER_CLOSE, &close_it.base);
         await_waiter((pid_t)status_number(&scene.honest, "executor_pid"));
         go_on(&scene.honest);

@@ -69,7 +69,7 @@ static void test_what_is_slow_to_close_waits(void **state)
     client_open(&honest, &daemon);
     wait_for_executor(&honest);
     client_open_as(STRANGER, &attacker, &daemon);
-    counted_crowd_come(COUNTED_MOST);
+    counted_crowd_come();
     unsigned before = proc_entries(daemon.pid, "fd");
     open_slow(&file, fds);
     send_slow(&attacker, fds);
@@ -117,41 +117,11 @@ static void test_an_executor_starts_beside_them(void **state)
     daemon_stop(&daemon);
 }
 
-/* What it lacks is said; when it can be had again it starts. */
-static void test_an_executor_without_threads(void **state)
-{
-    struct daemon daemon;
-    struct client client;
-    const unsigned begun = 5; /* less than an executor needs to begin with */
-    (void)state;
-    skip_unless_root();
-    if (!counted_can_be()) {
-        print_message("no limit of threads can be had here\n");
-        skip();
-    }
-    daemon_init(&daemon);
-    daemon.bequeath = counted_be;
-    daemon_start(&daemon, "socket_mode=0666", REAL_EXECUTOR, NULL);
-    client_open(&client, &daemon);
-    wait_for_executor(&client);
-    unsigned own = proc_entries(daemon.pid, "task");
-    counted_crowd_come(COUNTED_MOST - own - COUNTED_GUARDS - begun);
-    uint64_t deaths = status_number(&client, "executor_deaths");
-    assert_int_equal(send_signal((pid_t)status_number(&client, "executor_pid"), SIGKILL), 0);
-    wait_for_more(&client, "executor_deaths", deaths + 1);
-    assert_true(daemon_log_has(&daemon, "error", "threads or memory to begin with cannot be had"));
-    counted_crowd_go();
-    wait_for_executor(&client);
-    client_close(&client);
-    daemon_stop(&daemon);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_slow_to_close_waits),
         cmocka_unit_test(test_an_executor_starts_beside_them),
-        cmocka_unit_test(test_an_executor_without_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
