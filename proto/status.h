@@ -33,7 +33,7 @@ enum cgm_exit {
       "destroy unused buffers (commgemmctl buffers), or ask for less", FAILED)                     \
     X(-6, QUOTA, "quota exceeded",                                                                 \
       "this uid holds as much as the configuration allows; the detail says asked, used, allowed",  \
-      "destroy buffers or plans, or raise the quota key in commgemmd.conf", FAILED)                \
+      "let go of some of what the detail names, or raise that key in commgemmd.conf", FAILED)      \
     X(-7, NOT_SUPPORTED, "not supported",                                                          \
       "no algorithm of this backend does this combination; the detail says what would work",       \
       "commgemmctl algorithms lists what each algorithm supports", FAILED)                         \

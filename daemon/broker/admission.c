@@ -21,6 +21,8 @@
 #define LOOK_AGAIN_NS NS_PER_S
 /* Sessions beyond max_sessions for root and the daemon's own uid, who look what is wrong. */
 #define OPERATOR_SESSIONS 16u
+/* The last eighth is for users who have fewer: some who conspire do not keep all others out. */
+#define FEW_SESSIONS 16u
 
 #define UIDS 4294967295u /* that there are */
 #define ANYBODY 65534u   /* where the system does not say */
@@ -61,14 +63,22 @@ static int check_known(const struct cgm_broker *broker, uid_t uid, char *ret_det
 
 static int check_sessions(const struct cgm_broker *broker, uid_t uid, char *ret_detail, size_t size)
 {
-    uint64_t limit = broker->config.max_sessions;
-    if (uid == 0 || uid == geteuid())
-        limit += OPERATOR_SESSIONS;
-    size_t used = broker->sessions.count + broker->linger.sessions;
-    if (used < limit)
-        return CGM_OK;
-    return cgm_detail(ret_detail, size, CGM_QUOTA,
-                      "max_sessions: asked for 1, used %zu, allowed %ju", used, (uintmax_t)limit);
+    bool is_operator = uid == 0 || uid == geteuid();
+    uint64_t limit = broker->config.max_sessions + (is_operator ? OPERATOR_SESSIONS : 0);
+    uint64_t kept = is_operator ? 0 : limit / 8;
+    uint64_t used = broker->sessions.count + broker->linger.sessions;
+    uint64_t own = cgm_quota_used(broker, uid, CGM_QUOTA_SESSIONS);
+    if (used >= limit)
+        return cgm_detail(ret_detail, size, CGM_QUOTA,
+                          "max_sessions: asked for 1, used %ju, allowed %ju", (uintmax_t)used,
+                          (uintmax_t)limit);
+    if (used >= limit - kept && own >= FEW_SESSIONS)
+        return cgm_detail(ret_detail, size, CGM_QUOTA,
+                          "max_sessions: asked for 1, used %ju, allowed %ju, of which the last %ju "
+                          "are for users with fewer than %u; uid %u has %ju",
+                          (uintmax_t)used, (uintmax_t)limit, (uintmax_t)kept, FEW_SESSIONS,
+                          (unsigned)uid, (uintmax_t)own);
+    return CGM_OK;
 }
 
 int cgm_admission_check(struct cgm_broker *broker, int fd, struct ucred *ret_peer,

@@ -40,7 +40,8 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
       "Microseconds that the executor polls without work before it sleeps, sooner where others "   \
       "want its processor; with CUDA at least 100000")                                             \
     X(log_level, CHOICE, "info", 0, "error|warning|info|debug", "What is logged; SIGHUP rereads")  \
-    X(max_sessions, NUMBER, "1024", 1, 65536, "Sessions of all users together")                    \
+    X(max_sessions, NUMBER, "1024", 1, 65536,                                                      \
+      "Sessions of all users together, the last eighth for those with fewer than 16")              \
     X(quota_bytes, NUMBER, "1099511627776", 0, 1000000000000000000,                                \
       "Bytes of buffers (whole pages) and plans of one user; 0: no limit, also below")             \
     X(quota_buffers, NUMBER, "16384", 0, 65536, "Buffers that one user may hold")                  \

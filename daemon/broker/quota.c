@@ -358,6 +358,12 @@ void cgm_quota_give(struct cgm_broker *broker, uid_t uid, const struct cgm_charg
     forget_if_idle(broker, user_key(uid), user);
 }
 
+uint64_t cgm_quota_used(const struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kind)
+{
+    const struct user *user = cgm_registry_find(&broker->users, user_key(uid));
+    return user ? user->used.amount[kind] : 0;
+}
+
 int cgm_quota_pass(struct cgm_broker *broker, uid_t from, uid_t to, const struct cgm_charge *charge,
                    char *ret_detail, size_t size)
 {

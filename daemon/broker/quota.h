@@ -42,6 +42,9 @@ int cgm_quota_take(struct cgm_broker *broker, uid_t uid, const struct cgm_charge
                    char *ret_detail, size_t size);
 void cgm_quota_give(struct cgm_broker *broker, uid_t uid, const struct cgm_charge *charge);
 
+/* What the uid has of it, without what is ending. */
+uint64_t cgm_quota_used(const struct cgm_broker *broker, uid_t uid, enum cgm_quota_kind kind);
+
 /* What one uid has becomes another's. Statuses of cgm_quota_take; then it stays where it is. */
 int cgm_quota_pass(struct cgm_broker *broker, uid_t from, uid_t to, const struct cgm_charge *charge,
                    char *ret_detail, size_t size);

@@ -82,6 +82,36 @@ static void test_one_user_cannot_take_every_session(void **state)
     daemon_stop(&daemon);
 }
 
+/* Nor two together, as long as the others want few. */
+static void test_two_users_cannot_take_every_session(void **state)
+{
+    enum { MAX = 64, KEPT = MAX / 8, HALF = MAX / 2 };
+    struct daemon daemon;
+    struct client conspiracy[2][HALF], honest[KEPT], more;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "quota_sessions=32", "max_sessions=64", NULL);
+    for (unsigned who = 0; who < 2; who++)
+        for (unsigned i = 0; i < HALF; i++)
+            client_connect_as(STRANGER + who, &conspiracy[who][i], &daemon);
+    for (unsigned i = 0; i < KEPT; i++)
+        client_open_as(STRANGER + 2, &honest[i], &daemon);
+    assert_int_equal(status_number(&honest[0], "sessions"), MAX);
+    expect_refusal(&conspiracy[1][HALF - 1], CGM_QUOTA,
+                   "used 56, allowed 64, of which the last 8 are for users with fewer than 16; uid "
+                   "12346 has 24");
+    client_connect_as(STRANGER + 2, &more, &daemon);
+    expect_refusal(&more, CGM_QUOTA, "max_sessions: asked for 1, used 64, allowed 64");
+    client_close(&more);
+    for (unsigned i = 0; i < KEPT; i++)
+        client_close(&honest[i]);
+    for (unsigned who = 0; who < 2; who++)
+        for (unsigned i = 0; i < HALF; i++)
+            client_close(&conspiracy[who][i]);
+    daemon_stop(&daemon);
+}
+
 static void test_an_operator_gets_in_when_it_is_full(void **state)
 {
     struct daemon daemon;
@@ -226,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_who_says_nothing_is_sent_away),
         cmocka_unit_test(test_connection_rate),
         cmocka_unit_test(test_one_user_cannot_take_every_session),
+        cmocka_unit_test(test_two_users_cannot_take_every_session),
         cmocka_unit_test(test_an_operator_gets_in_when_it_is_full),
         cmocka_unit_test(test_what_the_ended_have_not_read_counts),
         cmocka_unit_test(test_few_are_told_why_they_are_refused),
