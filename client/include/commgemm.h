@@ -682,11 +682,11 @@ int commgemm_cancel(commgemm_client *client, uint64_t ticket);
  * buffers, plans, jobs, algorithms, imports, quotas, tune, doctor. Free *ret_json with free(). */
 int commgemm_query(commgemm_client *client, const char *what, char **ret_json);
 
-/* Asks the daemon to take no new work (undo 1: to take it again). Sessions that exist go on, with new
- * comms, plans, buffers and imports, too, until they end, so that a node empties without an error.
- * Those that come get neither these nor rings: DRAINING, from commgemm_connect, which asks for a
- * ring, unless it is told no_ring. They can look inside and open buffers. Owner of the daemon or
- * root only. */
+/* Asks the daemon to take no new work (undo 1: to take it again). Sessions that exist go on, with
+ * new comms, plans, buffers and imports, too, until they end, so that a node empties without an
+ * error. Those that come get neither these nor rings: DRAINING, from commgemm_connect, which asks
+ * for a ring, unless it is told no_ring. They can look inside and open buffers. Owner of the daemon
+ * or root only. */
 int commgemm_drain(commgemm_client *client, int undo);
 
 /* What MPS did about the process of a session that was ended: it is off; the process is no client

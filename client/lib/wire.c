@@ -143,8 +143,7 @@ int cgm_fail_cut(int type)
 /* An Ok says all by its type; what it answers has been done, memory for it or not. */
 static int check_reply(const struct cgm_call *call, int type, int reply_type)
 {
-    if (call->type == CGM_MSG_OK && reply_type == CGM_MSG_OK &&
-        call->reply.status == CGM_NO_MEMORY)
+    if (call->type == CGM_MSG_OK && reply_type == CGM_MSG_OK && call->reply.status == CGM_NO_MEMORY)
         return CGM_OK;
     if (call->reply.status == CGM_NO_MEMORY)
         return cgm_fail(CGM_NO_MEMORY, "no memory for the reply to %s", cgm_message_name(type));

@@ -49,8 +49,8 @@ struct cgm_broker {
     struct cgm_registry orphan_comms, orphan_imports;
     uint64_t last_session, last_comm;
     uint64_t drained_after; /* while it drains, the last session that goes on */
-    uint64_t last_object; /* buffers, imports and user buffers of plans share one counter */
-    uint64_t plan_key[2]; /* secret; of the hash that plans are known by */
+    uint64_t last_object;   /* buffers, imports and user buffers of plans share one counter */
+    uint64_t plan_key[2];   /* secret; of the hash that plans are known by */
     struct cgm_indices buffer_indices, comm_indices; /* of the journal */
 
     uv_timer_t join_timer, watchdog_timer, end_timer;

@@ -17,8 +17,7 @@ int cgm_plan_reference(struct cgm_session *session, struct cgm_plan *plan, char 
     struct cgm_plan_hold *hold = cgm_registry_find(&session->plans, plan->id);
     /* Who comes back to what is his has it at his own cost again. */
     if (session->uid == plan->owner.uid) {
-        int status =
-            cgm_estate_pass(session->broker, plan->estate, session->uid, ret_detail, size);
+        int status = cgm_estate_pass(session->broker, plan->estate, session->uid, ret_detail, size);
         if (status != CGM_OK)
             return status;
     }
