@@ -38,14 +38,18 @@ static int make_rank(struct cgm_executor *executor, struct cgm_queue_set *set,
     return status;
 }
 
-static void free_rank(struct cgm_executor *executor, struct cgm_queue_set *set, uint32_t rank)
+static void free_queues(struct cgm_executor *executor, struct cgm_queue_set *set, uint32_t rank)
 {
-    for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK; i++) {
+    for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK; i++)
         if (*queue_of(set, rank, i))
             executor->ops->queue_free(*queue_of(set, rank, i));
+}
+
+static void free_left(struct cgm_executor *executor, struct cgm_queue_set *set, uint32_t rank)
+{
+    for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK; i++)
         if (set->left[rank][i])
             executor->ops->flag_free(set->left[rank][i]);
-    }
 }
 
 /* Where queues may share what they run on, those of a set must be made one after the other. */
@@ -55,7 +59,7 @@ static int make_slice(struct cgm_executor *executor, struct cgm_queue_set *set,
     uint64_t until_ns = executor->ops->queues_max ? UINT64_MAX : cgm_now_ns() + CGM_TURN_NS;
     int status = CGM_OK;
     while (set->made < set->size && status == CGM_OK) {
-        set->begun = set->made + 1;
+        set->n_queues = set->n_left = set->made + 1;
         status = make_rank(executor, set, devices, set->made);
         set->made += status == CGM_OK;
         if (cgm_now_ns() >= until_ns)
@@ -107,16 +111,28 @@ int cgm_queue_set_get(struct cgm_executor *executor, struct cgm_queue_set **list
     return status;
 }
 
+/* The first that has queues; NULL: they are all through. */
+static struct cgm_queue_set *with_queues(struct cgm_queue_set *set)
+{
+    while (set && set->n_queues == 0)
+        set = set->next;
+    return set;
+}
+
+/* What one set has left the queues of another may wait for still: first go the queues of all. */
 bool cgm_queue_sets_free(struct cgm_executor *executor, struct cgm_queue_set **list)
 {
     uint64_t until_ns = cgm_now_ns() + CGM_TURN_NS;
-    while (*list && cgm_now_ns() < until_ns) {
-        struct cgm_queue_set *set = *list;
-        if (set->begun > 0) {
-            free_rank(executor, set, --set->begun);
+    struct cgm_queue_set *set;
+    while ((set = with_queues(*list)) && cgm_now_ns() < until_ns)
+        free_queues(executor, set, --set->n_queues);
+    while (!set && *list && cgm_now_ns() < until_ns) {
+        struct cgm_queue_set *first = *list;
+        if (first->n_left > 0) {
+            free_left(executor, first, --first->n_left);
         } else {
-            *list = set->next;
-            free(set);
+            *list = first->next;
+            free(first);
         }
     }
     return *list != NULL;

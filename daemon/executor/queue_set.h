@@ -19,7 +19,8 @@ struct cgm_spec;
 struct cgm_queue_set {
     struct cgm_queue_set *next; /* in the comm's list; the mapper's */
     int gemm_priority, comm_priority;
-    uint32_t size, begun, made; /* ranks */
+    uint32_t size, made;       /* ranks */
+    uint32_t n_queues, n_left; /* ranks of which there may be some */
     struct cgm_queue *compute[CGM_COMM_SIZE_MAX], *comm[CGM_COMM_SIZE_MAX];
     /* Reached when a rank's queues are through with what was before a change to another set. */
     struct cgm_flag *left[CGM_COMM_SIZE_MAX][CGM_QUEUES_PER_RANK];
@@ -34,7 +35,8 @@ struct cgm_queue_set {
 int cgm_queue_set_get(struct cgm_executor *executor, struct cgm_queue_set **list,
                       const uint32_t *devices, uint32_t size, int gemm_priority, int comm_priority,
                       bool *ret_more, struct cgm_queue_set **ret_set);
-/* A slice of that; true: there is more. Every device's thread is through with them. Mapper. */
+/* A slice of that; true: there is more. Every device's thread is through with them; their own
+ * threads may not be. Mapper. */
 bool cgm_queue_sets_free(struct cgm_executor *executor, struct cgm_queue_set **list);
 
 /* A rank's next work is on another set than its work until now: makes the queues of `to` wait for

@@ -36,20 +36,25 @@ struct scene {
     float expected[RANKS][CELLS];
 };
 
-static uint64_t make_plan(struct scene *scene, size_t priority)
+static uint64_t make_plan_of(struct scene *scene, int op, size_t priority)
 {
     struct commgemm_plan_options options;
     struct commgemm_plan plan;
     commgemm_plan_options_init(&options);
     options.comm = scene->comm;
-    options.op = COMMGEMM_OP_GEMM_AR;
+    options.op = op;
     options.m = options.n = SIDE;
-    options.k = SIDE * RANKS;
+    options.k = op == COMMGEMM_OP_GEMM_AR ? SIDE * RANKS : SIDE;
     options.gemm_priority = priorities[priority].gemm;
     options.comm_priority = priorities[priority].comm;
     if (commgemm_plan_create(scene->client, &options, &plan))
         fail_msg("plan: %s", commgemm_last_error());
     return plan.id;
+}
+
+static uint64_t make_plan(struct scene *scene, size_t priority)
+{
+    return make_plan_of(scene, COMMGEMM_OP_GEMM_AR, priority);
 }
 
 static void join(struct scene *scene, const char *name)
@@ -203,6 +208,42 @@ static void test_comms_share_streams(void **state)
         expect_result(&scenes[i], ROUNDS % 2);
 }
 
+/* Its jobs are over, and queues that had nothing to do but to follow are not through yet. */
+static void test_a_comm_ends_before_its_queues_are_through(void **state)
+{
+    enum { SETS = 2, TIMES = 40 };
+    struct scene scene = {0};
+    char name[16];
+    (void)state;
+    daemon_init(&scene.daemon);
+    daemon_start(&scene.daemon, EXECUTOR, "backend=" CGM_TEST_BACKEND_NAME, "test_delay_us=5000",
+                 NULL);
+    scene.client = enter(&scene.daemon);
+    make_data(&scene);
+    for (int i = 0; i < TIMES; i++) {
+        struct commgemm_job job;
+        uint64_t unused;
+        snprintf(name, sizeof(name), "brief-%d", i);
+        join(&scene, name);
+        for (size_t k = 0; k < SETS; k++)
+            scene.plans[k] = make_plan_of(&scene, COMMGEMM_OP_GEMM, k);
+        commgemm_job_init(&job);
+        job.lhs = all_of(&scene.x[0][0]);
+        job.out = all_of(&scene.x[1][0]);
+        job.rhs = all_of(&scene.turn);
+        job.detached = 1;
+        for (size_t k = 0; k < SETS; k++) {
+            job.plan = scene.plans[k];
+            assert_int_equal(commgemm_submit(scene.client, &job, &unused), COMMGEMM_OK);
+        }
+        usleep((unsigned)rand() % 10000);
+        assert_int_equal(commgemm_comm_leave(scene.client, scene.comm), COMMGEMM_OK);
+    }
+    assert_int_equal(daemon_status(&scene.daemon, "executor_deaths"), 0);
+    commgemm_disconnect(scene.client);
+    daemon_stop(&scene.daemon);
+}
+
 /* Each rank's product on its device, inside the job's time. */
 static void test_phases_come_from_every_set_of_queues(void **state)
 {
@@ -267,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_order_is_kept, scene_open, scene_close),
         cmocka_unit_test_setup_teardown(test_comms_share_streams, scene_open, scene_close),
+        cmocka_unit_test(test_a_comm_ends_before_its_queues_are_through),
         cmocka_unit_test_setup_teardown(test_phases_come_from_every_set_of_queues, scene_open,
                                         scene_close),
         cmocka_unit_test_setup_teardown(test_out_of_range_is_refused, scene_open, scene_close),
