@@ -51,10 +51,10 @@ struct cgm_copier {
 
 static void transfer_free(struct cgm_transfer *transfer, const struct cgm_backend_ops *ops)
 {
-    if (transfer->done)
-        ops->flag_free(transfer->done);
     if (transfer->queue)
         ops->queue_free(transfer->queue);
+    if (transfer->done)
+        ops->flag_free(transfer->done);
     free(transfer);
 }
 
