@@ -125,6 +125,14 @@ static int fds_were_cut(int flags, const struct cgm_packet *packet, size_t size)
            packet_is_right(flags & ~MSG_CTRUNC, packet, sent, size);
 }
 
+/* Only a peer that hung up is lost: one that could not be heard may live. */
+static int status_of_failed_recv(int error)
+{
+    if (error == EAGAIN || error == EWOULDBLOCK)
+        return CGM_TIMEOUT;
+    return error == ECONNRESET ? CGM_DAEMON_LOST : CGM_IO;
+}
+
 int cgm_packet_recv_all(int socket, int flags, struct cgm_packet *ret_packet)
 {
     union fd_control control;
@@ -142,7 +150,7 @@ int cgm_packet_recv_all(int socket, int flags, struct cgm_packet *ret_packet)
         n = recvmsg(socket, &msg, flags | MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
     if (n < 0)
-        return errno == EAGAIN || errno == EWOULDBLOCK ? CGM_TIMEOUT : CGM_DAEMON_LOST;
+        return status_of_failed_recv(errno);
     collect_fds(&msg, ret_packet);
     if (n == 0 && ret_packet->n_fds == 0)
         return CGM_DAEMON_LOST;

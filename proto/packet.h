@@ -50,7 +50,8 @@ int cgm_packet_send_bytes(int socket, const uint8_t *bytes, size_t size, const i
                           unsigned n_fds);
 
 /* Receives one packet. flags: 0 or MSG_DONTWAIT. OK; TIMEOUT when there is none now (EAGAIN);
- * DAEMON_LOST at end of file; BAD_MESSAGE for a packet that is truncated, has no right header, or
+ * DAEMON_LOST when the peer hung up; IO when the system receives nothing, and the peer may live;
+ * BAD_MESSAGE for a packet that is truncated, has no right header, or
  * has other fds than it says (all of its fds are closed then); NO_MEMORY, with a right header and
  * without fds, when this process had no room for all of them. Every fd is close-on-exec. */
 int cgm_packet_recv(int socket, int flags, struct cgm_packet *ret_packet);

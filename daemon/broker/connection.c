@@ -322,8 +322,10 @@ static bool receive_one(struct cgm_connection *connection)
         connection->events->on_garbage(connection->owner, packet->header.magic == CGM_PACKET_MAGIC
                                                               ? packet->header.serial
                                                               : 0);
-    else
+    else if (status == CGM_DAEMON_LOST)
         connection->events->on_end(connection->owner, hung_up);
+    else
+        cut_off(connection, "receiving failed");
     close_fds(connection, packet);
     return !connection->closing && !connection->broken && !connection->paused;
 }

@@ -25,6 +25,7 @@ struct errand {
     struct commgemm_operand import;
     uint64_t comm, tickets[WORLD];
     struct commgemm_plan plan;
+    char detail[128]; /* of a job that has failed */
 };
 
 static int connect_(struct errand *e)
@@ -140,8 +141,10 @@ static int wait_for(struct errand *e, uint32_t rank)
 {
     struct commgemm_completion done = {0};
     int status = commgemm_wait(e->client, e->tickets[rank], WAIT_MS, &done);
-    if (status == COMMGEMM_OK)
+    if (status == COMMGEMM_OK && done.status != COMMGEMM_OK) {
         status = done.status;
+        snprintf(e->detail, sizeof(e->detail), "rank %u: %.100s", rank, done.detail);
+    }
     commgemm_completion_fini(&done);
     return status;
 }
@@ -245,13 +248,14 @@ static void do_calls(struct errand *e, struct errand_result *ret_result)
 {
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         int status;
-        while (status = calls[i].call(e), is_worth_repeating(e, &status))
+        while (e->detail[0] = '\0', status = calls[i].call(e), is_worth_repeating(e, &status))
             continue;
         if (status == COMMGEMM_OK)
             continue;
         ret_result->status = status;
         snprintf(ret_result->call, sizeof(ret_result->call), "%s", calls[i].name);
-        snprintf(ret_result->detail, sizeof(ret_result->detail), "%.100s", commgemm_last_error());
+        snprintf(ret_result->detail, sizeof(ret_result->detail), "%.120s",
+                 e->detail[0] ? e->detail : commgemm_last_error());
         return;
     }
 }
