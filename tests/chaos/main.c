@@ -12,6 +12,7 @@
 #include "daemon/executor/algorithm.h"
 #include "kernels/random.h"
 #include "tests/backend.h"
+#include "tests/chaos/jumpers.h"
 #include "tests/chaos/round.h"
 #include "tests/rounds.h"
 
@@ -100,18 +101,25 @@ static bool run_round(struct chaos_server *server, struct chaos_board *board,
     return right;
 }
 
+/* Beside one in some daemons. */
+static void start_jumpers(struct chaos_jumpers *jumpers, struct cgm_random *random)
+{
+    static const uint32_t periods_us[] = {1000, 10000, 50000};
+    uint32_t n = 1 + (uint32_t)cgm_random_below(random, CHAOS_JUMPERS);
+    uint32_t period_us = periods_us[cgm_random_below(random, 3)];
+    chaos_jumpers_start(jumpers, cgm_random_below(random, 5) ? 0 : n, period_us);
+}
+
 /* Rounds on one daemon, from *number on. */
-static bool run_server(struct chaos_board *board, const struct settings *settings,
-                       struct chaos_totals *totals, uint64_t *number)
+static bool run_rounds(struct chaos_board *board, const struct settings *settings,
+                       struct chaos_totals *totals, struct cgm_random *random, uint64_t *number)
 {
     struct chaos_server server;
-    struct cgm_random random;
     uint64_t end = settings->rounds.first + settings->rounds.n, first = *number;
     bool right = true;
-    cgm_random_init(&random, settings->rounds.seed ^ (*number + 1) * 0xd1342543de82ef95u);
-    if (!start_server(&server, &random, board))
+    if (!start_server(&server, random, board))
         return false;
-    uint64_t last = *number + (board->hang ? 2 : 1 + cgm_random_below(&random, SERVER_ROUNDS));
+    uint64_t last = *number + (board->hang ? 2 : 1 + cgm_random_below(random, SERVER_ROUNDS));
     totals->daemons++;
     while (right && *number < end && *number < last && !time_is_up()) {
         right = run_round(&server, board, settings, *number, totals);
@@ -125,6 +133,18 @@ static bool run_server(struct chaos_board *board, const struct settings *setting
             break;
     }
     chaos_server_stop(&server);
+    return right;
+}
+
+static bool run_server(struct chaos_board *board, const struct settings *settings,
+                       struct chaos_totals *totals, uint64_t *number)
+{
+    struct chaos_jumpers jumpers;
+    struct cgm_random random;
+    cgm_random_init(&random, settings->rounds.seed ^ (*number + 1) * 0xd1342543de82ef95u);
+    start_jumpers(&jumpers, &random);
+    bool right = run_rounds(board, settings, totals, &random, number);
+    chaos_jumpers_stop(&jumpers);
     return right;
 }
 

@@ -9,6 +9,7 @@
 #include "proto/types.h"
 #include "tests/chaos/chaos.h"
 
+#define PRIORITIES 6     /* from 0 down */
 #define LATE_US 1200000u /* than ready_timeout where it is 1 s */
 
 static uint64_t below(struct cgm_random *random, uint64_t limit)
@@ -87,6 +88,10 @@ static void make_plan(struct cgm_random *random, uint32_t world, struct chaos_co
     plan->num_max_streams = one_in(random, 4) ? 1 + below(random, 3) : 0;
     plan->use_ce = one_in(random, 2);
     plan->rs_overlap_first_gemm = one_in(random, 6);
+    if (one_in(random, 3)) { /* queues that stay until the comm ends */
+        plan->gemm_priority = -(int64_t)below(random, PRIORITIES);
+        plan->comm_priority = -(int64_t)below(random, PRIORITIES);
+    }
     comm->collective[at] = cgm_op_is_collective(plan->op);
     struct cgm_case cases[CGM_VARIANT_COUNT];
     cgm_cases_derive(plan, cases);
