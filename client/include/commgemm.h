@@ -432,7 +432,8 @@ struct commgemm_plan_options {
     uint32_t tp_size;         /* the comm's size */
     uint32_t num_splits, num_max_streams, comm_cga_size;
     /* Of the queues for GEMMs and for communication: from -5, the most urgent, to 5; what a device
-     * does not have becomes the nearest that it has (0 to -5 on current GPUs). The plans that
+     * does not have becomes the nearest that it has (0 to -5 on current GPUs). A device has 28
+     * queues at once: comms beyond that share them, also with others' priorities. The plans that
      * a comm ever had may have at most 4 different pairs, (0, 0) among them, or creation returns
      * QUOTA. Jobs of one comm keep their order whatever their plans' priorities are. */
     int gemm_priority, comm_priority;

@@ -264,8 +264,9 @@ struct cgm_backend_ops {
     void (*mem_free)(struct cgm_mem *mem);            /* nothing may use it any more */
 
     /* Smaller priorities are more urgent; cgm_device_info has the limits, beyond which they are
-     * cut. The queue never holds up the `beside` ones that were made before it on this device,
-     * whatever it waits for; those before them it may. NOT_SUPPORTED when that cannot be. */
+     * cut. Where queues share what they run on it may be of another priority. The queue never holds
+     * up the `beside` ones that were made before it on this device, whatever it waits for; those
+     * before them it may. NOT_SUPPORTED when that cannot be. */
     int (*queue_new)(struct cgm_backend *backend, uint32_t device, int priority, uint32_t beside,
                      struct cgm_queue **ret_queue);
     void (*queue_free)(struct cgm_queue *queue); /* waits until it is through */

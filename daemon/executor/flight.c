@@ -111,9 +111,36 @@ static bool uses_both_queues(const struct cgm_flight *flight)
     return flight->kind == CGM_FLIGHT_RUN && cgm_op_is_collective(flight->plan->spec.op);
 }
 
+/* Parts of one flight are then, too. */
+static bool in_any_order(const struct cgm_flight *flight)
+{
+    return flight->launch.ops->launches_in_any_order;
+}
+
 static uint32_t larger(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
+}
+
+static void leave_for_all(struct cgm_flight_rank *first)
+{
+    struct cgm_flight *flight = first->flight;
+    const struct cgm_plan_rank *ranks = flight->plan->ranks;
+    uint32_t end = in_any_order(flight) ? first->rank + 1 : flight->plan->spec.world;
+    for (uint32_t rank = first->rank; rank < end; rank++) {
+        struct cgm_flight_rank *part = &flight->ranks[rank];
+        if (flight->ranks_mask >> rank & 1 && part->leaves &&
+            ranks[rank].device == ranks[first->rank].device)
+            part->left = cgm_queue_set_leave(flight->launch.ops, part->leaves, rank);
+    }
+}
+
+static int follow(const struct cgm_flight_rank *part)
+{
+    const struct cgm_flight *flight = part->flight;
+    return part->left != CGM_OK ? part->left
+                                : cgm_queue_set_follow(flight->launch.ops, part->leaves,
+                                                       flight->plan->queues, part->rank);
 }
 
 /* On the device's thread. After the last signal, which is counted as enqueued before it is, the
@@ -130,8 +157,10 @@ static void part_run(struct cgm_flight_rank *part)
     uint32_t on_compute = ops->queue_count(plan->ranks[rank].compute);
     uint32_t on_comm = ops->queue_count(plan->ranks[rank].comm);
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_ENQUEUE);
+    if (part->leads)
+        leave_for_all(part);
     if (part->leaves)
-        status = cgm_queue_set_follow(ops, part->leaves, plan->queues, rank);
+        status = follow(part);
     else if (!flight->launch.quiet)
         status = cgm_queue_set_join(ops, plan->queues, rank);
     plan->queues->apart[rank] = uses_both_queues(flight);
@@ -224,6 +253,26 @@ static void note_launch(struct cgm_flight *flight, uint64_t now_ns)
         flight->plan->comm->poller->counters.replays++;
 }
 
+/* All of them before the first is posted: it may lead others. */
+static void parts_init(struct cgm_flight *flight)
+{
+    struct cgm_plan *plan = flight->plan;
+    uint64_t devices = 0; /* that have one */
+    for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
+        uint32_t rank = (uint32_t)__builtin_ctzll(mask);
+        uint64_t device = 1ull << plan->ranks[rank].device;
+        struct cgm_queue_set *before = plan->comm->current[rank];
+        plan->comm->current[rank] = plan->queues;
+        flight->ranks[rank] = (struct cgm_flight_rank){
+            .flight = flight,
+            .rank = rank,
+            .leaves = before == plan->queues ? NULL : before,
+            .leads = in_any_order(flight) || !(devices & device),
+        };
+        devices |= device;
+    }
+}
+
 void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
 {
     struct cgm_plan *plan = flight->plan;
@@ -233,15 +282,9 @@ void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
         note_launch(flight, now_ns);
     atomic_fetch_add(&plan->comm->poller->enqueuing,
                      (uint32_t)__builtin_popcountll(flight->ranks_mask));
-    for (uint32_t rank = 0; rank < plan->spec.world; rank++) {
-        if (!(flight->ranks_mask >> rank & 1))
-            continue;
-        struct cgm_queue_set *before = plan->comm->current[rank];
-        plan->comm->current[rank] = plan->queues;
-        flight->ranks[rank] = (struct cgm_flight_rank){
-            .flight = flight, .rank = rank, .leaves = before == plan->queues ? NULL : before};
-        part_post(executor, &flight->ranks[rank]);
-    }
+    parts_init(flight);
+    for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1)
+        part_post(executor, &flight->ranks[__builtin_ctzll(mask)]);
 }
 
 bool cgm_flight_is_done(struct cgm_flight *flight)

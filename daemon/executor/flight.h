@@ -30,7 +30,9 @@ struct cgm_flight_rank {
     struct cgm_flight *flight;
     uint32_t rank;
     struct cgm_queue_set *leaves; /* the queues of the rank's last launch, when they were others */
-    uint32_t operations;          /* so many it put on one queue, but for the last signal */
+    bool leads;          /* first of the flight's on its device: leaves for all of them there */
+    int left;            /* how that went */
+    uint32_t operations; /* so many it put on one queue, but for the last signal */
     struct cgm_flight_rank *before, *behind; /* in the rank's queues; runway.h */
 };
 

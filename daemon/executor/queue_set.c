@@ -41,18 +41,32 @@ static int make_rank(struct cgm_executor *executor, struct cgm_queue_set *set,
 static void free_queues(struct cgm_executor *executor, struct cgm_queue_set *set, uint32_t rank)
 {
     for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK; i++)
-        if (*queue_of(set, rank, i))
+        if (*queue_of(set, rank, i)) {
             executor->ops->queue_free(*queue_of(set, rank, i));
+            *queue_of(set, rank, i) = NULL;
+        }
 }
 
 static void free_left(struct cgm_executor *executor, struct cgm_queue_set *set, uint32_t rank)
 {
     for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK; i++)
-        if (set->left[rank][i])
+        if (set->left[rank][i]) {
             executor->ops->flag_free(set->left[rank][i]);
+            set->left[rank][i] = NULL;
+        }
 }
 
-/* Where queues may share what they run on, those of a set must be made one after the other. */
+static void free_all(struct cgm_executor *executor, struct cgm_queue_set *set)
+{
+    for (uint32_t rank = 0; rank < set->n_queues; rank++)
+        free_queues(executor, set, rank);
+    for (uint32_t rank = 0; rank < set->n_left; rank++)
+        free_left(executor, set, rank);
+    set->made = set->n_queues = set->n_left = 0;
+}
+
+/* Where queues may share what they run on, those of a set must be made one after the other: all of
+ * them again after a failure. */
 static int make_slice(struct cgm_executor *executor, struct cgm_queue_set *set,
                       const uint32_t *devices)
 {
@@ -65,6 +79,8 @@ static int make_slice(struct cgm_executor *executor, struct cgm_queue_set *set,
         if (cgm_now_ns() >= until_ns)
             break;
     }
+    if (status != CGM_OK && executor->ops->queues_max)
+        free_all(executor, set);
     return status;
 }
 
@@ -138,23 +154,31 @@ bool cgm_queue_sets_free(struct cgm_executor *executor, struct cgm_queue_set **l
     return *list != NULL;
 }
 
-int cgm_queue_set_follow(const struct cgm_backend_ops *ops, struct cgm_queue_set *from,
-                         const struct cgm_queue_set *to, uint32_t rank)
+/* Of no run, as the waits below: they hold whatever becomes of the jobs before and after. */
+int cgm_queue_set_leave(const struct cgm_backend_ops *ops, struct cgm_queue_set *from,
+                        uint32_t rank)
 {
-    static const struct cgm_label nobody;
     struct cgm_queue *const before[] = {from->compute[rank], from->comm[rank]};
-    struct cgm_queue *const after[] = {to->compute[rank], to->comm[rank]};
     uint64_t turn = ++from->turn[rank];
     int status = CGM_OK;
     from->apart[rank] = false;
-    /* Of no run: these waits hold whatever becomes of the jobs before and after. */
     for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK && status == CGM_OK; i++) {
         ops->set_run(before[i], NULL);
-        ops->set_run(after[i], NULL);
         status = ops->signal(before[i], from->left[rank][i], turn);
     }
+    return status;
+}
+
+int cgm_queue_set_follow(const struct cgm_backend_ops *ops, const struct cgm_queue_set *from,
+                         const struct cgm_queue_set *to, uint32_t rank)
+{
+    static const struct cgm_label nobody;
+    struct cgm_queue *const after[] = {to->compute[rank], to->comm[rank]};
+    int status = CGM_OK;
+    for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK; i++)
+        ops->set_run(after[i], NULL);
     for (uint32_t i = 0; i < CGM_QUEUES_PER_RANK * CGM_QUEUES_PER_RANK && status == CGM_OK; i++)
-        status = ops->wait(after[i / 2], from->left[rank][i % 2], turn, &nobody);
+        status = ops->wait(after[i / 2], from->left[rank][i % 2], from->turn[rank], &nobody);
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* The queues of a comm's ranks at one pair of priorities: for each rank one for products and one
  * for communication. A comm has one set from the start, and another for each pair that a plan asks
- * for. Plans of one comm run in one order whatever sets they are on: see cgm_queue_set_follow. */
+ * for. Plans of one comm run in one order whatever sets they are on: see cgm_queue_set_leave. */
 #ifndef CGM_QUEUE_SET_H
 #define CGM_QUEUE_SET_H
 
@@ -39,9 +39,13 @@ int cgm_queue_set_get(struct cgm_executor *executor, struct cgm_queue_set **list
  * threads may not be. Mapper. */
 bool cgm_queue_sets_free(struct cgm_executor *executor, struct cgm_queue_set **list);
 
-/* A rank's next work is on another set than its work until now: makes the queues of `to` wait for
- * everything that is in those of `from`. On the thread of the rank's device. */
-int cgm_queue_set_follow(const struct cgm_backend_ops *ops, struct cgm_queue_set *from,
+/* A rank's next work is on another set than its work until now: cgm_queue_set_leave signals behind
+ * everything that is in the queues of `from`, and cgm_queue_set_follow makes those of `to` wait for
+ * it. On the thread of the rank's device. Queues of two sets may share what they run on: all ranks
+ * of a device leave before work that one of them does for others may stand before that. */
+int cgm_queue_set_leave(const struct cgm_backend_ops *ops, struct cgm_queue_set *from,
+                        uint32_t rank);
+int cgm_queue_set_follow(const struct cgm_backend_ops *ops, const struct cgm_queue_set *from,
                          const struct cgm_queue_set *to, uint32_t rank);
 
 /* Makes the rank's queue for products wait for the other one where that may be behind: see

@@ -208,6 +208,99 @@ static void test_comms_share_streams(void **state)
         expect_result(&scenes[i], ROUNDS % 2);
 }
 
+/* All on one device: half a set of queues more than a GPU has streams, so that those of one rank
+ * share them with those of another. */
+#define MANY 13u
+#define PART_BYTES (sizeof(float) * MANY * SIDE) /* of a rank */
+
+static uint64_t join_many(commgemm_client *client)
+{
+    uint32_t ranks[MANY];
+    int32_t devices[MANY] = {0};
+    uint64_t comm;
+    struct commgemm_join_options options;
+    commgemm_join_options_init(&options);
+    options.name = "many";
+    options.size = options.n_ranks = MANY;
+    options.create = 1;
+    options.ranks = ranks;
+    options.devices = devices;
+    for (uint32_t rank = 0; rank < MANY; rank++)
+        ranks[rank] = rank;
+    if (commgemm_comm_join(client, &options, &comm))
+        fail_msg("join: %s", commgemm_last_error());
+    return comm;
+}
+
+static uint64_t plan_of_many(commgemm_client *client, uint64_t comm, size_t priority)
+{
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan;
+    commgemm_plan_options_init(&options);
+    options.comm = comm;
+    options.op = COMMGEMM_OP_AR;
+    options.m = MANY;
+    options.n = SIDE;
+    options.gemm_priority = priorities[priority].gemm;
+    options.comm_priority = priorities[priority].comm;
+    if (commgemm_plan_create(client, &options, &plan))
+        fail_msg("plan: %s", commgemm_last_error());
+    return plan.id;
+}
+
+static void submit_many(commgemm_client *client, uint64_t plan, const struct commgemm_buffer *in,
+                        const struct commgemm_buffer *out, uint64_t *ret_tickets)
+{
+    for (uint32_t rank = 0; rank < MANY; rank++) {
+        struct commgemm_job job;
+        commgemm_job_init(&job);
+        job.plan = plan;
+        job.rank = rank;
+        job.lhs = commgemm_operand_at(in, rank * PART_BYTES);
+        job.out = commgemm_operand_at(out, rank * PART_BYTES);
+        if (commgemm_submit(client, &job, &ret_tickets[rank]))
+            fail_msg("submit: %s", commgemm_last_error());
+    }
+}
+
+static void expect_sums(commgemm_client *client, const float *values,
+                        const struct commgemm_buffer *out)
+{
+    static float got[MANY][MANY * SIDE];
+    assert_int_equal(commgemm_buffer_read(client, out, 0, got, sizeof(got)), COMMGEMM_OK);
+    for (uint32_t i = 0; i < MANY * SIDE; i++) {
+        float sum = 0;
+        for (uint32_t rank = 0; rank < MANY; rank++)
+            sum += values[rank * MANY * SIDE + i];
+        for (uint32_t rank = 0; rank < MANY; rank++)
+            assert_true(got[rank][i] == sum);
+    }
+}
+
+static void test_sets_of_a_comm_share_streams(void **state)
+{
+    struct scene *scene = *state;
+    static float values[MANY * MANY * SIDE];
+    uint64_t comm = join_many(scene->client), plans[PLANS], tickets[2][MANY];
+    struct commgemm_buffer in, out;
+    for (size_t i = 0; i < PLANS; i++)
+        plans[i] = plan_of_many(scene->client, comm, i);
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+        values[i] = (float)(rand() % 100 - 50);
+    if (commgemm_buffer_create(scene->client, NULL, sizeof(values), 0, 0, 0, &in) ||
+        commgemm_buffer_create(scene->client, NULL, sizeof(values), 0, 0, 0, &out) ||
+        commgemm_buffer_write(scene->client, &in, 0, values, sizeof(values)))
+        fail_msg("buffer: %s", commgemm_last_error());
+    for (size_t from = 0; from < PLANS; from++)
+        for (size_t to = 0; to < PLANS; to++) {
+            submit_many(scene->client, plans[from], &in, &out, tickets[0]);
+            submit_many(scene->client, plans[to], &in, &out, tickets[1]);
+            for (uint32_t i = 0; i < 2 * MANY; i++)
+                await(scene, tickets[i / MANY][i % MANY]);
+            expect_sums(scene->client, values, &out);
+        }
+}
+
 /* Its jobs are over, and queues that had nothing to do but to follow are not through yet. */
 static void test_a_comm_ends_before_its_queues_are_through(void **state)
 {
@@ -308,6 +401,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_order_is_kept, scene_open, scene_close),
         cmocka_unit_test_setup_teardown(test_comms_share_streams, scene_open, scene_close),
+        cmocka_unit_test_setup_teardown(test_sets_of_a_comm_share_streams, scene_open, scene_close),
         cmocka_unit_test(test_a_comm_ends_before_its_queues_are_through),
         cmocka_unit_test_setup_teardown(test_phases_come_from_every_set_of_queues, scene_open,
                                         scene_close),

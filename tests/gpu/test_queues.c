@@ -55,11 +55,12 @@ static void check_side_by_side(struct cgm_queue **queues, uint32_t count)
 
 static void test_as_many_as_a_comm_may_have(void **state)
 {
-    struct cgm_queue *queues[2 * CGM_CUDA_STREAMS];
+    struct cgm_queue *queues[2 * CGM_CUDA_STREAMS], *more;
     (void)state;
     assert_int_equal(ops->queues_max, CGM_CUDA_STREAMS);
     for (uint32_t i = 0; i < 2 * CGM_CUDA_STREAMS; i++)
         assert_int_equal(make(0, i % CGM_CUDA_STREAMS, &queues[i]), CGM_OK);
+    assert_int_equal(make(0, CGM_CUDA_STREAMS, &more), CGM_NOT_SUPPORTED);
     check_side_by_side(queues, CGM_CUDA_STREAMS);
     check_side_by_side(queues + CGM_CUDA_STREAMS, CGM_CUDA_STREAMS);
     for (uint32_t i = 0; i < 2 * CGM_CUDA_STREAMS; i++)
@@ -68,25 +69,42 @@ static void test_as_many_as_a_comm_may_have(void **state)
 
 static void test_streams_of_another_priority_make_room(void **state)
 {
-    struct cgm_queue *queues[CGM_CUDA_STREAMS], *urgent[3];
+    struct cgm_queue *queues[CGM_CUDA_STREAMS], *urgent[4];
     (void)state;
     for (uint32_t i = 0; i < CGM_CUDA_STREAMS; i++)
         assert_int_equal(make(0, i, &queues[i]), CGM_OK);
-    assert_int_equal(make(-3, 0, &urgent[0]), CGM_NOT_SUPPORTED);
     ops->queue_free(queues[0]);
     ops->queue_free(queues[1]);
     assert_int_equal(make(-3, 0, &urgent[0]), CGM_OK);
     assert_int_equal(make(-3, 1, &urgent[1]), CGM_OK);
-    check_side_by_side(urgent, 2);
-    /* A third would share with one of the two. */
-    assert_int_equal(make(-3, 2, &urgent[2]), CGM_NOT_SUPPORTED);
-    assert_int_equal(make(-3, 1, &urgent[2]), CGM_OK);
-    assert_ptr_equal(urgent[2]->stream, urgent[0]->stream);
-    assert_ptr_not_equal(urgent[2]->stream, urgent[1]->stream);
-    for (uint32_t i = 0; i < 3; i++)
+    assert_int_equal(urgent[0]->stream->priority, -3);
+    assert_int_equal(urgent[1]->stream->priority, -3);
+    /* A third with that priority would share with one of the two. */
+    assert_int_equal(make(-3, 2, &urgent[2]), CGM_OK);
+    assert_int_equal(urgent[2]->stream->priority, 0);
+    check_side_by_side(urgent, 3);
+    assert_int_equal(make(-3, 1, &urgent[3]), CGM_OK);
+    assert_ptr_equal(urgent[3]->stream, urgent[0]->stream);
+    for (uint32_t i = 0; i < 4; i++)
         ops->queue_free(urgent[i]);
     for (uint32_t i = 2; i < CGM_CUDA_STREAMS; i++)
         ops->queue_free(queues[i]);
+}
+
+/* Whoever has them all keeps nobody else from his plans. */
+static void test_all_streams_have_another_priority(void **state)
+{
+    struct cgm_queue *urgent[CGM_CUDA_STREAMS], *queues[CGM_CUDA_STREAMS];
+    (void)state;
+    for (uint32_t i = 0; i < CGM_CUDA_STREAMS; i++)
+        assert_int_equal(make(-5, i, &urgent[i]), CGM_OK);
+    for (uint32_t i = 0; i < CGM_CUDA_STREAMS; i++)
+        assert_int_equal(make(0, i, &queues[i]), CGM_OK);
+    check_side_by_side(queues, CGM_CUDA_STREAMS);
+    for (uint32_t i = 0; i < CGM_CUDA_STREAMS; i++) {
+        ops->queue_free(urgent[i]);
+        ops->queue_free(queues[i]);
+    }
 }
 
 int main(int argc, char **argv)
@@ -95,6 +113,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_priorities_are_the_streams),
         cmocka_unit_test(test_as_many_as_a_comm_may_have),
         cmocka_unit_test(test_streams_of_another_priority_make_room),
+        cmocka_unit_test(test_all_streams_have_another_priority),
     };
     take_filter(argc, argv);
     return cmocka_run_group_tests(tests, open_backend, close_backend);

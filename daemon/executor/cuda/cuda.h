@@ -66,6 +66,7 @@ struct cgm_device {
     _Atomic uint32_t n_sharing; /* queues that have no stream of their own */
     uint32_t n_streams;         /* mapping thread */
     uint64_t taken;             /* how many queues were made; mapping thread */
+    bool has_lent;              /* a stream to a queue of another priority; mapping thread */
     int priority_greatest;
     struct cgm_flag_slab *slabs; /* of device flags; mapping thread */
     struct cgm_queue *spare;     /* by next; mapping thread */

@@ -9,7 +9,8 @@
 /* ---- streams --------------------------------------------------------------------------------
  *
  * All of this is the mapping thread's. A queue gets a stream of its priority that no other queue
- * has; with all of them made and taken it shares the one that was taken longest ago. */
+ * has; with all of them made and taken it shares the one that was taken longest ago, if it can be
+ * one of its priority. */
 
 static int make_stream(struct cgm_device *device, struct cgm_stream *stream, int priority)
 {
@@ -42,6 +43,32 @@ static struct cgm_stream *find_stream(struct cgm_device *device, bool idle, bool
     return found;
 }
 
+static bool may_share(const struct cgm_device *device, const struct cgm_stream *stream,
+                      uint32_t beside)
+{
+    return stream && stream->taken + beside <= device->taken;
+}
+
+/* Rather one of another priority than none: a priority is a wish, and who has all streams of one
+ * may be somebody else. */
+static int share_stream(struct cgm_device *device, int priority, uint32_t beside,
+                        struct cgm_stream **ret_stream)
+{
+    *ret_stream = find_stream(device, false, true, priority);
+    if (!may_share(device, *ret_stream, beside))
+        *ret_stream = find_stream(device, false, false, priority);
+    if (!may_share(device, *ret_stream, beside))
+        return CGM_NOT_SUPPORTED;
+    if ((*ret_stream)->priority != priority && !device->has_lent) {
+        device->has_lent = true;
+        cgm_cuda_log(6,
+                     "device %u: all %u streams are in use, too few of them with priority %d: "
+                     "from now on some of its queues may have another one",
+                     device->index, CGM_CUDA_STREAMS, priority);
+    }
+    return CGM_OK;
+}
+
 static int choose_stream(struct cgm_device *device, int priority, uint32_t beside,
                          struct cgm_stream **ret_stream)
 {
@@ -55,12 +82,7 @@ static int choose_stream(struct cgm_device *device, int priority, uint32_t besid
     }
     if ((*ret_stream = find_stream(device, true, false, priority)))
         return remake_stream(device, *ret_stream, priority);
-    *ret_stream = find_stream(device, false, true, priority);
-    if (*ret_stream && (*ret_stream)->taken + beside <= device->taken)
-        return CGM_OK;
-    cgm_cuda_log(4, "device %u: all %u streams are in use, too few of them with priority %d",
-                 device->index, CGM_CUDA_STREAMS, priority);
-    return CGM_NOT_SUPPORTED;
+    return share_stream(device, priority, beside, ret_stream);
 }
 
 static int take_stream(struct cgm_device *device, int priority, uint32_t beside,
