@@ -1,6 +1,7 @@
 #include "tests/unit/cpu_fixture.h"
 #include "tests/unit/cpu_matrix.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -273,7 +274,7 @@ static void test_no_call_takes_long(void **state)
     (void)state;
     char *data = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert_ptr_not_equal(data, MAP_FAILED);
-    struct cgm_gemm_panels *panels = cgm_gemm_panels_new();
+    struct cgm_gemm_panels *panels = cgm_gemm_panels_new(1);
     struct cgm_openblas openblas = cgm_openblas;
     cgm_openblas.sgemm = note_sgemm;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -291,7 +292,7 @@ static void test_no_call_takes_long(void **state)
     assert_int_equal(asked.calls, 1);
     free(data);
     cgm_openblas = openblas;
-    cgm_gemm_panels_free(panels);
+    cgm_gemm_panels_free(panels, 1);
 }
 
 /* Lines that lie apart and long ones, however the operands are stored. */
@@ -304,7 +305,7 @@ static void test_memory_is_touched_in_pieces(void **state)
                                         {5000, 9000, 8192, 1 << 14}};
     struct cgm_seats seats;
     struct cgm_seat seat = {.seats = &seats};
-    struct cgm_gemm_panels *panels = cgm_gemm_panels_new();
+    struct cgm_gemm_panels *panels = cgm_gemm_panels_new(1);
     struct cgm_openblas openblas = cgm_openblas;
     char some;
     (void)state;
@@ -330,7 +331,93 @@ static void test_memory_is_touched_in_pieces(void **state)
     cgm_seat_give(&seat);
     cgm_seats_fini(&seats);
     cgm_openblas = openblas;
-    cgm_gemm_panels_free(panels);
+    cgm_gemm_panels_free(panels, 1);
+}
+
+/* ---- several threads that change seats --------------------------------------------------------
+ */
+
+#define GUESTS 3u
+#define SEATS 2u
+
+struct guest {
+    pthread_t thread;
+    struct cgm_matrix_gemm gemm;
+    struct cgm_gemm_panels *panels;
+    struct cgm_seat seat;
+};
+
+static void *guest_run(void *argument)
+{
+    struct guest *guest = argument;
+    cgm_gemm_multiply(&guest->gemm, guest->panels, &guest->seat);
+    cgm_seat_give(&guest->seat);
+    return NULL;
+}
+
+static void *random_bytes(uint64_t bytes, int dtype)
+{
+    unsigned char *memory = malloc(bytes);
+    assert_non_null(memory);
+    for (uint64_t i = 0; i < bytes; i++) /* of bf16: from 1 to 2, and from 2^-64 on */
+        memory[i] = (unsigned char)(rand() & (dtype == CGM_DTYPE_BF16 && i % 2 ? 0x1f : 0xff));
+    return memory;
+}
+
+static void *multiply_beside(const uint64_t size[3], int dtype, const void *a, const void *b,
+                             unsigned n_guests)
+{
+    struct cgm_seats seats;
+    struct guest guests[GUESTS];
+    int out_dtype = dtype == CGM_DTYPE_INT8 ? CGM_DTYPE_INT32 : dtype;
+    uint64_t bytes = size[0] * size[1] * cgm_dtype_bytes((enum cgm_dtype)out_dtype);
+    struct cgm_gemm_panels *panels = cgm_gemm_panels_new(SEATS);
+    char *out = calloc(GUESTS, bytes);
+    cgm_seats_init(&seats, SEATS, 1);
+    for (unsigned i = 0; i < n_guests; i++) {
+        guests[i] = (struct guest){
+            .gemm = {.a = {(char *)(uintptr_t)a, size[0], size[2], size[2], dtype, NULL},
+                     .b = {(char *)(uintptr_t)b, size[2], size[1], size[1], dtype, NULL},
+                     .out = {out + i * bytes, size[0], size[1], size[1], out_dtype, NULL}},
+            .panels = panels,
+            .seat = {.seats = &seats, .uid = i}};
+        assert_int_equal(pthread_create(&guests[i].thread, NULL, guest_run, &guests[i]), 0);
+    }
+    for (unsigned i = 0; i < n_guests; i++)
+        pthread_join(guests[i].thread, NULL);
+    for (unsigned i = 1; i < n_guests; i++)
+        assert_memory_equal(out, out + i * bytes, bytes);
+    cgm_seats_fini(&seats);
+    cgm_gemm_panels_free(panels, SEATS);
+    return out;
+}
+
+/* Each has another one's panels after a while, and its own results. */
+static void test_threads_that_change_seats(void **state)
+{
+    static const struct {
+        uint64_t size[3];
+        int dtype;
+    } cases[] = {{{300, 1000, 3000}, CGM_DTYPE_BF16},
+                 {{20, 70, 200000}, CGM_DTYPE_BF16},
+                 {{70, 20, 40000}, CGM_DTYPE_BF16},
+                 {{300, 900, 3000}, CGM_DTYPE_INT8}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const uint64_t *size = cases[i].size;
+        int dtype = cases[i].dtype;
+        uint64_t element = cgm_dtype_bytes((enum cgm_dtype)dtype);
+        uint64_t bytes = size[0] * size[1] * (dtype == CGM_DTYPE_INT8 ? sizeof(int32_t) : element);
+        void *a = random_bytes(size[0] * size[2] * element, dtype);
+        void *b = random_bytes(size[1] * size[2] * element, dtype);
+        void *alone = multiply_beside(size, dtype, a, b, 1);
+        void *beside = multiply_beside(size, dtype, a, b, GUESTS);
+        assert_memory_equal(alone, beside, bytes);
+        free(a);
+        free(b);
+        free(alone);
+        free(beside);
+    }
 }
 
 int main(void)
@@ -338,6 +425,7 @@ int main(void)
     fixture_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_layout_and_type),
+        cmocka_unit_test(test_threads_that_change_seats),
         cmocka_unit_test(test_more_than_one_block),
         cmocka_unit_test(test_int8_is_exact),
         cmocka_unit_test(test_many_queues_at_once),

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "daemon/executor/cpu/cpu.h"
+#include "daemon/executor/cpu/gemm.h"
 #include "kernels/openblas.h"
 #include "proto/log_line.h"
 #include "proto/messages.h"
@@ -79,6 +80,12 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
         return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY, "no memory for the CPU backend");
     backend->options = *options;
     backend->devices = devices;
+    backend->panels = cgm_gemm_panels_new(most_seats);
+    if (!backend->panels) {
+        free(backend);
+        return cgm_detail(ret_detail, detail_bytes, CGM_NO_MEMORY,
+                          "too little address space for the CPU backend");
+    }
     cgm_holes_open();
     cgm_seats_init(&backend->seats, most_seats, cgm_seats_share(most_seats));
     *ret_backend = backend;
@@ -87,6 +94,7 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
 
 static void backend_close(struct cgm_backend *backend)
 {
+    cgm_gemm_panels_free(backend->panels, backend->seats.most);
     cgm_seats_fini(&backend->seats);
     free(backend);
 }

@@ -18,6 +18,7 @@ struct cgm_backend {
     uint32_t devices;
     struct cgm_spin spin; /* of all queues: there are more than processors */
     struct cgm_seats seats;
+    struct cgm_gemm_panels *panels; /* of each seat; gemm.h */
     /* Where the waiters of flags sleep. Not in the flag: who saw the value may free it. */
     struct cgm_park parks[CGM_CPU_PARKS];
     _Atomic uint32_t next_park;

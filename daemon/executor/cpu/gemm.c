@@ -18,7 +18,14 @@
 #define WHOLE_DEPTH 16384u      /* of a block of what is too large with all of its depth */
 #define PAGE 4096u
 
-/* Pages are only touched when a queue multiplies what is not fp32. */
+/* What is not fp32 once: the thread keeps the seat meanwhile. Deeper products have less of the
+ * result in a block, so that a block takes no longer; of what is still deeper the sums are few
+ * enough to be the thread's own, and it gets another seat between two steps. */
+#define HELD_STEPS (1ull << 33)
+#define HELD_DEPTH (1ull << 17)
+#define HELD_COLS_MIN 256u
+#define OWN_SIDE 64u
+/* Pages are only touched when something is multiplied that is not fp32. */
 struct cgm_gemm_panels {
     float a[BLOCK_ROWS * BLOCK_DEPTH];
     float b[BLOCK_DEPTH * BLOCK_COLS];
@@ -36,17 +43,17 @@ struct block {
     uint64_t rows, cols, depth;
 };
 
-struct cgm_gemm_panels *cgm_gemm_panels_new(void)
+struct cgm_gemm_panels *cgm_gemm_panels_new(unsigned seats)
 {
-    void *panels = mmap(NULL, sizeof(struct cgm_gemm_panels), PROT_READ | PROT_WRITE,
+    void *panels = mmap(NULL, seats * sizeof(struct cgm_gemm_panels), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return panels == MAP_FAILED ? NULL : panels;
 }
 
-void cgm_gemm_panels_free(struct cgm_gemm_panels *panels)
+void cgm_gemm_panels_free(struct cgm_gemm_panels *panels, unsigned seats)
 {
     if (panels)
-        munmap(panels, sizeof(*panels));
+        munmap(panels, seats * sizeof(*panels));
 }
 
 static uint64_t gemm_depth(const struct cgm_matrix_gemm *gemm)
@@ -122,15 +129,12 @@ static bool out_begin(const struct cgm_matrix_gemm *gemm, const struct block *bl
 }
 
 static void block_multiply(const struct cgm_matrix_gemm *gemm, const struct block *block,
-                           const struct panel *out, bool add, struct cgm_gemm_panels *panels,
-                           struct cgm_seat *seat)
+                           const struct panel *out, bool add, struct cgm_gemm_panels *panels)
 {
     struct panel a = operand_panel(&gemm->a, !gemm->transa, block->row, block->rows, block->step,
                                    block->depth, panels->a);
     struct panel b = operand_panel(&gemm->b, gemm->transb, block->col, block->cols, block->step,
                                    block->depth, panels->b);
-    if (!cgm_seat_take(seat))
-        return;
     cgm_openblas.sgemm(CblasRowMajor, gemm->transa ? CblasTrans : CblasNoTrans,
                        gemm->transb ? CblasTrans : CblasNoTrans, (int)block->rows, (int)block->cols,
                        (int)block->depth, 1.0f, a.values, (int)a.stride, b.values, (int)b.stride,
@@ -154,6 +158,33 @@ static uint64_t lines_max(const struct cgm_matrix *matrix)
     return CGM_HOLES_BYTES / 2 / min_u64(matrix->stride * sizeof(float), 2 * PAGE);
 }
 
+/* A block's sums are in the seat's panel from its first step to its last. */
+static bool holds_seat(const struct cgm_matrix_gemm *gemm)
+{
+    return !is_direct(&gemm->out) && !cgm_matrix_is_integer(&gemm->out) &&
+           gemm_depth(gemm) <= HELD_DEPTH;
+}
+
+static bool has_own_sums(const struct cgm_matrix_gemm *gemm)
+{
+    return !is_direct(&gemm->out) && !cgm_matrix_is_integer(&gemm->out) && !holds_seat(gemm);
+}
+
+static struct block panel_limits(const struct cgm_matrix_gemm *gemm)
+{
+    struct block most = {.rows = BLOCK_ROWS, .cols = BLOCK_COLS, .depth = BLOCK_DEPTH};
+    if (holds_seat(gemm)) {
+        uint64_t sums = HELD_STEPS / gemm_depth(gemm);
+        most.cols = min_u64(BLOCK_COLS, max_u64(HELD_COLS_MIN, sums / BLOCK_ROWS));
+        most.rows = min_u64(BLOCK_ROWS, sums / most.cols);
+    } else if (has_own_sums(gemm)) {
+        most.rows = most.cols = OWN_SIDE;
+    }
+    return most;
+}
+
+_Static_assert(HELD_STEPS / HELD_DEPTH >= HELD_COLS_MIN, "a block has a row");
+
 _Static_assert(2 * WHOLE_AREA * sizeof(float) <= CGM_HOLES_BYTES, "and as much for the ends");
 
 /* The largest blocks of a product. */
@@ -161,7 +192,7 @@ static struct block block_limits(const struct cgm_matrix_gemm *gemm)
 {
     uint64_t depth = gemm_depth(gemm), cols = gemm->out.cols;
     if (!is_direct(&gemm->a) || !is_direct(&gemm->b) || !is_direct(&gemm->out))
-        return (struct block){.rows = BLOCK_ROWS, .cols = BLOCK_COLS, .depth = BLOCK_DEPTH};
+        return panel_limits(gemm);
     if (gemm->transa)
         depth = min_u64(depth, lines_max(&gemm->a));
     if (gemm->transb)
@@ -194,34 +225,55 @@ static void block_store_integers(const struct cgm_matrix *out, const struct bloc
     }
 }
 
-static void integers_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
-                                struct cgm_gemm_panels *panels, struct cgm_seat *seat)
+/* What a thread works with. */
+struct worker {
+    const struct cgm_matrix_gemm *gemm;
+    struct cgm_gemm_panels *panels; /* of all seats */
+    struct cgm_seat *seat;
+};
+
+/* Of the seat that the thread has now. */
+static struct cgm_gemm_panels *panels_of(const struct worker *worker)
 {
+    return &worker->panels[worker->seat->number];
+}
+
+static void integers_over_depth(const struct worker *worker, struct block block)
+{
+    const struct cgm_matrix_gemm *gemm = worker->gemm;
     uint64_t depth = gemm_depth(gemm);
-    struct panel out = {panels->out, block.cols};
-    for (block.step = 0; block.step < depth && !cgm_is_aborted(seat->abort);
+    for (block.step = 0; block.step < depth && cgm_seat_take(worker->seat);
          block.step += block.depth) {
+        struct cgm_gemm_panels *panels = panels_of(worker);
+        struct panel out = {panels->out, block.cols};
         block.depth = min_u64(depth - block.step, BLOCK_DEPTH);
-        block_multiply(gemm, &block, &out, false, panels, seat);
+        block_multiply(gemm, &block, &out, false, panels);
         block_store_integers(&gemm->out, &block, panels->out);
     }
 }
 
-/* All of the depth for the block's rows and columns. */
-static void blocks_over_depth(const struct cgm_matrix_gemm *gemm, struct block block,
-                              uint64_t depth_limit, struct cgm_gemm_panels *panels,
-                              struct cgm_seat *seat)
+static bool goes_on(const struct worker *worker, const struct block *block)
 {
+    if (cgm_is_aborted(worker->seat->abort))
+        return false;
+    return (block->step > 0 && holds_seat(worker->gemm)) || cgm_seat_take(worker->seat);
+}
+
+/* All of the depth for the block's rows and columns; on the seat. own_sums: [OWN_SIDE ^ 2]. */
+static void blocks_over_depth(const struct worker *worker, struct block block, uint64_t depth_limit)
+{
+    const struct cgm_matrix_gemm *gemm = worker->gemm;
+    float own_sums[OWN_SIDE * OWN_SIDE];
     uint64_t depth = gemm_depth(gemm);
     bool direct = is_direct(&gemm->out);
-    char *at = cgm_matrix_at(&gemm->out, block.row, block.col);
-    struct panel out = {direct ? (float *)(void *)at : panels->out,
-                        direct ? gemm->out.stride : block.cols};
+    struct panel out = {has_own_sums(gemm) ? own_sums : panels_of(worker)->out, block.cols};
+    if (direct)
+        out = (struct panel){(float *)(void *)cgm_matrix_at(&gemm->out, block.row, block.col),
+                             gemm->out.stride};
     bool add = out_begin(gemm, &block, &out);
-    for (block.step = 0; block.step < depth && !cgm_is_aborted(seat->abort);
-         block.step += block.depth) {
+    for (block.step = 0; block.step < depth && goes_on(worker, &block); block.step += block.depth) {
         block.depth = min_u64(depth - block.step, depth_limit);
-        block_multiply(gemm, &block, &out, add || block.step > 0, panels, seat);
+        block_multiply(gemm, &block, &out, add || block.step > 0, panels_of(worker));
     }
     if (!direct)
         cgm_matrix_store(&gemm->out, block.row, block.col, block.rows, block.cols, out.values);
@@ -231,16 +283,17 @@ void cgm_gemm_multiply(const struct cgm_matrix_gemm *gemm, struct cgm_gemm_panel
                        struct cgm_seat *seat)
 {
     struct block limits = block_limits(gemm), block = {0};
+    const struct worker worker = {gemm, panels, seat};
     for (block.row = 0; block.row < gemm->out.rows; block.row += block.rows) {
         block.rows = min_u64(gemm->out.rows - block.row, limits.rows);
         for (block.col = 0; block.col < gemm->out.cols; block.col += block.cols) {
             block.cols = min_u64(gemm->out.cols - block.col, limits.cols);
-            if (cgm_is_aborted(seat->abort))
+            if (cgm_is_aborted(seat->abort) || !cgm_seat_take(seat))
                 return;
             if (cgm_matrix_is_integer(&gemm->out))
-                integers_over_depth(gemm, block, panels, seat);
+                integers_over_depth(&worker, block);
             else
-                blocks_over_depth(gemm, block, limits.depth, panels, seat);
+                blocks_over_depth(&worker, block, limits.depth);
         }
     }
 }

@@ -166,10 +166,8 @@ int cgm_cpu_queue_new(struct cgm_backend *backend, uint32_t device, int priority
     queue->device = device;
     queue->seat.seats = &backend->seats;
     queue->delay_state = cgm_cpu_now_ns() ^ (uintptr_t)queue;
-    queue->panels = cgm_gemm_panels_new();
-    int status = queue->panels ? thread_start(queue) : CGM_NO_MEMORY;
+    int status = thread_start(queue);
     if (status != CGM_OK) {
-        cgm_gemm_panels_free(queue->panels);
         free(queue);
         return status;
     }
@@ -182,7 +180,6 @@ void cgm_cpu_queue_free(struct cgm_queue *queue)
     cgm_queue_reserve(queue, CGM_RECORD_STOP);
     cgm_queue_push(queue);
     pthread_join(queue->thread, NULL);
-    cgm_gemm_panels_free(queue->panels);
     free(queue);
 }
 

@@ -67,7 +67,6 @@ struct cgm_queue {
 
     /* The queue's thread's. */
     _Alignas(64) struct cgm_matrix sources[CGM_REDUCE_SOURCES_MAX];
-    struct cgm_gemm_panels *panels;
     struct cgm_seat seat; /* none while it awaits work, a flag or the end of a delay */
     uint64_t delay_state;
 

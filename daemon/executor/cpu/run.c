@@ -12,7 +12,7 @@ static void run_copy(struct cgm_queue *queue, const struct cgm_record *record)
 
 static void run_gemm(struct cgm_queue *queue, const struct cgm_record *record)
 {
-    cgm_gemm_multiply(&record->of.gemm, queue->panels, &queue->seat);
+    cgm_gemm_multiply(&record->of.gemm, queue->backend->panels, &queue->seat);
 }
 
 static void run_sources(struct cgm_queue *queue, const struct cgm_record *record)

@@ -16,6 +16,7 @@ struct cgm_seats_guest {
     struct cgm_seats_guest *next;
     uint32_t uid;
     bool seated;
+    unsigned number; /* of the seat */
     pthread_cond_t wake;
 };
 
@@ -58,23 +59,28 @@ static unsigned list_of(uint32_t uid)
 static bool may_sit(const struct cgm_seats *seats, uint32_t uid)
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < seats->n_taken; i++)
-        count += seats->taken_by[i] == uid;
+    for (uint32_t mask = seats->taken; mask; mask &= mask - 1)
+        count += seats->taken_by[__builtin_ctz(mask)] == uid;
     return seats->n_taken < seats->most && count < seats->share;
 }
 
-static void sit(struct cgm_seats *seats, uint32_t uid)
+/* The lowest one, so that hardly more are ever used than at a time. */
+static void sit(struct cgm_seats *seats, struct cgm_seats_guest *guest)
 {
-    seats->taken_by[seats->n_taken++] = uid;
+    guest->number = (unsigned)__builtin_ctz(~seats->taken);
+    guest->seated = true;
+    seats->taken |= 1u << guest->number;
+    seats->taken_by[guest->number] = guest->uid;
+    seats->n_taken++;
 }
 
-static void stand_up(struct cgm_seats *seats, uint32_t uid)
+static void stand_up(struct cgm_seats *seats, unsigned number)
 {
-    unsigned i = 0;
-    while (seats->taken_by[i] != uid)
-        i++;
-    seats->taken_by[i] = seats->taken_by[--seats->n_taken];
+    seats->taken &= ~(1u << number);
+    seats->n_taken--;
 }
+
+_Static_assert(CGM_SEATS == 32, "bits of one word");
 
 static void queue_up(struct cgm_seats *seats, struct cgm_seats_guest *guest)
 {
@@ -111,8 +117,7 @@ static bool seat_one(struct cgm_seats *seats, unsigned list)
     if (!guest)
         return false;
     leave(seats, guest);
-    sit(seats, guest->uid);
-    guest->seated = true;
+    sit(seats, guest);
     pthread_cond_signal(&guest->wake);
     return true;
 }
@@ -149,17 +154,18 @@ static bool await_seat(struct cgm_seats *seats, struct cgm_seats_guest *guest,
 /* ---- from outside -----------------------------------------------------------------------------
  */
 
-static bool take(struct cgm_seats *seats, uint32_t uid, const _Atomic int *abort)
+static bool take(struct cgm_seats *seats, uint32_t uid, const _Atomic int *abort,
+                 unsigned *ret_number)
 {
     struct cgm_seats_guest guest = {.uid = uid, .wake = PTHREAD_COND_INITIALIZER};
     pthread_mutex_lock(&seats->lock);
     if (may_sit(seats, uid)) {
-        sit(seats, uid);
-        guest.seated = true;
+        sit(seats, &guest);
     } else {
         queue_up(seats, &guest);
         await_seat(seats, &guest, abort);
     }
+    *ret_number = guest.number;
     pthread_mutex_unlock(&seats->lock);
     pthread_cond_destroy(&guest.wake);
     return guest.seated;
@@ -186,7 +192,7 @@ bool cgm_seat_take(struct cgm_seat *seat)
     if (seat->taken && may_keep(seat))
         return true;
     cgm_seat_give(seat);
-    seat->taken = take(seat->seats, seat->uid, seat->abort);
+    seat->taken = take(seat->seats, seat->uid, seat->abort, &seat->number);
     seat->until_ns = cgm_cpu_now_ns() + CGM_SEATS_TURN_NS;
     return seat->taken;
 }
@@ -198,7 +204,7 @@ void cgm_seat_give(struct cgm_seat *seat)
         return;
     seat->taken = false;
     pthread_mutex_lock(&seats->lock);
-    stand_up(seats, seat->uid);
+    stand_up(seats, seat->number);
     seat_next(seats, seat->uid);
     pthread_mutex_unlock(&seats->lock);
 }

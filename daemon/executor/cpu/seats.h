@@ -26,7 +26,8 @@ struct cgm_seats {
     unsigned most;  /* of all users */
     unsigned share; /* of one user */
     unsigned n_taken;
-    uint32_t taken_by[CGM_SEATS]; /* the first n_taken: whose they are, in no order */
+    uint32_t taken;               /* a bit of each */
+    uint32_t taken_by[CGM_SEATS]; /* whose they are */
     /* Who waits, in the order of coming; a user's are all in one list. */
     struct cgm_seats_guest *first[CGM_SEATS_LISTS], *last[CGM_SEATS_LISTS];
     _Atomic unsigned n_waiting; /* who has a seat looks at it without the lock */
@@ -39,6 +40,7 @@ struct cgm_seat {
     uint32_t uid;             /* whose work the thread does */
     const _Atomic int *abort; /* not 0: that work is aborted; NULL: it never is */
     bool taken;
+    unsigned number;   /* which seat it is, below CGM_SEATS: what is kept for it is the thread's */
     uint64_t until_ns; /* CLOCK_MONOTONIC: the end of its turn */
 };
 
@@ -52,7 +54,8 @@ unsigned cgm_seats_share(unsigned most);
 /* The thread's next work. A seat for another user's is given back. */
 void cgm_seat_serve(struct cgm_seat *seat, uint32_t uid, const _Atomic int *abort);
 /* Before each operation, and within a long one now and then: waits for a seat, unless the thread
- * has one that it may keep. False: the work was aborted meanwhile, and none is taken. */
+ * has one that it may keep; it may be another one then. False: the work was aborted meanwhile, and
+ * none is taken. */
 bool cgm_seat_take(struct cgm_seat *seat);
 /* Before the thread waits for anything; it need not have one. */
 void cgm_seat_give(struct cgm_seat *seat);
