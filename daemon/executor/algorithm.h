@@ -30,10 +30,18 @@ struct cgm_launch {
     /* Whoever launches awaits the communication queues, too, and joins them before the next launch
      * (cgm_queue_set_join): what they still read need not be ordered before what follows. */
     bool apart;
-    /* [world][CGM_OPERAND_COUNT]; absent operands have mem NULL. Sized for `rows`. */
+    /* [CGM_OPERAND_COUNT] of each rank, at place[rank], or at its number where that is NULL; absent
+     * operands have mem NULL. Sized for `rows`. */
     const struct cgm_view (*operands)[CGM_OPERAND_COUNT];
+    const uint8_t *place;
     struct cgm_run *run;
 };
+
+static inline const struct cgm_view *cgm_launch_views(const struct cgm_launch *launch,
+                                                      uint32_t rank)
+{
+    return launch->operands[launch->place ? launch->place[rank] : rank];
+}
 
 struct cgm_algorithm {
     enum cgm_algo number;

@@ -15,6 +15,8 @@
 #include "proto/messages.h"
 #include "proto/ring.h"
 
+#define CGM_FLIGHT_SIZES 7u /* 1, 2, 4 ... CGM_COMM_SIZE_MAX ranks */
+
 struct cgm_comm {
     uint64_t id;
     struct cgm_poller *poller;
@@ -44,9 +46,10 @@ struct cgm_comm {
     struct cgm_loss loss;        /* of those that are to fail; listed: the comm is referenced */
     struct cgm_gang *failing;    /* the next of `gangs` that it looks at */
     struct cgm_gang *free_gangs; /* by next_free */
-    uint32_t n_free_gangs, n_free_flights;
+    uint32_t n_free_gangs;
     struct cgm_gang *waiting, *last_waiting;
-    struct cgm_flight *free_flights;
+    struct cgm_flight *free_flights[CGM_FLIGHT_SIZES]; /* flight.c */
+    uint32_t n_free_flights[CGM_FLIGHT_SIZES];
     uint32_t n_flights; /* taken */
     struct cgm_runway runway;
     uint32_t users; /* plans until nothing of them is left, and unfinished gangs */
@@ -55,8 +58,8 @@ struct cgm_comm {
     struct cgm_quiet parting; /* frees the group */
 };
 
-/* Of each kind a comm keeps so many for its next jobs, whatever was in flight at once before: what
- * it keeps counts in no quota. */
+/* Of each kind and size a comm keeps so many for its next jobs, whatever was in flight at once
+ * before: what it keeps counts in no quota. */
 #define CGM_COMM_KEPT 16u
 
 /* It is no use any more, though no rank is lost: all that needs every rank fails with PEER_LOST. */

@@ -18,57 +18,86 @@
 #define WATCHDOG_GRACE_MIN_NS 1000000000ull
 #define WATCHDOG_GRACE_MAX_NS 10000000000ull
 
-struct cgm_flight *cgm_flight_take(struct cgm_comm *comm)
+/* ---- the pool ---------------------------------------------------------------------------------
+ */
+
+/* Their places are powers of two. */
+static uint32_t size_of(uint32_t n_ranks)
 {
-    struct cgm_flight *flight = comm->free_flights;
-    if (flight) {
-        comm->free_flights = flight->next;
-        comm->n_free_flights--;
-        comm->n_flights++;
-        flight->gang = NULL;
-        flight->recorded = NULL;
-        return flight;
-    }
-    comm->poller->counters.allocations++;
-    flight = calloc(1, sizeof(*flight));
-    if (!flight)
-        return NULL;
-    flight->views = calloc(comm->size, sizeof(*flight->views));
-    if (!flight->views) {
-        free(flight);
-        return NULL;
-    }
-    comm->n_flights++;
-    return flight;
+    uint32_t size = 0;
+    while (1u << size < n_ranks)
+        size++;
+    return size;
 }
+
+_Static_assert(1u << (CGM_FLIGHT_SIZES - 1) == CGM_COMM_SIZE_MAX, "for every comm");
 
 static void flight_free(struct cgm_flight *flight)
 {
     free(flight->phases);
+    free(flight->ranks);
     free(flight->views);
     free(flight);
 }
 
+static struct cgm_flight *flight_new(uint32_t places)
+{
+    struct cgm_flight *flight = calloc(1, sizeof(*flight));
+    if (!flight)
+        return NULL;
+    flight->places = places;
+    flight->ranks = calloc(places, sizeof(*flight->ranks));
+    flight->views = calloc(places, sizeof(*flight->views));
+    if (flight->ranks && flight->views)
+        return flight;
+    flight_free(flight);
+    return NULL;
+}
+
+struct cgm_flight *cgm_flight_take(struct cgm_comm *comm, uint32_t n_ranks)
+{
+    uint32_t size = size_of(n_ranks);
+    struct cgm_flight *flight = comm->free_flights[size];
+    if (flight) {
+        comm->free_flights[size] = flight->next;
+        comm->n_free_flights[size]--;
+    } else {
+        comm->poller->counters.allocations++;
+        flight = flight_new(1u << size);
+    }
+    if (!flight)
+        return NULL;
+    comm->n_flights++;
+    flight->gang = NULL;
+    flight->recorded = NULL;
+    return flight;
+}
+
 void cgm_flight_give(struct cgm_comm *comm, struct cgm_flight *flight)
 {
+    uint32_t size = size_of(flight->places);
     comm->n_flights--;
-    if (comm->n_free_flights == CGM_COMM_KEPT) {
+    if (comm->n_free_flights[size] == CGM_COMM_KEPT) {
         flight_free(flight);
         return;
     }
-    flight->next = comm->free_flights;
-    comm->free_flights = flight;
-    comm->n_free_flights++;
+    flight->next = comm->free_flights[size];
+    comm->free_flights[size] = flight;
+    comm->n_free_flights[size]++;
 }
 
 void cgm_flight_free_all(struct cgm_comm *comm)
 {
-    while (comm->free_flights) {
-        struct cgm_flight *flight = comm->free_flights;
-        comm->free_flights = flight->next;
-        flight_free(flight);
-    }
+    for (uint32_t size = 0; size < CGM_FLIGHT_SIZES; size++)
+        while (comm->free_flights[size]) {
+            struct cgm_flight *flight = comm->free_flights[size];
+            comm->free_flights[size] = flight->next;
+            flight_free(flight);
+        }
 }
+
+/* ---- what it does -----------------------------------------------------------------------------
+ */
 
 bool cgm_flight_want_phases(struct cgm_flight *flight)
 {
@@ -83,10 +112,11 @@ bool cgm_flight_want_phases(struct cgm_flight *flight)
 
 static int poison_outputs(const struct cgm_launch *launch, uint32_t rank)
 {
+    const struct cgm_view *views = cgm_launch_views(launch, rank);
     int status = CGM_OK;
     for (int i = 0; i < CGM_OPERAND_COUNT && status == CGM_OK; i++)
-        if (CGM_OPERANDS_WRITTEN >> i & 1 && launch->operands[rank][i].mem)
-            status = launch->ops->poison(launch->ranks[rank].compute, &launch->operands[rank][i]);
+        if (CGM_OPERANDS_WRITTEN >> i & 1 && views[i].mem)
+            status = launch->ops->poison(launch->ranks[rank].compute, &views[i]);
     return status;
 }
 
@@ -128,7 +158,7 @@ static void leave_for_all(struct cgm_flight_rank *first)
     const struct cgm_plan_rank *ranks = flight->plan->ranks;
     uint32_t end = in_any_order(flight) ? first->rank + 1 : flight->plan->spec.world;
     for (uint32_t rank = first->rank; rank < end; rank++) {
-        struct cgm_flight_rank *part = &flight->ranks[rank];
+        struct cgm_flight_rank *part = cgm_flight_part(flight, rank);
         if (flight->ranks_mask >> rank & 1 && part->leaves &&
             ranks[rank].device == ranks[first->rank].device)
             part->left = cgm_queue_set_leave(flight->launch.ops, part->leaves, rank);
@@ -209,6 +239,7 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
     flight->launch.ranks = plan->ranks;
     flight->launch.epoch = flight->epoch;
     flight->launch.operands = (const struct cgm_view(*)[CGM_OPERAND_COUNT])flight->views;
+    flight->launch.place = flight->place;
     flight->launch.run = &flight->run;
     flight->launch.apart = true;
     cgm_runway_enter(flight, now_ns);
@@ -263,7 +294,7 @@ static void parts_init(struct cgm_flight *flight)
         uint64_t device = 1ull << plan->ranks[rank].device;
         struct cgm_queue_set *before = plan->comm->current[rank];
         plan->comm->current[rank] = plan->queues;
-        flight->ranks[rank] = (struct cgm_flight_rank){
+        *cgm_flight_part(flight, rank) = (struct cgm_flight_rank){
             .flight = flight,
             .rank = rank,
             .leaves = before == plan->queues ? NULL : before,
@@ -284,7 +315,7 @@ void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
                      (uint32_t)__builtin_popcountll(flight->ranks_mask));
     parts_init(flight);
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1)
-        part_post(executor, &flight->ranks[__builtin_ctzll(mask)]);
+        part_post(executor, cgm_flight_part(flight, (uint32_t)__builtin_ctzll(mask)));
 }
 
 bool cgm_flight_is_done(struct cgm_flight *flight)

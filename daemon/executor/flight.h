@@ -36,6 +36,8 @@ struct cgm_flight_rank {
     struct cgm_flight_rank *before, *behind; /* in the rank's queues; runway.h */
 };
 
+/* A local operation's has room for one rank, however large its comm is: jobs may be in flight by
+ * the ten thousand. */
 struct cgm_flight {
     struct cgm_flight *next; /* in the comm's free list, or among those that it holds */
     struct cgm_plan *plan;
@@ -44,7 +46,9 @@ struct cgm_flight {
     uint32_t chunk;                      /* COPY_IN */
     const struct cgm_recorded *recorded; /* [world] of a RUN to be enqueued from it; or NULL */
     uint64_t ahead;                      /* in how many epochs it will be again, with those */
-    uint64_t ranks_mask;                 /* who takes part */
+    uint64_t ranks_mask;                 /* who takes part: cgm_flight_set_ranks */
+    uint8_t place[CGM_COMM_SIZE_MAX];    /* of those ranks in `ranks` and `views` */
+    uint32_t places;                     /* how many there are */
     uint64_t epoch;                      /* done flags reach it when a rank is through */
     bool held;                           /* by the runway */
     uint32_t room;                       /* in the queues of its ranks; 0: none (any more) */
@@ -56,18 +60,42 @@ struct cgm_flight {
     struct cgm_grace grace;
     struct cgm_run run;
     struct cgm_launch launch;
-    struct cgm_flight_rank ranks[CGM_COMM_SIZE_MAX];
     struct cgm_phase *phases; /* [CGM_PHASES_PER_JOB * n], made when first asked for */
-    struct cgm_view (*views)[CGM_OPERAND_COUNT]; /* [world] */
+    struct cgm_flight_rank *ranks;
+    struct cgm_view (*views)[CGM_OPERAND_COUNT];
 };
 
-/* From the comm's pool; NULL: out of memory. */
-struct cgm_flight *cgm_flight_take(struct cgm_comm *comm);
+/* From the comm's pool, for so many ranks at most; NULL: out of memory. */
+struct cgm_flight *cgm_flight_take(struct cgm_comm *comm, uint32_t n_ranks);
 void cgm_flight_give(struct cgm_comm *comm, struct cgm_flight *flight);
 void cgm_flight_free_all(struct cgm_comm *comm);
 
-/* Starts it: plan, kind, ranks_mask and views are set. The plan stays until the flight is done: a
- * gang references it, and a plan that warms up cannot be removed. It may be held
+/* No more than there are places for. */
+static inline void cgm_flight_set_ranks(struct cgm_flight *flight, uint64_t mask)
+{
+    uint8_t place = 0;
+    flight->ranks_mask = mask;
+    for (; mask; mask &= mask - 1)
+        flight->place[__builtin_ctzll(mask)] = place++;
+}
+
+static inline uint64_t cgm_all_ranks(uint32_t size)
+{
+    return size == 64 ? UINT64_MAX : (1ull << size) - 1;
+}
+
+static inline struct cgm_flight_rank *cgm_flight_part(struct cgm_flight *flight, uint32_t rank)
+{
+    return &flight->ranks[flight->place[rank]];
+}
+
+static inline struct cgm_view *cgm_flight_views(struct cgm_flight *flight, uint32_t rank)
+{
+    return flight->views[flight->place[rank]];
+}
+
+/* Starts it: plan, kind, its ranks and their views are set. The plan stays until the flight is
+ * done: a gang references it, and a plan that warms up cannot be removed. It may be held
  * (runway.h). */
 void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns);
 /* Of one that is held: it will poison its outputs instead. */

@@ -161,6 +161,19 @@ static void restore(struct cgm_executor *executor, struct cgm_job *job, int oper
         cgm_memory_restored(executor, memory);
 }
 
+static uint64_t ranks_of(const struct cgm_gang *gang)
+{
+    uint64_t mask = 0;
+    for (uint32_t rank = 0; rank < gang->comm->size; rank++)
+        mask |= (uint64_t)(gang->jobs[rank] != NULL) << rank;
+    return mask;
+}
+
+static struct cgm_flight *flight_for(const struct cgm_gang *gang)
+{
+    return cgm_flight_take(gang->comm, (uint32_t)__builtin_popcountll(ranks_of(gang)));
+}
+
 static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
                      const struct cgm_recorded *recorded, uint64_t now_ns)
 {
@@ -171,7 +184,7 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
     flight->kind = kind;
     flight->recorded = recorded;
     flight->ahead = 1;
-    flight->ranks_mask = 0;
+    cgm_flight_set_ranks(flight, ranks_of(gang));
     flight->launch.rows = gang->rows;
     flight->launch.quiet = gang->comm->n_flights == 1;
     flight->launch.accumulate = gang->plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;
@@ -183,11 +196,10 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
         struct cgm_job *job = gang->jobs[rank];
         if (!job)
             continue;
-        flight->ranks_mask |= 1ull << rank;
         flight->chunk = job->chunk;
-        memcpy(flight->views[rank], job->view, sizeof(job->view));
+        memcpy(cgm_flight_views(flight, rank), job->view, sizeof(job->view));
         if (kind == CGM_FLIGHT_POISON)
-            cgm_poison_spare(gang, rank, flight->views[rank], &looks);
+            cgm_poison_spare(gang, rank, cgm_flight_views(flight, rank), &looks);
         if (job->flags & CGM_ENTRY_WANT_PHASES && kind != CGM_FLIGHT_POISON)
             cgm_flight_want_phases(flight);
     }
@@ -236,7 +248,7 @@ static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *record
         return;
     }
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_LAUNCH);
-    gang->flight = cgm_flight_take(gang->comm);
+    gang->flight = flight_for(gang);
     if (!gang->flight) {
         cgm_gang_fail(gang, CGM_NO_MEMORY, "the executor is out of host memory");
         return;
@@ -262,7 +274,7 @@ static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
         left += gang->jobs[rank] != NULL;
     }
     if (left > 0 && !gang->flight)
-        gang->flight = cgm_flight_take(gang->comm);
+        gang->flight = flight_for(gang);
     if (left == 0 || !gang->flight) {
         gang_end(gang, now_ns);
         return;

@@ -263,7 +263,7 @@ static void plan_register_step(struct cgm_request *request)
     plan->doing = "the first run";
     flight->plan = plan;
     flight->kind = CGM_FLIGHT_RUN;
-    flight->ranks_mask = plan->spec.world == 64 ? UINT64_MAX : (1ull << plan->spec.world) - 1;
+    cgm_flight_set_ranks(flight, cgm_all_ranks(plan->spec.world));
     flight->run.phases = NULL;
     flight->run.phases_max = 0;
     flight->launch.rows = cgm_plan_operands_rows(&plan->spec, CGM_PLAN_OPERANDS_FEW);
@@ -352,7 +352,7 @@ static void plan_add(struct cgm_request *request, struct cgm_comm *comm,
     struct cgm_plan *plan = plan_new(request, comm, asked);
     if (!plan)
         return;
-    plan->flight = cgm_flight_take(comm);
+    plan->flight = cgm_flight_take(comm, comm->size);
     if (!plan->flight) {
         free(plan);
         cgm_request_fail(request, CGM_NO_MEMORY, "plan: out of host memory");

@@ -41,7 +41,7 @@ static void note_room(struct cgm_flight *flight)
     if (flight->kind != CGM_FLIGHT_RUN)
         return;
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
-        uint32_t operations = flight->ranks[__builtin_ctzll(mask)].operations;
+        uint32_t operations = cgm_flight_part(flight, (uint32_t)__builtin_ctzll(mask))->operations;
         if (operations > known->operations)
             known->operations = operations;
     }
@@ -71,8 +71,8 @@ static void line_up(struct cgm_runway *runway, struct cgm_flight *flight, uint64
     flight->n_waits = 0;
     flight->first_ns = 0;
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
-        int rank = __builtin_ctzll(mask);
-        struct cgm_flight_rank *part = &flight->ranks[rank], *last = runway->last[rank];
+        uint32_t rank = (uint32_t)__builtin_ctzll(mask);
+        struct cgm_flight_rank *part = cgm_flight_part(flight, rank), *last = runway->last[rank];
         part->before = last;
         part->behind = NULL;
         runway->last[rank] = part;
@@ -140,9 +140,9 @@ void cgm_runway_leave(struct cgm_flight *flight)
     if (flight->room == 0)
         return;
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {
-        int rank = __builtin_ctzll(mask);
+        uint32_t rank = (uint32_t)__builtin_ctzll(mask);
         runway->queued[rank] -= flight->room;
-        step_out(runway, &flight->ranks[rank]);
+        step_out(runway, cgm_flight_part(flight, rank));
     }
     flight->room = 0;
     note_room(flight);

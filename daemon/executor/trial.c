@@ -187,10 +187,11 @@ static int fill_operand(const struct cgm_launch *launch, uint32_t rank,
 static int fill_enqueue(const struct cgm_launch *launch, uint32_t rank)
 {
     static const int inputs[] = {CGM_OPERAND_LHS, CGM_OPERAND_RHS};
+    const struct cgm_view *views = cgm_launch_views(launch, rank);
     int status = CGM_OK;
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]) && status == CGM_OK; i++)
-        if (launch->operands[rank][inputs[i]].mem)
-            status = fill_operand(launch, rank, &launch->operands[rank][inputs[i]]);
+        if (views[inputs[i]].mem)
+            status = fill_operand(launch, rank, &views[inputs[i]]);
     return status;
 }
 
@@ -337,7 +338,7 @@ static void launch(struct cgm_trial *trial, const struct cgm_algorithm *algorith
         plan->ranks[rank].scratch = scratch[rank];
     flight->plan = plan;
     flight->kind = CGM_FLIGHT_RUN;
-    flight->ranks_mask = plan->spec.world == 64 ? UINT64_MAX : (1ull << plan->spec.world) - 1;
+    cgm_flight_set_ranks(flight, cgm_all_ranks(plan->spec.world));
     flight->run.phases = NULL;
     flight->run.phases_max = 0;
     flight->launch.rows = plan->spec.m;

@@ -410,6 +410,7 @@ static uint32_t count_moving(void)
 static void test_what_is_held_does_not_move(void **state)
 {
     (void)state;
+    cgm_task_list_init(&device.list);
     party_open(&party, 1);
     for (uint32_t i = 0; i < A_HANDFUL; i++) {
         atomic_store(&party.endpoint[0].ring.ready[i], i + 1);
@@ -431,7 +432,7 @@ static void test_what_is_held_does_not_move(void **state)
     }
     assert_null(poller->holding);
     atomic_store(&poller->enqueuing, 0); /* no thread of the device did it */
-    memset(&device, 0, sizeof(device));
+    cgm_task_list_fini(&device.list);
     remove_comm(1);
     assert_int_equal(answer(0), CGM_MSG_OK);
     party_close(&party);

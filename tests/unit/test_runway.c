@@ -6,12 +6,16 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdlib.h>
+
 #include "daemon/executor/comm.h"
 #include "daemon/executor/flight.h"
 #include "daemon/executor/gang_list.h"
 #include "daemon/executor/plan.h"
 #include "daemon/executor/poller.h"
 #include "daemon/executor/runway.h"
+
+#define RANKS 2u
 
 /* ---- what the runway needs, and no more ---- */
 
@@ -35,8 +39,10 @@ uint32_t cgm_copy_in_copies(const struct cgm_spec *spec, uint32_t chunk)
 void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
 {
     (void)now_ns;
-    for (uint32_t rank = 0; rank < 2; rank++)
-        flight->ranks[rank] = (struct cgm_flight_rank){.flight = flight, .rank = rank};
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        if (flight->ranks_mask >> rank & 1)
+            *cgm_flight_part(flight, rank) =
+                (struct cgm_flight_rank){.flight = flight, .rank = rank};
 }
 
 /* ---- flights of two ranks ---- */
@@ -56,8 +62,9 @@ static int set_up(void **state)
 
 static void enter(struct cgm_flight *flight, uint64_t ranks_mask, uint64_t now_ns)
 {
-    *flight =
-        (struct cgm_flight){.plan = &plan, .kind = CGM_FLIGHT_COPY_IN, .ranks_mask = ranks_mask};
+    *flight = (struct cgm_flight){.plan = &plan, .kind = CGM_FLIGHT_COPY_IN};
+    flight->ranks = calloc(RANKS, sizeof(*flight->ranks));
+    cgm_flight_set_ranks(flight, ranks_mask);
     cgm_runway_enter(flight, now_ns);
     assert_false(flight->held);
 }
@@ -66,6 +73,7 @@ static void leave(struct cgm_flight *flight, uint64_t now_ns)
 {
     poller.round_ns = now_ns;
     cgm_runway_leave(flight);
+    free(flight->ranks);
     flight->first_ns = UINT64_MAX; /* nobody looks at it again */
 }
 

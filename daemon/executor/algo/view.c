@@ -53,7 +53,7 @@ struct cgm_view cgm_launch_chunk(const struct cgm_launch *launch, uint32_t rank,
 const struct cgm_view *cgm_launch_operand(const struct cgm_launch *launch, uint32_t rank,
                                           enum cgm_operand_index operand)
 {
-    return &launch->operands[rank][operand];
+    return &cgm_launch_views(launch, rank)[operand];
 }
 
 bool cgm_launch_accumulates(const struct cgm_launch *launch)
