@@ -20,7 +20,7 @@ _Static_assert((CGM_QUEUE_RECORDS & (CGM_QUEUE_RECORDS - 1)) == 0, "indices are 
 
 static struct cgm_record *record_at(struct cgm_queue *queue, uint32_t index)
 {
-    return &queue->records[index & (CGM_QUEUE_RECORDS - 1)];
+    return &queue->records[(index - queue->base) & (CGM_QUEUE_RECORDS - 1)];
 }
 
 static bool has_room(struct cgm_queue *queue, uint32_t tail)
@@ -37,6 +37,8 @@ static struct cgm_record *reserve(struct cgm_queue *queue)
             cgm_park_sleep(&queue->room, key, 0);
         cgm_park_finish(&queue->room);
     }
+    if (atomic_load(&queue->head) == tail) /* the queue's thread looks at none */
+        queue->base = tail;
     return record_at(queue, tail);
 }
 

@@ -59,7 +59,10 @@ struct cgm_queue {
     struct cgm_run *run;             /* producer's: of the next operations */
     struct cgm_recording *recording; /* of a stand-in: where they go */
 
-    /* Free-running; the queue's thread writes head, the producer tail. */
+    /* Free-running; the queue's thread writes head, the producer tail. The producer's too: which
+     * one has the first record; whenever all are done it starts there again, so that no more memory
+     * is used than there are at a time. */
+    uint32_t base;
     _Alignas(64) _Atomic uint32_t head;
     struct cgm_park room; /* the producer */
     _Alignas(64) _Atomic uint32_t tail;
