@@ -134,6 +134,7 @@ enum cgm_epilogue {
     63u /* of comms, buffers and programs: [A-Za-z0-9._:-], first not '.'                          \
          */
 #define CGM_COMM_SIZE_MAX 64u
+#define CGM_QUEUE_SETS_MAX 4u     /* of a comm, one for each pair of priorities: see queue_set.h */
 #define CGM_DIM_MAX 2147483647ull /* of elements, also from row to row of a product: an int */
 #define CGM_BUFFER_BYTES_MAX (1ull << 46)
 #define CGM_IMPORT_SEGMENTS_MAX 64u

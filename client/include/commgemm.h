@@ -435,7 +435,9 @@ struct commgemm_plan_options {
      * does not have becomes the nearest that it has (0 to -5 on current GPUs). A device has 28
      * queues at once: comms beyond that share them, also with others' priorities. The plans that
      * a comm ever had may have at most 4 different pairs, (0, 0) among them, or creation returns
-     * QUOTA. Jobs of one comm keep their order whatever their plans' priorities are. */
+     * QUOTA. Each further pair counts the comm's ranks once more in quota_ranks, of whoever pays
+     * for the comm, until it ends. Jobs of one comm keep their order whatever their plans'
+     * priorities are. */
     int gemm_priority, comm_priority;
     /* How ranks push their data. use_ce 1: by copy engines, which leave the multiprocessors alone;
      * 0: by a kernel on num_comm_sm of them. With no_overlap a library (NCCL) does the collective

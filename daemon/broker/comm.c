@@ -13,6 +13,8 @@
 
 #define NS_PER_MS 1000000ull
 #define NS_PER_S 1000000000ull
+/* From 0 down: what devices have. Where one has fewer some pairs count that are the same there. */
+#define PRIORITIES 6
 
 unsigned cgm_comm_missing(const struct cgm_comm *comm, char *ret_text, size_t size)
 {
@@ -156,6 +158,30 @@ static int take_place(struct cgm_request *request, struct cgm_comm *comm, uint32
                       broker->comm_indices.used);
 }
 
+/* As the executor takes the nearest that there is. */
+static int urgency(int priority)
+{
+    int nearest = priority < 0 ? priority : 0, last = 1 - PRIORITIES;
+    return -(nearest > last ? nearest : last);
+}
+
+/* When all that a comm may have are paid for a further one is free: the executor refuses it, or has
+ * fewer than those, as it came after another one and not every plan is left. */
+int cgm_comm_charge_pair(struct cgm_broker *broker, struct cgm_comm *comm, int gemm_priority,
+                         int comm_priority, char *ret_detail, size_t size)
+{
+    uint64_t pair = 1ull << (urgency(gemm_priority) * PRIORITIES + urgency(comm_priority));
+    char why[256] = "";
+    if ((comm->pairs & pair) || __builtin_popcountll(comm->pairs) == CGM_QUEUE_SETS_MAX)
+        return CGM_OK;
+    int status = cgm_quota_add(broker, comm->estate->uid, &comm->estate->charge, CGM_QUOTA_RANKS,
+                               comm->size, why, sizeof(why));
+    if (status != CGM_OK)
+        return cgm_detail(ret_detail, size, status, "queues of other priorities: %s", why);
+    comm->pairs |= pair;
+    return CGM_OK;
+}
+
 int cgm_comm_new(struct cgm_request *request, const char *name, uint32_t size, uint32_t mode,
                  struct cgm_comm **ret_comm)
 {
@@ -176,6 +202,7 @@ int cgm_comm_new(struct cgm_request *request, const char *name, uint32_t size, u
     }
     comm->id = ++broker->last_comm;
     comm->size = size;
+    comm->pairs = 1; /* both 0 */
     comm->lost_rank = -1;
     comm->join_timeout_ns = broker->config.join_timeout * NS_PER_S;
     snprintf(comm->name, sizeof(comm->name), "%s", name ? name : "");

@@ -28,6 +28,7 @@ struct cgm_comm {
     struct cgm_estate *estate;
     uint32_t size;
     uint32_t index; /* in the journal */
+    uint64_t pairs; /* of priorities that its estate has paid for: a bit each */
     uint64_t join_timeout_ns;
     enum cgm_comm_state state;
     bool told;        /* the executor has not answered to CommAdd */
@@ -66,6 +67,11 @@ void cgm_comm_note_ended(struct cgm_broker *broker, uint64_t id, uint64_t number
 /* name: NULL: none. The session holds it, without a rank. */
 int cgm_comm_new(struct cgm_request *request, const char *name, uint32_t size, uint32_t mode,
                  struct cgm_comm **ret_comm);
+
+/* A plan wants queues of these priorities, of which each pair costs who pays for the comm as much
+ * of quota_ranks as the first one, until the comm ends. QUOTA with a detail; NO_MEMORY. */
+int cgm_comm_charge_pair(struct cgm_broker *broker, struct cgm_comm *comm, int gemm_priority,
+                         int comm_priority, char *ret_detail, size_t size);
 
 /* The session holds the comm from now on, if it did not. */
 int cgm_comm_hold(struct cgm_session *session, struct cgm_comm *comm);

@@ -55,7 +55,8 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
       "take addresses of the executor. With the CPU backend at most four times the node's memory") \
     X(quota_comms, NUMBER, "512", 0, 4096, "Comms that one user may create")                       \
     X(quota_ranks, NUMBER, "1024", 0, 262144,                                                      \
-      "Ranks that the comms of one user may have together")                                        \
+      "Ranks that the comms of one user may have together, those of a comm once for each pair of " \
+      "gemm_priority and comm_priority that its plans ever had, and for (0, 0)")                   \
     X(quota_jobs, NUMBER, "65536", 0, 1000000000,                                                  \
       "Jobs in flight that one user's sessions have room for: the entries of their rings")         \
     X(quota_fds, NUMBER, "32768", 0, 1000000000,                                                   \

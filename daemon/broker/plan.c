@@ -82,6 +82,8 @@ static int plan_new(struct cgm_request *request, uint64_t id, uint8_t *packed, s
     plan->comm = comm->id;
     plan->owner = owner;
     plan->world = comm->size;
+    plan->gemm_priority = create->gemm_priority;
+    plan->comm_priority = create->comm_priority;
     status = make_buffers(broker, plan, comm);
     if (status != CGM_OK) {
         cgm_plan_free(broker, plan);

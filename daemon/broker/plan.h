@@ -29,6 +29,7 @@ struct cgm_plan {
     struct cgm_plan_waiter *waiters;
     uint32_t references;
     uint32_t world;
+    int gemm_priority, comm_priority;
     struct cgm_buffer *buffers[CGM_COMM_SIZE_MAX]; /* by rank */
     struct cgm_estate *estate;
     /* What the executor said. */

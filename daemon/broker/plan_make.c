@@ -6,6 +6,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
+#include "daemon/broker/comm.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/plan.h"
 #include "daemon/broker/plan_hold.h"
@@ -117,6 +118,18 @@ static void charge_trial(struct cgm_broker *broker, struct cgm_plan *plan,
         plan->no_trial = "there is no room for it in quota_bytes";
 }
 
+/* Only now, as the executor has refused none of its parameters; and it stays charged when the plan
+ * fails, as the executor may have the queues by then, which it keeps as long as the comm. It has no
+ * comm that is gone. */
+static int charge_queues(struct cgm_broker *broker, const struct cgm_plan *plan, char *ret_detail,
+                         size_t size)
+{
+    struct cgm_comm *comm = cgm_registry_find(&broker->comms, plan->comm);
+    return comm ? cgm_comm_charge_pair(broker, comm, plan->gemm_priority, plan->comm_priority,
+                                       ret_detail, size)
+                : CGM_OK;
+}
+
 /* Plans that are being made at the same time are all in the quota before any has its memory. */
 static void on_measured(struct cgm_broker *broker, const struct cgm_call *call,
                         const struct cgm_result *result)
@@ -129,6 +142,8 @@ static void on_measured(struct cgm_broker *broker, const struct cgm_call *call,
     if (status == CGM_OK)
         status = charge_bytes(broker, plan, ((const Cgm__PlanMeasured *)result->message)->bytes,
                               detail, sizeof(detail));
+    if (status == CGM_OK)
+        status = charge_queues(broker, plan, detail, sizeof(detail));
     if (status == CGM_OK) {
         charge_trial(broker, plan, (const Cgm__PlanMeasured *)result->message);
         status = cgm_plan_tell(broker, plan, &next);

@@ -1,6 +1,7 @@
 /* The queues of a comm's ranks at one pair of priorities: for each rank one for products and one
  * for communication. A comm has one set from the start, and another for each pair that a plan asks
- * for. Plans of one comm run in one order whatever sets they are on: see cgm_queue_set_leave. */
+ * for, up to CGM_QUEUE_SETS_MAX; the broker counts the ranks once for each. Plans of one comm run
+ * in one order whatever sets they are on: see cgm_queue_set_leave. */
 #ifndef CGM_QUEUE_SET_H
 #define CGM_QUEUE_SET_H
 
@@ -10,8 +11,7 @@
 #include "daemon/executor/backend.h"
 #include "proto/messages.h"
 
-#define CGM_QUEUES_PER_RANK 2u
-#define CGM_QUEUE_SETS_MAX 4u /* of a comm: a queue is a thread, or a stream */
+#define CGM_QUEUES_PER_RANK 2u /* a queue is a thread, or a stream */
 
 struct cgm_executor;
 struct cgm_spec;

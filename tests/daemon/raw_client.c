@@ -301,14 +301,45 @@ void plan_create_error(struct client *client, uint64_t comm, uint64_t m, int sta
     client_error(client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, status, detail);
 }
 
-uint64_t ag_gemm_plan_create(struct client *client, uint64_t comm, uint64_t size)
+static Cgm__PlanCreate ag_gemm_request(uint64_t comm, uint64_t size)
 {
     Cgm__PlanCreate create = CGM__PLAN_CREATE__INIT;
     create.comm = comm;
     create.op = CGM_OP_AG_GEMM;
     create.comm_type = CGM_COMM_TYPE_AG;
     create.m = create.n = create.k = size;
+    return create;
+}
+
+uint64_t ag_gemm_plan_create(struct client *client, uint64_t comm, uint64_t size)
+{
+    Cgm__PlanCreate create = ag_gemm_request(comm, size);
     return plan_made(client, &create);
+}
+
+static Cgm__PlanCreate pair_request(uint64_t comm, uint64_t size, int gemm_priority,
+                                    int comm_priority)
+{
+    Cgm__PlanCreate create = ag_gemm_request(comm, size);
+    create.method = CGM_METHOD_RING_EXCHANGE; /* which has queues of both kinds */
+    create.has_gemm_priority = create.has_comm_priority = 1;
+    create.gemm_priority = gemm_priority;
+    create.comm_priority = comm_priority;
+    return create;
+}
+
+uint64_t pair_plan_create(struct client *client, uint64_t comm, uint64_t size, int gemm_priority,
+                          int comm_priority)
+{
+    Cgm__PlanCreate create = pair_request(comm, size, gemm_priority, comm_priority);
+    return plan_made(client, &create);
+}
+
+void pair_plan_create_error(struct client *client, uint64_t comm, uint64_t size, int gemm_priority,
+                            int comm_priority, int status, const char *detail)
+{
+    Cgm__PlanCreate create = pair_request(comm, size, gemm_priority, comm_priority);
+    client_error(client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0, status, detail);
 }
 
 static const char *row_value(const Cgm__Row *row, const char *key)

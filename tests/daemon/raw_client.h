@@ -82,6 +82,11 @@ void plan_create_error(struct client *client, uint64_t comm, uint64_t m, int sta
                        const char *detail);
 /* One that a real executor makes: m, n and k are `size`. */
 uint64_t ag_gemm_plan_create(struct client *client, uint64_t comm, uint64_t size);
+/* The same by ring_exchange, with queues of a pair of priorities. */
+uint64_t pair_plan_create(struct client *client, uint64_t comm, uint64_t size, int gemm_priority,
+                          int comm_priority);
+void pair_plan_create_error(struct client *client, uint64_t comm, uint64_t size, int gemm_priority,
+                            int comm_priority, int status, const char *detail);
 /* The message with the ring; it must be freed. */
 struct message *client_ring_set_up(struct client *client, uint32_t entries);
 void client_submit(struct client *client, const struct cgm_entry *entry); /* by message */

@@ -379,7 +379,7 @@ static void test_out_of_range_is_refused(void **state)
     assert_non_null(strstr(commgemm_last_error(), "comm_priority is -6; the limits are -5 and 5"));
 }
 
-/* A queue is a thread or a stream, which no quota counts. */
+/* A queue is a thread or a stream, and not of one plan. */
 static void test_a_comm_has_few_pairs(void **state)
 {
     struct scene *scene = *state;

@@ -219,6 +219,48 @@ static void test_comms_and_plans(void **state)
     scene_close(&scene);
 }
 
+/* The queues of every pair of priorities are the comm's, whoever made the plan that has them. */
+static void test_comms_with_pairs(void **state)
+{
+    struct scene scene;
+    (void)state;
+    skip_unless_root();
+    scene_open(&scene, "quota_ranks=4");
+    uint64_t comm = both_join(&scene);
+    pair_plan_create(&scene.bob, comm, 8, -1, 0);
+    assert_int_equal(quota_used(&scene.operator, ANN, "quota_ranks"), 4);
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_ranks"), 0);
+    pair_plan_create_error(&scene.bob, comm, 8, 0, -1, CGM_QUOTA,
+                           "quota_ranks of uid 12346: asked for 2, used 4, allowed 4");
+    leave(&scene.ann, comm);
+    wait_for_quota(&scene, ANN, "quota_ranks", 0);
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_ranks"), 4);
+    leave(&scene.bob, comm);
+    wait_for_quota(&scene, BOB, "quota_ranks", 0);
+    scene_close(&scene);
+}
+
+static void test_pairs_without_room(void **state)
+{
+    Cgm__CommLeave again = CGM__COMM_LEAVE__INIT;
+    struct scene scene;
+    (void)state;
+    skip_unless_root();
+    scene_open(&scene, "quota_ranks=4");
+    create_comm(&scene.bob, 1);
+    again.id = both_join(&scene);
+    pair_plan_create(&scene.ann, again.id, 8, -1, 0);
+    leave(&scene.ann, again.id);
+    wait_for_status(&scene.operator, "comms", 1);
+    wait_for_quota(&scene, ANN, "quota_ranks", 0);
+    assert_int_equal(quota_used(&scene.operator, BOB, "quota_ranks"), 1);
+    client_error(&scene.bob, CGM_MSG_COMM_LEAVE, &again.base, NULL, 0, CGM_NOT_FOUND, "not in");
+    assert_true(daemon_log_has(&scene.daemon, "warning",
+                               "has no room for it in its quotas: quota_ranks of uid 12345: asked "
+                               "for 4, used 1, allowed 4"));
+    scene_close(&scene);
+}
+
 /* Who has no room for a plan that he did not make loses it, and the comm stays his. */
 static void test_plans_without_room(void **state)
 {
@@ -288,6 +330,8 @@ int main(void)
         cmocka_unit_test(test_the_owner_comes_back),
         cmocka_unit_test(test_who_pays_goes_on_paying),
         cmocka_unit_test(test_comms_and_plans),
+        cmocka_unit_test(test_comms_with_pairs),
+        cmocka_unit_test(test_pairs_without_room),
         cmocka_unit_test(test_plans_without_room),
         cmocka_unit_test(test_the_owner_comes_back_to_a_plan),
         cmocka_unit_test(test_comms_without_room),

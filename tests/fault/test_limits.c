@@ -216,6 +216,96 @@ static void test_fds_are_counted(void **state)
     close(memfd);
 }
 
+/* ---- pairs of priorities ----------------------------------------------------------------------
+ */
+
+/* Each is queues for every rank, which stay with the comm when the plans of the pair are gone. */
+static void test_pairs_count_the_ranks_again(void **state)
+{
+    Cgm__PlanDestroy destroy = CGM__PLAN_DESTROY__INIT;
+    struct daemon daemon;
+    struct client client, other;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "quota_ranks=11", NULL);
+    client_open(&client, &daemon);
+    client_open(&other, &daemon);
+    uint64_t comm = comm_join_all(&client, "four", 4);
+    pair_plan_create(&client, comm, 8, 0, 0);
+    pair_plan_create(&client, comm, 8, 5, 1); /* no device has more than 0 */
+    assert_int_equal(used_of(&other, "quota_ranks"), 4);
+    destroy.id = pair_plan_create(&client, comm, 8, -3, 0);
+    assert_int_equal(used_of(&other, "quota_ranks"), 8);
+    assert_int_equal(pair_plan_create(&client, comm, 8, -3, 0), destroy.id);
+    pair_plan_create(&client, comm, 16, -3, 0);
+    pair_plan_create(&client, comm, 8, -3, 2);
+    pair_plan_create_error(&client, comm, 8, 0, -3, CGM_QUOTA, ": asked for 4, used 8, allowed 11");
+    pair_plan_create_error(&client, comm, 8, -3, -3, CGM_QUOTA,
+                           "queues of other priorities: quota_ranks of uid");
+    client_ok(&client, CGM_MSG_PLAN_DESTROY, &destroy.base);
+    assert_int_equal(used_of(&other, "quota_ranks"), 8);
+    assert_int_equal(status_number(&other, "plans"), 4); /* nothing is left of those refused */
+    client_close(&client);
+    wait_for_quota(&other, "quota_ranks", 0);
+    client_close(&other);
+    daemon_stop(&daemon);
+}
+
+/* Nobody knows how far the executor came with a plan that it was told to make. */
+static void test_pairs_of_plans_that_fail(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    char status[8];
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, NULL);
+    client_open(&client, &daemon);
+    uint64_t comm = comm_join_all(&client, "four", 4);
+    snprintf(status, sizeof(status), "%d", CGM_NO_MEMORY);
+    fake_fault(&daemon, "error", "PlanMeasure", status);
+    pair_plan_create_error(&client, comm, 8, -1, 0, CGM_NO_MEMORY, "the test");
+    assert_int_equal(used_of(&client, "quota_ranks"), 4);
+    fake_heal(&daemon, "error", "PlanMeasure");
+    fake_fault(&daemon, "error", "PlanAdd", status);
+    pair_plan_create_error(&client, comm, 8, -1, 0, CGM_NO_MEMORY, "the test");
+    assert_int_equal(used_of(&client, "quota_ranks"), 8);
+    fake_heal(&daemon, "error", "PlanAdd");
+    pair_plan_create(&client, comm, 8, -1, 0);
+    assert_int_equal(used_of(&client, "quota_ranks"), 8);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+/* What it has refused has no queues, and what it had made is made again by the next one. */
+static void test_pairs_that_the_executor_has(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, "executor=" CGM_BIN_DIR "/commgemm-executor-cpu", "backend=cpu", NULL);
+    client_open(&client, &daemon);
+    uint64_t comm = comm_join_all(&client, "two", 2);
+    pair_plan_create_error(&client, comm, 8, -6, 0, CGM_INVALID_ARGUMENT, "gemm_priority is -6");
+    pair_plan_create_error(&client, comm, 8, -1, 6, CGM_INVALID_ARGUMENT, "comm_priority is 6");
+    pair_plan_create_error(&client, comm, 9, -1, 0, CGM_INVALID_ARGUMENT, "m");
+    assert_int_equal(used_of(&client, "quota_ranks"), 2);
+    pair_plan_create(&client, comm, 8, -1, 0);
+    pair_plan_create(&client, comm, 8, 0, -1);
+    assert_int_equal(used_of(&client, "quota_ranks"), 6);
+    uint64_t life = client_kill_executor(&client);
+    wait_for_more(&client, "executor_life", life);
+    pair_plan_create(&client, comm, 16, 0, -1);
+    assert_int_equal(used_of(&client, "quota_ranks"), 6);
+    pair_plan_create(&client, comm, 8, -5, -5);
+    assert_int_equal(used_of(&client, "quota_ranks"), 8);
+    pair_plan_create_error(&client, comm, 8, -2, 0, CGM_QUOTA, "at most 4 pairs");
+    assert_int_equal(used_of(&client, "quota_ranks"), 8);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 /* ---- plans ------------------------------------------------------------------------------------
  */
 
@@ -458,6 +548,9 @@ int main(void)
         cmocka_unit_test(test_bytes_of_imports_are_counted),
         cmocka_unit_test(test_bytes_of_imports_have_a_bound),
         cmocka_unit_test(test_fds_are_counted),
+        cmocka_unit_test(test_pairs_count_the_ranks_again),
+        cmocka_unit_test(test_pairs_of_plans_that_fail),
+        cmocka_unit_test(test_pairs_that_the_executor_has),
         cmocka_unit_test(test_plan_ids_cannot_be_foretold),
         cmocka_unit_test(test_waiting_for_a_plan_is_limited),
         cmocka_unit_test(test_plans_that_are_made_at_once),
