@@ -152,15 +152,15 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-static void leave_for_all(struct cgm_flight_rank *first)
+static void leave_for_all(const struct cgm_flight_rank *first)
 {
     struct cgm_flight *flight = first->flight;
     const struct cgm_plan_rank *ranks = flight->plan->ranks;
-    uint32_t end = in_any_order(flight) ? first->rank + 1 : flight->plan->spec.world;
-    for (uint32_t rank = first->rank; rank < end; rank++) {
+    uint64_t mask = in_any_order(flight) ? 1ull << first->rank : flight->ranks_mask;
+    for (; mask; mask &= mask - 1) {
+        uint32_t rank = (uint32_t)__builtin_ctzll(mask);
         struct cgm_flight_rank *part = cgm_flight_part(flight, rank);
-        if (flight->ranks_mask >> rank & 1 && part->leaves &&
-            ranks[rank].device == ranks[first->rank].device)
+        if (part->leaves && ranks[rank].device == ranks[first->rank].device)
             part->left = cgm_queue_set_leave(flight->launch.ops, part->leaves, rank);
     }
 }
