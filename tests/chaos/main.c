@@ -53,22 +53,24 @@ static const struct cgm_program program = {
 /* ---- the daemon of some rounds ----------------------------------------------------------------
  */
 
-/* One of some dozens is of the kind whose jobs take longer than they may. */
+/* One of some dozens is of the kind whose jobs take longer than they may; in some queues share
+ * threads, as they do on a GPU. */
 static bool start_server(struct chaos_server *server, struct cgm_random *random,
                          struct chaos_board *board)
 {
     static const unsigned spins[] = {0, 50, 1000}, delays[] = {0, 0, 0, 50, 500, 3000};
-    char set[160];
+    char set[512];
+    bool sharing = cgm_random_below(random, 6) == 0 && !test_backend_is_cuda();
     bool hang = cgm_random_below(random, 24) == 0;
     board->impatient = cgm_random_below(random, 8) == 0;
     board->hang = hang && !test_backend_is_cuda(); /* there it takes minutes to end */
     snprintf(
         set, sizeof(set),
         "tune_ms=100,graphs_from=%u,spin_us=%u,test_delay_us=%u,job_timeout=%u,ready_timeout=%u,"
-        "log_level=info",
+        "log_level=info%s",
         (unsigned)cgm_random_below(random, 4), spins[cgm_random_below(random, 3)],
         board->hang ? 500000u : delays[cgm_random_below(random, 6)], board->hang ? 1u : 100u,
-        board->impatient ? 1u : 100u);
+        board->impatient ? 1u : 100u, sharing ? ",executor=" CGM_BIN_DIR "/sharing_executor" : "");
     if (!chaos_server_start(server, 1 + (uint32_t)cgm_random_below(random, 4), set))
         return false;
     snprintf(board->socket, sizeof(board->socket), "%s", server->daemon.socket);

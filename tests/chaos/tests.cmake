@@ -3,7 +3,7 @@ add_executable(commgemm-chaos ${CHAOS_SOURCES})
 target_link_libraries(commgemm-chaos PRIVATE cgm_bench cgm_executor fake_cuda)
 target_compile_definitions(commgemm-chaos PRIVATE FAKE_CUDA="${FAKE_CUDA_FILE}"
                            CGM_BIN_DIR="${COMMGEMM_TEST_BIN_DIR}")
-add_dependencies(commgemm-chaos commgemmd commgemm-executor-cpu commgemmctl)
+add_dependencies(commgemm-chaos commgemmd commgemm-executor-cpu commgemmctl sharing_executor)
 add_test(NAME fault.chaos COMMAND commgemm-chaos --rounds 200)
 set_tests_properties(fault.chaos PROPERTIES LABELS fault TIMEOUT 1200)
 

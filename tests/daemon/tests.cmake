@@ -64,6 +64,17 @@ cgm_test(daemon interrupted broker_fixture commgemm_client_static)
 add_dependencies(test_interrupted commgemmd commgemm-executor-cpu)
 cgm_test(daemon priorities broker_fixture commgemm_client_static)
 add_dependencies(test_priorities commgemmd commgemm-executor-cpu)
+add_executable(sharing_executor daemon/sharing_executor.c)
+target_link_libraries(sharing_executor PRIVATE cgm_executor cgm_backend_cpu)
+# The same where queues share threads.
+add_executable(test_sharing daemon/test_priorities.c)
+target_link_libraries(test_sharing PRIVATE broker_fixture commgemm_client_static PkgConfig::CMOCKA)
+target_compile_definitions(test_sharing PRIVATE CGM_BIN_DIR="${COMMGEMM_TEST_BIN_DIR}"
+  CGM_TEST_EXECUTOR="sharing_executor" CGM_TEST_BACKEND_NAME="cpu")
+add_dependencies(test_sharing commgemmd sharing_executor)
+add_test(NAME daemon.sharing COMMAND test_sharing)
+set_tests_properties(daemon.sharing PROPERTIES LABELS daemon TIMEOUT 900
+  ENVIRONMENT "XDG_STATE_HOME=${CMAKE_BINARY_DIR}/tests/state")
 cgm_test(daemon recordings broker_fixture commgemm_client_static cgm_kernels)
 target_sources(test_recordings PRIVATE fault/product.c)
 add_dependencies(test_recordings commgemmd commgemm-executor-cpu)
