@@ -339,84 +339,107 @@ static void test_memory_is_touched_in_pieces(void **state)
 
 #define GUESTS 3u
 #define SEATS 2u
+#define TIMES 10
 
 struct guest {
     pthread_t thread;
     struct cgm_matrix_gemm gemm;
-    struct cgm_gemm_panels *panels;
+    struct cgm_gemm_panels *panels; /* of all seats */
     struct cgm_seat seat;
 };
 
 static void *guest_run(void *argument)
 {
     struct guest *guest = argument;
-    cgm_gemm_multiply(&guest->gemm, guest->panels, &guest->seat);
+    for (int i = 0; i < TIMES; i++)
+        cgm_gemm_multiply(&guest->gemm, guest->panels, &guest->seat);
     cgm_seat_give(&guest->seat);
     return NULL;
 }
 
-static void *random_bytes(uint64_t bytes, int dtype)
+static struct cgm_matrix random_matrix(uint64_t rows, uint64_t cols, int dtype)
 {
-    unsigned char *memory = malloc(bytes);
-    assert_non_null(memory);
-    for (uint64_t i = 0; i < bytes; i++) /* of bf16: from 1 to 2, and from 2^-64 on */
-        memory[i] = (unsigned char)(rand() & (dtype == CGM_DTYPE_BF16 && i % 2 ? 0x1f : 0xff));
-    return memory;
+    uint64_t bytes = rows * cols * cgm_dtype_bytes((enum cgm_dtype)dtype);
+    unsigned char *data = malloc(bytes);
+    assert_non_null(data);
+    for (uint64_t i = 0; i < bytes; i++) /* of bf16: from 2^-126 to 4 */
+        data[i] = (unsigned char)(rand() & (dtype == CGM_DTYPE_BF16 && i % 2 ? 0x40 : 0xff));
+    return (struct cgm_matrix){(char *)data, rows, cols, cols, dtype, NULL};
 }
 
-static void *multiply_beside(const uint64_t size[3], int dtype, const void *a, const void *b,
-                             unsigned n_guests)
+static struct cgm_matrix_gemm random_gemm(const uint64_t size[3], int dtype)
+{
+    bool integer = dtype == CGM_DTYPE_INT8;
+    return (struct cgm_matrix_gemm){
+        .a = random_matrix(size[0], size[2], dtype),
+        .b = random_matrix(size[2], size[1], dtype),
+        .out = random_matrix(size[0], size[1], integer ? CGM_DTYPE_INT32 : dtype),
+        .bias = integer ? (struct cgm_matrix){0} : random_matrix(1, size[1], dtype)};
+}
+
+static void gemm_free(const struct cgm_matrix_gemm *gemm)
+{
+    free(gemm->a.data);
+    free(gemm->b.data);
+    free(gemm->out.data);
+    free(gemm->bias.data);
+}
+
+/* Results are copied; the caller frees them. */
+static void multiply_all(struct guest *guests, unsigned at_once, void **ret_results)
 {
     struct cgm_seats seats;
-    struct guest guests[GUESTS];
-    int out_dtype = dtype == CGM_DTYPE_INT8 ? CGM_DTYPE_INT32 : dtype;
-    uint64_t bytes = size[0] * size[1] * cgm_dtype_bytes((enum cgm_dtype)out_dtype);
     struct cgm_gemm_panels *panels = cgm_gemm_panels_new(SEATS);
-    char *out = calloc(GUESTS, bytes);
     cgm_seats_init(&seats, SEATS, 1);
-    for (unsigned i = 0; i < n_guests; i++) {
-        guests[i] = (struct guest){
-            .gemm = {.a = {(char *)(uintptr_t)a, size[0], size[2], size[2], dtype, NULL},
-                     .b = {(char *)(uintptr_t)b, size[2], size[1], size[1], dtype, NULL},
-                     .out = {out + i * bytes, size[0], size[1], size[1], out_dtype, NULL}},
-            .panels = panels,
-            .seat = {.seats = &seats, .uid = i}};
-        assert_int_equal(pthread_create(&guests[i].thread, NULL, guest_run, &guests[i]), 0);
+    for (unsigned i = 0; i < GUESTS; i += at_once) {
+        for (unsigned k = i; k < i + at_once; k++) {
+            guests[k].panels = panels;
+            guests[k].seat = (struct cgm_seat){.seats = &seats, .uid = k};
+            assert_int_equal(pthread_create(&guests[k].thread, NULL, guest_run, &guests[k]), 0);
+        }
+        for (unsigned k = i; k < i + at_once; k++) {
+            const struct cgm_matrix *out = &guests[k].gemm.out;
+            uint64_t bytes = out->rows * out->cols * cgm_dtype_bytes((enum cgm_dtype)out->dtype);
+            pthread_join(guests[k].thread, NULL);
+            ret_results[k] = malloc(bytes);
+            assert_non_null(ret_results[k]);
+            memcpy(ret_results[k], out->data, bytes);
+            memset(out->data, 0, bytes);
+        }
     }
-    for (unsigned i = 0; i < n_guests; i++)
-        pthread_join(guests[i].thread, NULL);
-    for (unsigned i = 1; i < n_guests; i++)
-        assert_memory_equal(out, out + i * bytes, bytes);
     cgm_seats_fini(&seats);
     cgm_gemm_panels_free(panels, SEATS);
-    return out;
 }
 
-/* Each has another one's panels after a while, and its own results. */
+/* Each has another one's seat after a while, and its own results. */
 static void test_threads_that_change_seats(void **state)
 {
     static const struct {
         uint64_t size[3];
         int dtype;
-    } cases[] = {{{300, 1000, 3000}, CGM_DTYPE_BF16},
-                 {{20, 70, 200000}, CGM_DTYPE_BF16},
+    } cases[] = {{{900, 800, 60}, CGM_DTYPE_BF16},
+                 {{300, 1000, 800}, CGM_DTYPE_BF16},
+                 {{20, 70, 140000}, CGM_DTYPE_BF16},
                  {{70, 20, 40000}, CGM_DTYPE_BF16},
-                 {{300, 900, 3000}, CGM_DTYPE_INT8}};
+                 {{300, 900, 800}, CGM_DTYPE_INT8}};
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const uint64_t *size = cases[i].size;
-        int dtype = cases[i].dtype;
-        uint64_t element = cgm_dtype_bytes((enum cgm_dtype)dtype);
-        uint64_t bytes = size[0] * size[1] * (dtype == CGM_DTYPE_INT8 ? sizeof(int32_t) : element);
-        void *a = random_bytes(size[0] * size[2] * element, dtype);
-        void *b = random_bytes(size[1] * size[2] * element, dtype);
-        void *alone = multiply_beside(size, dtype, a, b, 1);
-        void *beside = multiply_beside(size, dtype, a, b, GUESTS);
-        assert_memory_equal(alone, beside, bytes);
-        free(a);
-        free(b);
-        free(alone);
-        free(beside);
+        struct guest guests[GUESTS];
+        void *alone[GUESTS], *beside[GUESTS];
+        for (unsigned k = 0; k < GUESTS; k++)
+            guests[k].gemm = random_gemm(size, cases[i].dtype);
+        multiply_all(guests, 1, alone);
+        multiply_all(guests, GUESTS, beside);
+        for (unsigned k = 0; k < GUESTS; k++) {
+            const struct cgm_matrix *out = &guests[k].gemm.out;
+            assert_memory_equal(alone[k], beside[k],
+                                out->rows * out->cols *
+                                    cgm_dtype_bytes((enum cgm_dtype)out->dtype));
+            free(alone[k]);
+            free(beside[k]);
+            gemm_free(&guests[k].gemm);
+        }
     }
 }
 

@@ -252,11 +252,11 @@ static void integers_over_depth(const struct worker *worker, struct block block)
     }
 }
 
-static bool goes_on(const struct worker *worker, const struct block *block)
+static bool goes_on(const struct worker *worker)
 {
     if (cgm_is_aborted(worker->seat->abort))
         return false;
-    return (block->step > 0 && holds_seat(worker->gemm)) || cgm_seat_take(worker->seat);
+    return holds_seat(worker->gemm) || cgm_seat_take(worker->seat);
 }
 
 /* All of the depth for the block's rows and columns; on the seat. own_sums: [OWN_SIDE ^ 2]. */
@@ -271,7 +271,7 @@ static void blocks_over_depth(const struct worker *worker, struct block block, u
         out = (struct panel){(float *)(void *)cgm_matrix_at(&gemm->out, block.row, block.col),
                              gemm->out.stride};
     bool add = out_begin(gemm, &block, &out);
-    for (block.step = 0; block.step < depth && goes_on(worker, &block); block.step += block.depth) {
+    for (block.step = 0; block.step < depth && goes_on(worker); block.step += block.depth) {
         block.depth = min_u64(depth - block.step, depth_limit);
         block_multiply(gemm, &block, &out, add || block.step > 0, panels_of(worker));
     }
