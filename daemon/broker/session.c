@@ -218,7 +218,6 @@ bool cgm_session_accept(void *owner, int fd)
 void cgm_session_end(struct cgm_session *session, const char *why)
 {
     struct cgm_broker *broker = session->broker;
-    Cgm__SessionRemove remove = CGM__SESSION_REMOVE__INIT;
     cgm_user_log(broker, session->uid, CGM_LOG_INFO, "session %ju: %s (%s, pid %d) ended: %s",
                  (uintmax_t)session->id, session->name[0] ? session->name : "unnamed",
                  session->greeted ? "greeted" : "silent", (int)session->pid, why);
@@ -229,9 +228,8 @@ void cgm_session_end(struct cgm_session *session, const char *why)
     cgm_connection_close(&session->connection);
     /* Before the executor hears of it, and ends its jobs as those of a peer that has gone. */
     cgm_session_kill_ring(session, CGM_DAEMON_LOST);
-    remove.session = session->id;
     if (session->added)
-        cgm_estate_settle(broker, session->jobs, CGM_MSG_SESSION_REMOVE, &remove.base);
+        cgm_session_settle_jobs(session);
     else
         cgm_session_give_jobs(session);
     cgm_plan_drop_all(session, 0);
@@ -324,6 +322,14 @@ int cgm_session_charge_jobs(struct cgm_session *session, uint64_t jobs, uint64_t
 void cgm_session_give_jobs(struct cgm_session *session)
 {
     cgm_estate_free(session->broker, session->jobs);
+    session->jobs = NULL;
+}
+
+void cgm_session_settle_jobs(struct cgm_session *session)
+{
+    Cgm__SessionRemove remove = CGM__SESSION_REMOVE__INIT;
+    remove.session = session->id;
+    cgm_estate_settle(session->broker, session->jobs, CGM_MSG_SESSION_REMOVE, &remove.base);
     session->jobs = NULL;
 }
 

@@ -66,6 +66,8 @@ int cgm_session_ensure_added(struct cgm_session *session, char *ret_detail, size
 int cgm_session_charge_jobs(struct cgm_session *session, uint64_t jobs, uint64_t fds,
                             char *ret_detail, size_t size);
 void cgm_session_give_jobs(struct cgm_session *session);
+/* The same when the executor that had or may have the session has it no more: asks for that. */
+void cgm_session_settle_jobs(struct cgm_session *session);
 
 /* A session with too many requests at the executor is not read until there are fewer. fds: so many
  * come with their answers. No session of this id: nothing happens. */

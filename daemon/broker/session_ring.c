@@ -131,7 +131,7 @@ static void on_added(struct cgm_broker *broker, const struct cgm_call *call,
     if (result->status == CGM_EXECUTOR_LOST)
         return; /* the next one serves it, and a Ring event tells */
     ring_close(session);
-    cgm_session_give_jobs(session);
+    cgm_session_settle_jobs(session); /* it may be the answer alone that found no memory */
     session->ring.entries = 0;
     session->added = false;
 }
