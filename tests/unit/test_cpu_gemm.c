@@ -374,7 +374,8 @@ static struct cgm_matrix_gemm random_gemm(const uint64_t size[3], int dtype)
         .a = random_matrix(size[0], size[2], dtype),
         .b = random_matrix(size[2], size[1], dtype),
         .out = random_matrix(size[0], size[1], integer ? CGM_DTYPE_INT32 : dtype),
-        .bias = integer ? (struct cgm_matrix){0} : random_matrix(1, size[1], dtype)};
+        .bias = integer ? (struct cgm_matrix){0} : random_matrix(1, size[1], dtype),
+        .accumulate = !integer};
 }
 
 static void gemm_free(const struct cgm_matrix_gemm *gemm)
@@ -385,6 +386,12 @@ static void gemm_free(const struct cgm_matrix_gemm *gemm)
     free(gemm->bias.data);
 }
 
+static uint64_t out_bytes(const struct guest *guest)
+{
+    const struct cgm_matrix *out = &guest->gemm.out;
+    return out->rows * out->cols * cgm_dtype_bytes((enum cgm_dtype)out->dtype);
+}
+
 /* Results are copied; the caller frees them. */
 static void multiply_all(struct guest *guests, unsigned at_once, void **ret_results)
 {
@@ -393,18 +400,16 @@ static void multiply_all(struct guest *guests, unsigned at_once, void **ret_resu
     cgm_seats_init(&seats, SEATS, 1);
     for (unsigned i = 0; i < GUESTS; i += at_once) {
         for (unsigned k = i; k < i + at_once; k++) {
+            memset(guests[k].gemm.out.data, 0, out_bytes(&guests[k]));
             guests[k].panels = panels;
             guests[k].seat = (struct cgm_seat){.seats = &seats, .uid = k};
             assert_int_equal(pthread_create(&guests[k].thread, NULL, guest_run, &guests[k]), 0);
         }
         for (unsigned k = i; k < i + at_once; k++) {
-            const struct cgm_matrix *out = &guests[k].gemm.out;
-            uint64_t bytes = out->rows * out->cols * cgm_dtype_bytes((enum cgm_dtype)out->dtype);
             pthread_join(guests[k].thread, NULL);
-            ret_results[k] = malloc(bytes);
+            ret_results[k] = malloc(out_bytes(&guests[k]));
             assert_non_null(ret_results[k]);
-            memcpy(ret_results[k], out->data, bytes);
-            memset(out->data, 0, bytes);
+            memcpy(ret_results[k], guests[k].gemm.out.data, out_bytes(&guests[k]));
         }
     }
     cgm_seats_fini(&seats);
@@ -432,10 +437,7 @@ static void test_threads_that_change_seats(void **state)
         multiply_all(guests, 1, alone);
         multiply_all(guests, GUESTS, beside);
         for (unsigned k = 0; k < GUESTS; k++) {
-            const struct cgm_matrix *out = &guests[k].gemm.out;
-            assert_memory_equal(alone[k], beside[k],
-                                out->rows * out->cols *
-                                    cgm_dtype_bytes((enum cgm_dtype)out->dtype));
+            assert_memory_equal(alone[k], beside[k], out_bytes(&guests[k]));
             free(alone[k]);
             free(beside[k]);
             gemm_free(&guests[k].gemm);
