@@ -1,5 +1,6 @@
 /* The CPU backend with as few threads as a GPU has streams: queues share them, and one that waits
- * holds up whatever else is on its thread. */
+ * holds up whatever else is on its thread. Only the first queue of a set has its own, as those for
+ * copies look the same, which another thread fills. */
 #include <unistd.h>
 
 #include "daemon/executor/cpu/queue.h"
@@ -30,8 +31,8 @@ static int take(struct cgm_backend *backend, uint32_t device, int priority, uint
                 struct cgm_queue **ret_queue)
 {
     struct stream *found = streams[device];
-    (void)backend;
-    (void)priority;
+    if (beside == 0)
+        return cgm_backend_cpu.queue_new(backend, device, priority, beside, ret_queue);
     for (struct stream *stream = found; stream < streams[device] + STREAMS; stream++)
         if (stream->taken < found->taken)
             found = stream;
@@ -42,9 +43,21 @@ static int take(struct cgm_backend *backend, uint32_t device, int priority, uint
     return CGM_OK;
 }
 
+static bool is_shared(const struct cgm_queue *queue)
+{
+    for (uint32_t i = 0; i < STREAMS; i++)
+        if (streams[queue->device][i].queue == queue)
+            return true;
+    return false;
+}
+
 static void give(struct cgm_queue *queue)
 {
     uint32_t tail = atomic_load(&queue->tail);
+    if (!is_shared(queue)) {
+        cgm_backend_cpu.queue_free(queue);
+        return;
+    }
     while ((int32_t)(atomic_load(&queue->head) - tail) < 0)
         usleep(LOOK_US);
 }
