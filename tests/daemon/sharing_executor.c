@@ -31,14 +31,15 @@ static int take(struct cgm_backend *backend, uint32_t device, int priority, uint
                 struct cgm_queue **ret_queue)
 {
     struct stream *found = streams[device];
+    taken[device]++;
     if (beside == 0)
         return cgm_backend_cpu.queue_new(backend, device, priority, beside, ret_queue);
     for (struct stream *stream = found; stream < streams[device] + STREAMS; stream++)
         if (stream->taken < found->taken)
             found = stream;
-    if (found->taken + beside > taken[device])
+    if (found->taken + beside >= taken[device])
         return CGM_NOT_SUPPORTED;
-    found->taken = ++taken[device];
+    found->taken = taken[device];
     *ret_queue = found->queue;
     return CGM_OK;
 }
