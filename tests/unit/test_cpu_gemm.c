@@ -334,6 +334,40 @@ static void test_memory_is_touched_in_pieces(void **state)
     cgm_gemm_panels_free(panels, 1);
 }
 
+/* In the panel there may be what somebody else has left. */
+static void test_an_aborted_block_is_not_stored(void **state)
+{
+    static const uint64_t depths[] = {2000, 1 << 18};
+    struct cgm_gemm_panels *panels = cgm_gemm_panels_new(1);
+    struct cgm_openblas openblas = cgm_openblas;
+    char *data = calloc(1, 1 << 22);
+    (void)state;
+    assert_non_null(data);
+    cgm_openblas.sgemm = note_sgemm;
+    for (size_t i = 0; i < sizeof(depths) / sizeof(depths[0]); i++) {
+        char out[4 * 4 * 2], before[sizeof(out)];
+        struct cgm_seats seats;
+        struct cgm_seat seat = {.seats = &seats, .abort = &asked.abort};
+        const struct cgm_matrix_gemm gemm = {
+            .a = {data, 4, depths[i], depths[i], CGM_DTYPE_BF16, NULL},
+            .b = {data, depths[i], 4, 4, CGM_DTYPE_BF16, NULL},
+            .out = {out, 4, 4, 4, CGM_DTYPE_BF16, NULL}};
+        memset(out, 0x55, sizeof(out));
+        memcpy(before, out, sizeof(out));
+        cgm_seats_init(&seats, CGM_SEATS, 1);
+        memset(&asked, 0, sizeof(asked));
+        asked.abort_at_first = true;
+        cgm_gemm_multiply(&gemm, panels, &seat);
+        assert_int_equal(asked.calls, 1);
+        assert_memory_equal(out, before, sizeof(out));
+        cgm_seat_give(&seat);
+        cgm_seats_fini(&seats);
+    }
+    free(data);
+    cgm_openblas = openblas;
+    cgm_gemm_panels_free(panels, 1);
+}
+
 /* ---- several threads that change seats --------------------------------------------------------
  */
 
@@ -450,6 +484,7 @@ int main(void)
     fixture_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_layout_and_type),
+        cmocka_unit_test(test_an_aborted_block_is_not_stored),
         cmocka_unit_test(test_threads_that_change_seats),
         cmocka_unit_test(test_more_than_one_block),
         cmocka_unit_test(test_int8_is_exact),

@@ -259,7 +259,8 @@ static bool goes_on(const struct worker *worker)
     return holds_seat(worker->gemm) || cgm_seat_take(worker->seat);
 }
 
-/* All of the depth for the block's rows and columns; on the seat. own_sums: [OWN_SIDE ^ 2]. */
+/* All of the depth for the block's rows and columns; on the seat. What was aborted is not stored:
+ * in the panel there may be another user's sums still. */
 static void blocks_over_depth(const struct worker *worker, struct block block, uint64_t depth_limit)
 {
     const struct cgm_matrix_gemm *gemm = worker->gemm;
@@ -275,7 +276,7 @@ static void blocks_over_depth(const struct worker *worker, struct block block, u
         block.depth = min_u64(depth - block.step, depth_limit);
         block_multiply(gemm, &block, &out, add || block.step > 0, panels_of(worker));
     }
-    if (!direct)
+    if (!direct && block.step >= depth)
         cgm_matrix_store(&gemm->out, block.row, block.col, block.rows, block.cols, out.values);
 }
 
