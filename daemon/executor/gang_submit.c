@@ -284,6 +284,14 @@ static void gang_join_burnt(struct cgm_gang *gang, struct cgm_job *job)
     cgm_comm_unref(comm);
 }
 
+/* A dead comm fails every number: also for the next executor, where the rank comes for the one
+ * behind it. */
+static void burn_in_dead(struct cgm_comm *comm, uint64_t number)
+{
+    if (!cgm_window_has_ended(comm, number))
+        cgm_window_note_end(comm, number, comm->dead_status);
+}
+
 void cgm_gang_submit(struct cgm_job *job)
 {
     struct cgm_comm *comm = job->plan->comm;
@@ -292,6 +300,7 @@ void cgm_gang_submit(struct cgm_job *job)
     number_take(comm, job->rank, number);
     give_up_when_left(comm, job->rank, number);
     if (comm->dead_status != CGM_OK) {
+        burn_in_dead(comm, number);
         cgm_gang_fail_alone(job, comm->dead_status, comm->dead_detail);
         return;
     }
@@ -348,8 +357,10 @@ void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int 
     char text[CGM_CQE_DETAIL];
     number_take(comm, rank, number);
     give_up_when_left(comm, rank, number);
-    if (comm->dead_status != CGM_OK)
+    if (comm->dead_status != CGM_OK) {
+        burn_in_dead(comm, number);
         return;
+    }
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
     if (was_burnt(comm, rank, number, status, detail, bytes)) {
         if (gang && gang->number == number)

@@ -234,6 +234,22 @@ static void test_ends_are_in_the_journal(void **state)
     scene_close(&scene);
 }
 
+/* With a rank every number is lost, and the next executor hears of those that somebody came for. */
+static void test_what_fails_in_a_dead_comm_is_in_the_journal(void **state)
+{
+    (void)state;
+    struct scene scene;
+    int status = CGM_OK;
+    scene_open(&scene, 60000, 60000);
+    const struct cgm_journal *journal = scene.f.journal;
+    run_right(&scene, 1);
+    fixture_session_remove(&scene.f, &scene.s[1]);
+    expect_status(&scene, 0, 2, CGM_PEER_LOST);
+    assert_true(cgm_journal_has_ended(atomic_load(&journal->comm_ended[COMM][2]), 2, &status));
+    assert_int_equal(status, CGM_PEER_LOST);
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_numbers_go_on_after_a_restart),
         cmocka_unit_test(test_numbers_that_all_leave_out),
         cmocka_unit_test(test_ends_are_in_the_journal),
+        cmocka_unit_test(test_what_fails_in_a_dead_comm_is_in_the_journal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
