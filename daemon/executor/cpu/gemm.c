@@ -158,16 +158,21 @@ static uint64_t lines_max(const struct cgm_matrix *matrix)
     return CGM_HOLES_BYTES / 2 / min_u64(matrix->stride * sizeof(float), 2 * PAGE);
 }
 
-/* A block's sums are in the seat's panel from its first step to its last. */
+/* From a block's first step to its last they are no part of the result yet. */
+static bool has_sums(const struct cgm_matrix_gemm *gemm)
+{
+    return !is_direct(&gemm->out) && !cgm_matrix_is_integer(&gemm->out);
+}
+
+/* Meanwhile they are in the seat's panel. */
 static bool holds_seat(const struct cgm_matrix_gemm *gemm)
 {
-    return !is_direct(&gemm->out) && !cgm_matrix_is_integer(&gemm->out) &&
-           gemm_depth(gemm) <= HELD_DEPTH;
+    return has_sums(gemm) && gemm_depth(gemm) <= HELD_DEPTH;
 }
 
 static bool has_own_sums(const struct cgm_matrix_gemm *gemm)
 {
-    return !is_direct(&gemm->out) && !cgm_matrix_is_integer(&gemm->out) && !holds_seat(gemm);
+    return has_sums(gemm) && gemm_depth(gemm) > HELD_DEPTH;
 }
 
 static struct block panel_limits(const struct cgm_matrix_gemm *gemm)
