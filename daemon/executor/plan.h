@@ -17,7 +17,7 @@
 #define CGM_PLAN_PREPARED 32u
 
 /* How many operations a run puts on one queue of a rank, at most, as far as it is known. */
-struct cgm_room {
+struct cgm_queue_room {
     uint32_t operations; /* 0: there was none yet */
     uint64_t rows;       /* of the largest one */
 };
@@ -39,7 +39,7 @@ struct cgm_plan {
     uint32_t n_begun;                           /* ranks that have any of it */
     uint64_t scratch_bytes;                     /* on each rank */
     uint64_t epoch;                             /* of the last launch */
-    struct cgm_room room;                       /* the poller's */
+    struct cgm_queue_room room;                 /* the poller's */
     uint32_t users;                             /* unfinished jobs, preparation, answer */
     uint64_t prepared[CGM_PLAN_PREPARED];       /* signatures; see preparation.c */
     uint32_t n_prepared;                        /* counts on */

@@ -37,7 +37,7 @@ static uint32_t room_of(const struct cgm_flight *flight)
 
 static void note_room(struct cgm_flight *flight)
 {
-    struct cgm_room *known = &flight->plan->room;
+    struct cgm_queue_room *known = &flight->plan->room;
     if (flight->kind != CGM_FLIGHT_RUN)
         return;
     for (uint64_t mask = flight->ranks_mask; mask; mask &= mask - 1) {

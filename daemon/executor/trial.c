@@ -351,7 +351,7 @@ void cgm_trial_take(struct cgm_trial *trial, const struct cgm_candidate *candida
 {
     struct cgm_plan *plan = trial->plan;
     plan->algorithm = candidate->algorithm;
-    plan->room = (struct cgm_room){0};
+    plan->room = (struct cgm_queue_room){0};
     plan->spec = *trial->spec;
     cgm_spec_take(&plan->spec, candidate);
 }
