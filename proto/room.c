@@ -110,6 +110,46 @@ int cgm_room_check(uint64_t bytes, uint64_t own_bytes)
     return bytes > cgm_room_left(&room) ? CGM_NO_MEMORY : CGM_OK;
 }
 
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool has(const struct cgm_room *room, uint64_t bytes, uint64_t own_bytes)
+{
+    return room->available_bytes >= bytes + less(own_bytes, room->total_bytes / 2);
+}
+
+bool cgm_room_spares(uint64_t bytes, uint64_t own_bytes)
+{
+    struct cgm_room room;
+    struct cgm_cgroup_tree found;
+    struct cgm_cgroup group;
+    if (cgm_system_memory(&room.total_bytes, &room.available_bytes) != CGM_OK)
+        return true;
+    const struct cgm_cgroup_tree *tree = tree_find(&found);
+    bool spares = has(&room, bytes, own_bytes), more = tree && cgm_cgroup_own(tree, &group);
+    for (; spares && more; more = cgm_cgroup_up(&group))
+        spares = !room_of_group(&group, 0, UINT64_MAX, &room) || has(&room, bytes, own_bytes);
+    return spares;
+}
+
+uint64_t cgm_room_limit(void)
+{
+    uint64_t least, available, limit;
+    struct cgm_cgroup_tree found;
+    struct cgm_cgroup group;
+    const char *file;
+    if (cgm_system_memory(&least, &available) != CGM_OK)
+        return UINT64_MAX;
+    const struct cgm_cgroup_tree *tree = tree_find(&found);
+    bool more = tree && cgm_cgroup_own(tree, &group);
+    for (; more; more = cgm_cgroup_up(&group))
+        if (cgm_cgroup_limit(&group, &limit, &file))
+            least = less(least, limit);
+    return least;
+}
+
 void cgm_room_words(const struct cgm_room *room, char *ret_text, size_t size)
 {
     unsigned long long left = cgm_room_left(room), total = room->total_bytes,

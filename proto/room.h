@@ -3,6 +3,7 @@
 #ifndef CGM_ROOM_H
 #define CGM_ROOM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,6 +43,13 @@ uint64_t cgm_room_left(const struct cgm_room *room);
 /* NO_MEMORY unless so much is left: who asks for too much is refused, not killed with whoever is in
  * the way. */
 int cgm_room_check(uint64_t bytes, uint64_t own_bytes);
+
+/* Whether so much may be taken of what is kept for the node, and of what a limit keeps, down to
+ * own_bytes, or half of the limit where that is less. True also where it cannot be known. */
+bool cgm_room_spares(uint64_t bytes, uint64_t own_bytes);
+
+/* The least of the node's memory and the groups' limits; UINT64_MAX where it cannot be known. */
+uint64_t cgm_room_limit(void);
 
 /* "1024 bytes are left of ...". */
 void cgm_room_words(const struct cgm_room *room, char *ret_text, size_t size);

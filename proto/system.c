@@ -1,5 +1,6 @@
 #include "proto/system.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -42,9 +43,10 @@ int cgm_system_memory(uint64_t *ret_total_bytes, uint64_t *ret_available_bytes)
     char text[4096];
     uint64_t total, available;
     int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return cgm_status_of_errno(errno);
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
     if (n <= 0)
         return CGM_IO;
     text[n] = '\0';

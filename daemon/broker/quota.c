@@ -13,8 +13,8 @@
 #include "proto/allowance.h"
 #include "proto/messages.h"
 #include "proto/packet.h"
+#include "proto/room.h"
 #include "proto/status.h"
-#include "proto/system.h"
 
 /* For one packet, whatever is in it, an answer of the executor and the start of another one. */
 #define FDS_RESERVED (CGM_PACKET_FDS_ROOM + CGM_PACKET_FDS_MAX + 67u)
@@ -22,7 +22,7 @@
 #define FDS_TWICE(limit) ((limit) / 8)
 /* Of one user, as each costs a thread: two mistakes. */
 #define SLOW_FDS (2 * CGM_PACKET_FDS_ROOM)
-/* A user's imports together, in the node's memory. */
+/* A user's imports together, in the node's memory, or in the least limit of it. */
 #define IMPORTS_PER_MEMORY 4u
 #define NS_PER_S 1000000000ull
 #define TURN_NS 1000000u
@@ -153,9 +153,8 @@ static uint64_t mappings_max(void)
  * the same is mapped again and again. */
 static uint64_t import_bytes_max(void)
 {
-    uint64_t total, available;
-    return cgm_system_memory(&total, &available) == CGM_OK ? IMPORTS_PER_MEMORY * total
-                                                           : UINT64_MAX;
+    uint64_t limit = cgm_room_limit();
+    return limit < UINT64_MAX / IMPORTS_PER_MEMORY ? IMPORTS_PER_MEMORY * limit : UINT64_MAX;
 }
 
 void cgm_quota_init(struct cgm_broker *broker)

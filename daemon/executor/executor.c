@@ -51,7 +51,11 @@ void cgm_executor_describe_room(const struct cgm_executor *executor, uint32_t de
                                 char ret_text[CGM_EXECUTOR_ROOM])
 {
     struct cgm_device_info info;
-    if (executor->ops->device_info(executor->backend, device, &info) != CGM_OK)
+    int status = executor->ops->device_info(executor->backend, device, &info);
+    if (status == CGM_NO_MEMORY)
+        snprintf(ret_text, CGM_EXECUTOR_ROOM,
+                 "the executor has no file descriptor or memory left to read how much is free");
+    else if (status != CGM_OK)
         snprintf(ret_text, CGM_EXECUTOR_ROOM, "how much is free cannot be read");
     else if (info.limit[0])
         snprintf(ret_text, CGM_EXECUTOR_ROOM, "%s", info.limit);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "daemon/executor/host/segment.h"
@@ -88,6 +89,28 @@ static void test_room(void **state)
     assert_int_equal(cgm_room_check(0, 0), CGM_OK);
     assert_int_equal(cgm_room_check(available, 0), CGM_NO_MEMORY);
     assert_int_equal(cgm_room_check(UINT64_MAX, 0), CGM_NO_MEMORY);
+    assert_true(cgm_room_spares(1, 0));
+    assert_false(cgm_room_spares(total, 0));
+    assert_false(cgm_room_spares(available - MIB, total));
+    assert_true(cgm_room_limit() <= total);
+}
+
+/* How much there is cannot be known then, and whoever asks has to give up something first. */
+static void test_without_file_descriptors(void **state)
+{
+    uint64_t total, available;
+    struct rlimit limit, none;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int status = cgm_system_memory(&total, &available), checked = cgm_room_check(0, 0);
+    bool spares = cgm_room_spares(1, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(status, CGM_NO_MEMORY);
+    assert_int_equal(checked, CGM_NO_MEMORY);
+    assert_true(spares);
 }
 
 static bool is_a_mapping(const char *base, uint64_t bytes)
@@ -131,6 +154,7 @@ int main(void)
         cmocka_unit_test(test_holes_of_many_segments),
         cmocka_unit_test(test_memory_that_is_there),
         cmocka_unit_test(test_room),
+        cmocka_unit_test(test_without_file_descriptors),
         cmocka_unit_test(test_each_is_a_mapping),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
