@@ -124,6 +124,7 @@ struct cgm_phase {
     uint32_t chunk;        /* which chunk it worked on */
     uint32_t peer_or_zero; /* the other rank of a copy */
 };
+#define CGM_PHASES_BYTES (CGM_PHASES_PER_JOB * sizeof(struct cgm_phase))
 
 /* The status is stored first, then the ticket: who sees the ticket may read the status. */
 struct cgm_done {

@@ -34,20 +34,38 @@ static void cqe_fill(struct cgm_cqe *cqe, uint64_t ticket, uint32_t slot, uint64
         set_detail(cqe, outcome->detail ? outcome->detail : "");
 }
 
+/* The pages of a slot's phases are made by whoever writes there first, and stay. */
+static bool makes_phases(struct cgm_endpoint *endpoint, uint32_t slot)
+{
+    uint64_t *word = &endpoint->has_phases[slot / 64], bit = 1ull << slot % 64;
+    if (!(*word & bit) && cgm_spare_take(&endpoint->poller->phase_memory, CGM_PHASES_BYTES))
+        *word |= bit;
+    return *word & bit;
+}
+
+static uint32_t store_phases(struct cgm_endpoint *endpoint, uint32_t slot,
+                             const struct cgm_outcome *outcome)
+{
+    if (outcome->phases_stored == 0 || !makes_phases(endpoint, slot))
+        return 0;
+    memcpy(&endpoint->ring.phase[(size_t)slot * CGM_PHASES_PER_JOB], outcome->phases,
+           outcome->phases_stored * sizeof(struct cgm_phase));
+    return outcome->phases_stored;
+}
+
 static void complete_on_ring(struct cgm_endpoint *endpoint, struct cgm_job *job, uint64_t ticket,
                              uint32_t slot, uint64_t comm_number, const struct cgm_outcome *outcome)
 {
     struct cgm_ring *ring = &endpoint->ring;
-    if (outcome->phases_stored > 0)
-        memcpy(&ring->phase[(size_t)slot * CGM_PHASES_PER_JOB], outcome->phases,
-               outcome->phases_stored * sizeof(struct cgm_phase));
+    struct cgm_outcome told = *outcome;
+    told.phases_stored = store_phases(endpoint, slot, outcome);
     bool is_told = cgm_ring_complete(ring, slot, ticket, outcome->status);
     if (job)
         cgm_job_end_writes(job);
     if (!is_told)
         return;
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_COMPLETE);
-    cqe_fill(&ring->cq[endpoint->cq_tail & ring->mask], ticket, slot, comm_number, outcome);
+    cqe_fill(&ring->cq[endpoint->cq_tail & ring->mask], ticket, slot, comm_number, &told);
     /* Pairs with the library's acquire of cq_tail before it reads the record. */
     atomic_store_explicit(&ring->header->cq_tail, ++endpoint->cq_tail, memory_order_release);
     endpoint->notify = true;

@@ -25,6 +25,7 @@ struct cgm_endpoint {
     int wake_fd;          /* in the poller's epoll set, never read: its other end is the client's */
     int notify_fd;        /* one byte wakes the client; MSG_DONTWAIT always */
     uint32_t sq_head, cq_tail;
+    uint64_t has_phases[CGM_RING_ENTRIES_MAX / 64]; /* slots of the ring whose phases have pages */
     uint32_t accepted; /* entries taken, free-running like the ring's indices */
     uint64_t last_ticket;
     uint32_t in_flight; /* jobs not completed */

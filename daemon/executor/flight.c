@@ -40,10 +40,12 @@ static void flight_free(struct cgm_flight *flight)
     free(flight);
 }
 
-static struct cgm_flight *flight_new(uint32_t places)
+static struct cgm_flight *flight_new(struct cgm_poller *poller, uint32_t places)
 {
-    struct cgm_flight *flight = calloc(1, sizeof(*flight));
-    if (!flight)
+    struct cgm_flight *flight;
+    size_t bytes = sizeof(*flight) + places * (sizeof(flight->ranks[0]) + sizeof(flight->views[0]));
+    poller->counters.allocations++;
+    if (!cgm_spare_take(&poller->job_memory, bytes) || !(flight = calloc(1, sizeof(*flight))))
         return NULL;
     flight->places = places;
     flight->ranks = calloc(places, sizeof(*flight->ranks));
@@ -62,8 +64,7 @@ struct cgm_flight *cgm_flight_take(struct cgm_comm *comm, uint32_t n_ranks)
         comm->free_flights[size] = flight->next;
         comm->n_free_flights[size]--;
     } else {
-        comm->poller->counters.allocations++;
-        flight = flight_new(1u << size);
+        flight = flight_new(comm->poller, 1u << size);
     }
     if (!flight)
         return NULL;
@@ -99,15 +100,16 @@ void cgm_flight_free_all(struct cgm_comm *comm)
 /* ---- what it does -----------------------------------------------------------------------------
  */
 
-bool cgm_flight_want_phases(struct cgm_flight *flight)
+void cgm_flight_want_phases(struct cgm_flight *flight)
 {
-    if (!flight->phases) {
-        flight->plan->comm->poller->counters.allocations++;
-        flight->phases = malloc(CGM_PHASES_PER_JOB * sizeof(*flight->phases));
+    static struct cgm_phase none; /* of which there is room for 0: they are counted */
+    struct cgm_poller *poller = flight->plan->comm->poller;
+    if (!flight->phases && cgm_spare_take(&poller->phase_memory, CGM_PHASES_BYTES)) {
+        poller->counters.allocations++;
+        flight->phases = malloc(CGM_PHASES_BYTES);
     }
-    flight->run.phases = flight->phases;
+    flight->run.phases = flight->phases ? flight->phases : &none;
     flight->run.phases_max = flight->phases ? CGM_PHASES_PER_JOB : 0;
-    return flight->phases != NULL;
 }
 
 static int poison_outputs(const struct cgm_launch *launch, uint32_t rank)

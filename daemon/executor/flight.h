@@ -118,7 +118,7 @@ void cgm_flight_look(struct cgm_flight *flight, uint64_t now_ns);
  * processor time to come to an end. */
 bool cgm_flight_is_stuck(struct cgm_flight *flight, uint64_t now_ns);
 
-/* Makes room for the phases of a run; false: out of memory, the run goes without. */
-bool cgm_flight_want_phases(struct cgm_flight *flight);
+/* Makes room for the phases of a run; where memory is short they are only counted. */
+void cgm_flight_want_phases(struct cgm_flight *flight);
 
 #endif

@@ -23,7 +23,7 @@ static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_
         comm->n_free_gangs--;
     } else {
         comm->poller->counters.allocations++;
-        gang = malloc(bytes);
+        gang = cgm_spare_take(&comm->poller->job_memory, bytes) ? malloc(bytes) : NULL;
         if (!gang)
             return NULL;
     }

@@ -23,6 +23,7 @@
 #include "daemon/executor/slice.h"
 #include "daemon/executor/transfer.h"
 #include "daemon/executor/tuning.h"
+#include "proto/room.h"
 #include "proto/status.h"
 
 /* How often deadlines are looked at, and how long a sleep may last while one may pass. */
@@ -424,6 +425,8 @@ static void *poller_main(void *argument)
 int cgm_poller_start(struct cgm_poller *poller, struct cgm_executor *executor)
 {
     poller->executor = executor;
+    poller->job_memory.own_bytes = CGM_ROOM_OF_BROKER;
+    poller->phase_memory.own_bytes = CGM_ROOM_OF_DAEMON;
     cgm_task_list_init(&poller->inbox);
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     poller->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -13,6 +13,7 @@
 #include "daemon/executor/map.h"
 #include "daemon/executor/noops.h"
 #include "daemon/executor/rings.h"
+#include "daemon/executor/spare.h"
 #include "daemon/executor/task.h"
 #include "proto/spin.h"
 
@@ -87,6 +88,7 @@ struct cgm_poller {
     uint64_t recorded;                         /* operations in all of them, at most */
     struct cgm_task *first_query, *last_query; /* requests that query.h has not answered yet */
     struct cgm_request *shutdown;              /* answered when nothing runs any more */
+    struct cgm_spare job_memory, phase_memory;
     struct cgm_poller_counters counters;
     uint64_t last_came; /* counts the jobs of all sessions */
 };

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "commgemm.h"
 #include "proto/cgroup.h"
 #include "proto/types.h"
 
@@ -267,6 +268,91 @@ static void test_what_is_freed_may_be_used(void **state)
     expect_same_executor(scene);
 }
 
+struct user {
+    commgemm_client *client;
+    struct commgemm_plan plan;
+    struct commgemm_buffer buffer;
+};
+
+static void user_open(struct user *user, const struct daemon *daemon)
+{
+    static const uint32_t rank = 0;
+    struct commgemm_connect_options options;
+    struct commgemm_join_options join;
+    struct commgemm_plan_options plan;
+    commgemm_connect_options_init(&options);
+    options.socket = daemon->socket;
+    commgemm_join_options_init(&join);
+    join.name = "alone";
+    join.size = join.n_ranks = 1;
+    join.create = 1;
+    join.ranks = &rank;
+    commgemm_plan_options_init(&plan);
+    plan.op = COMMGEMM_OP_GEMM;
+    plan.m = plan.n = plan.k = 8;
+    plan.dtype = COMMGEMM_FP32;
+    if (commgemm_connect(&options, &user->client) ||
+        commgemm_comm_join(user->client, &join, &plan.comm) ||
+        commgemm_plan_create(user->client, &plan, &user->plan) ||
+        commgemm_buffer_create(user->client, NULL, 4096, 0, 0, 0, &user->buffer))
+        fail_msg("%s", commgemm_last_error());
+}
+
+/* How many phases the job of a product has, and lost. */
+static uint32_t user_multiply(struct user *user, uint32_t *ret_lost)
+{
+    struct commgemm_job job;
+    struct commgemm_completion completion = {0};
+    uint64_t ticket;
+    commgemm_job_init(&job);
+    job.plan = user->plan.id;
+    job.lhs = job.rhs = commgemm_operand_at(&user->buffer, 0);
+    job.out = commgemm_operand_at(&user->buffer, 1024);
+    job.want_phases = 1;
+    if (commgemm_submit(user->client, &job, &ticket) ||
+        commgemm_wait(user->client, ticket, WAIT_S * 1000, &completion))
+        fail_msg("%s", commgemm_last_error());
+    uint32_t n = completion.n_phases;
+    *ret_lost = completion.phases_lost;
+    commgemm_completion_fini(&completion);
+    return n;
+}
+
+/* They are not worth what is kept: the job goes without. */
+static void test_phases_take_nothing_that_is_kept(void **state)
+{
+    struct scene *scene = scene_of(state);
+    struct client other;
+    struct user user;
+    uint32_t lost;
+    if (KEEPS_WHAT_IS_FREED)
+        skip();
+    user_open(&user, &scene->daemon);
+    client_open(&other, &scene->daemon);
+    fill(&other);
+    assert_int_equal(user_multiply(&user, &lost), 0);
+    assert_true(lost > 0);
+    client_close(&other);
+    for (int i = 0; user_multiply(&user, &lost) == 0; i++) {
+        assert_true(i < 100 * WAIT_S);
+        nap();
+    }
+    assert_int_equal(lost, 0);
+    commgemm_disconnect(user.client);
+    expect_same_executor(scene);
+}
+
+/* Page tables of imports are the executor's memory. */
+static void test_imports_are_bound_by_it(void **state)
+{
+    struct scene *scene = scene_of(state);
+    char allowed[32], expected[32];
+    query_value(&scene->client, CGM_QUERY_QUOTAS, "quota", "\"quota_import_bytes\"", "allowed",
+                allowed, sizeof(allowed));
+    snprintf(expected, sizeof(expected), "%ju", (uintmax_t)(4 * LIMIT));
+    assert_string_equal(allowed, expected);
+}
+
 static bool is_on_tmpfs(const char *folder)
 {
     struct statfs info;
@@ -317,6 +403,8 @@ int main(void)
         CASE(test_who_reads_nothing_is_ended),
         CASE(test_what_is_freed_may_be_used),
         CASE(test_a_cache_takes_no_room),
+        CASE(test_phases_take_nothing_that_is_kept),
+        CASE(test_imports_are_bound_by_it),
 #undef CASE
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
