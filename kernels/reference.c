@@ -132,6 +132,16 @@ void cgm_reference_add_bias(struct cgm_reference *reference, const float *bias)
     reference->terms++;
 }
 
+void cgm_reference_round_before_both(struct cgm_reference *reference, const float *matrix,
+                                     uint64_t stride, const float *bias)
+{
+    reference->partial_rounding = 2;
+    for (uint64_t row = 0; row < reference->rows; row++)
+        for (uint64_t col = 0; col < reference->cols; col++)
+            reference->partials[row * reference->cols + col] +=
+                fabs((double)matrix[row * stride + col]) + fabs((double)bias[col]);
+}
+
 /* ---- activations ---- */
 
 #define SQRT_2_PI 0.79788456080286535588

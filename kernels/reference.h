@@ -81,6 +81,11 @@ void cgm_reference_add_matrix(struct cgm_reference *reference, const float *valu
 /* Adds one row to every row. */
 void cgm_reference_add_bias(struct cgm_reference *reference, const float *bias);
 
+/* The product may have been rounded before the one of the two was added, and that sum before the
+ * other: r is 2, and Q has both. With partials. */
+void cgm_reference_round_before_both(struct cgm_reference *reference, const float *matrix,
+                                     uint64_t stride, const float *bias);
+
 /* What is checked from now on is the GELU of R, or R times GELU's derivative at `input`, a matrix
  * of the result's shape. The latter returns 0, or -1 when memory is short. */
 void cgm_reference_gelu(struct cgm_reference *reference);

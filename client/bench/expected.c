@@ -26,12 +26,14 @@ static bool has_partials(int op)
     return op == CGM_OP_GEMM_RS || op == CGM_OP_GEMM_AR;
 }
 
-/* A device's library may round a product before it adds the bias or what is in out. */
-static bool rounds_before_addends(const struct cgm_bench *bench)
+/* A device's library may round a product before it adds the bias, and before it adds what is in
+ * out: how often. */
+static int rounds_before_addends(const struct cgm_bench *bench)
 {
     const struct cgm_matrix *matrix = bench->cases[CGM_VARIANT_JOB].matrix;
-    return strcmp(bench->results->backend, "cuda") == 0 && matrix[CGM_MATRIX_RHS].present &&
-           (matrix[CGM_MATRIX_BIAS].present || bench->whole[CGM_MATRIX_OUT]);
+    if (strcmp(bench->results->backend, "cuda") != 0 || !matrix[CGM_MATRIX_RHS].present)
+        return 0;
+    return (matrix[CGM_MATRIX_BIAS].present ? 1 : 0) + (bench->whole[CGM_MATRIX_OUT] ? 1 : 0);
 }
 
 /* One product for every partial product that the operation rounds: the ranks' slices of K. */
@@ -100,6 +102,17 @@ static int add_bias(const struct cgm_bench *bench, struct cgm_reference *referen
     return CGM_OK;
 }
 
+static int round_before_both(const struct cgm_bench *bench, struct cgm_reference *reference)
+{
+    float *out = decode(bench, CGM_MATRIX_OUT), *bias = decode(bench, CGM_MATRIX_BIAS);
+    if (out && bias)
+        cgm_reference_round_before_both(reference, out, reference->cols, bias);
+    int status = out && bias ? CGM_OK : CGM_NO_MEMORY;
+    free(out);
+    free(bias);
+    return status;
+}
+
 static int activate(const struct cgm_bench *bench, struct cgm_reference *reference)
 {
     if (!bench->whole[CGM_MATRIX_GELU_INPUT]) {
@@ -127,8 +140,9 @@ void cgm_expected_allow(const struct cgm_bench *bench, enum cgm_variant variant,
 {
     const struct cgm_case *job = &bench->cases[CGM_VARIANT_JOB];
     bool addends = job->matrix[CGM_MATRIX_BIAS].present || bench->whole[CGM_MATRIX_OUT];
-    reference->partial_rounding =
-        has_partials(job->sizes.op) || rounds_before_addends(bench) ? 1 : 0;
+    reference->partial_rounding = rounds_before_addends(bench);
+    if (has_partials(job->sizes.op) && reference->partial_rounding == 0)
+        reference->partial_rounding = 1;
     reference->input_rounding =
         strstr(bench->results->plans[variant].reason, "in TF32") ? TF32_UNIT : 0;
     if (job->matrix[CGM_MATRIX_AUX_IN].present)
@@ -161,7 +175,7 @@ int cgm_expected_make(const struct cgm_bench *bench, struct cgm_reference *ret_r
     struct cgm_reference reference;
     if (cgm_reference_init(&reference, job->sizes.m, job->sizes.n,
                            has_partials(job->sizes.op) || is_sum(job->sizes.op) ||
-                               rounds_before_addends(bench)))
+                               rounds_before_addends(bench) > 0))
         return CGM_NO_MEMORY;
     int status = job->matrix[CGM_MATRIX_RHS].present
                      ? add_product(bench, &reference)
@@ -170,6 +184,8 @@ int cgm_expected_make(const struct cgm_bench *bench, struct cgm_reference *ret_r
         status = add_matrices(bench, CGM_MATRIX_OUT, false, &reference);
     if (!status && job->matrix[CGM_MATRIX_BIAS].present)
         status = add_bias(bench, &reference);
+    if (!status && rounds_before_addends(bench) == 2)
+        status = round_before_both(bench, &reference);
     if (!status && job->sizes.gelu)
         status = activate(bench, &reference);
     if (status)

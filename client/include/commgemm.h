@@ -387,7 +387,9 @@ int commgemm_import_release(commgemm_client *client, uint64_t id);
  * of these is applied once, after the reduction. Their operands have out's type; out is what this
  * rank gets of it. GELU is the tanh form; everything is computed in fp32, rounded where it is kept:
  * out, and each rank's part of P, which lies in the user buffer as buffer_dtype before the sum (of
- * FP16 a part beyond 65504 is Inf, also where the sum would not be; FP32 keeps it).
+ * FP16 a part beyond 65504 is Inf, also where the sum would not be; FP32 keeps it). On GPUs the
+ * library may round a product, or what it has so far, to out's type before it adds bias, and before
+ * it adds what out holds.
  *   BIAS                out = P + bias             bias: one row of out
  *   GELU                out = gelu(P)              pre_gelu_out, if given: P, shaped like out
  *   BIAS | GELU         out = gelu(P + bias)       pre_gelu_out, if given: P + bias

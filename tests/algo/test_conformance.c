@@ -150,12 +150,9 @@ static void linear_reference_of(const struct trial *trial, const struct job *job
         cgm_reference_add_bias(ret_reference, job->bias.values[own]);
     if (library)
         allow_library_rounding(trial, job, ret_reference);
-    if (rounds_before_addends(trial) && trial->config->accumulate && adds_bias(trial->config)) {
-        ret_reference->partial_rounding = 2;
-        for (uint64_t i = 0; i < job->rows * spec->n; i++)
-            ret_reference->partials[i] += fabs((double)job->out.values[own][i]) +
-                                          fabs((double)job->bias.values[own][i % spec->n]);
-    }
+    if (rounds_before_addends(trial) && trial->config->accumulate && adds_bias(trial->config))
+        cgm_reference_round_before_both(ret_reference, job->out.values[own], spec->n,
+                                        job->bias.values[own]);
 }
 
 static void reference_of(const struct trial *trial, const struct job *job, uint32_t rank,

@@ -124,11 +124,8 @@ static double judge(const struct product *p, const struct memory *memory, uint64
         cgm_reference_add_matrix(&reference, before, p->n);
     if (p->bias)
         cgm_reference_add_bias(&reference, bias);
-    if (p->bias && p->accumulate) {
-        reference.partial_rounding = 2;
-        for (uint64_t i = 0; i < p->m * p->n; i++)
-            reference.partials[i] += fabs((double)before[i]) + fabs((double)bias[i % p->n]);
-    }
+    if (p->bias && p->accumulate)
+        cgm_reference_round_before_both(&reference, before, p->n, bias);
     struct cgm_reference_found found = {.data = memory->view.base + out_at,
                                         .format = p->out_dtype,
                                         .rows = p->m,

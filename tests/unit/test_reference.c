@@ -111,6 +111,12 @@ static void test_partials_and_addends(void **state)
         assert_true(fabsl((long double)reference.magnitude[at] - g) < 1e-13L);
         assert_true(fabsl((long double)reference.partials[at] - q) < 1e-13L);
     }
+    double before = cgm_reference_bound(&reference, 1, 1, CGM_FORMAT_BF16);
+    double more =
+        0x1p-8 * (reference.partials[n + 1] + 2 * (fabs((double)c[n + 1]) + fabs((double)bias[1])));
+    cgm_reference_round_before_both(&reference, c, n, bias);
+    assert_true(fabs(cgm_reference_bound(&reference, 1, 1, CGM_FORMAT_BF16) - before - more) <
+                1e-13);
     cgm_reference_fini(&reference);
     free(a), free(b), free(c), free(bias);
 }
