@@ -85,7 +85,8 @@ side_by_side() {
     one="env CUDA_VISIBLE_DEVICES=0"
     another="env CUDA_VISIBLE_DEVICES=$((gpus > 1 ? gpus - 1 : 0))"
     begin hostile $limit $one "$bin/test_hostile"
-    begin deaths-executor $limit $one "$bin/test_deaths" 'test_executor*'
+    # Alone it takes a minute; where all of them share a GPU, three at times.
+    begin deaths-executor $((limit + 90)) $one "$bin/test_deaths" 'test_executor*'
     begin deaths $limit $another "$bin/test_deaths" '-test_executor*'
     begin restarts $limit $another "$bin/test_restarts"
     begin chaos-one $limit $another "$bin/commgemm-chaos" $chaos
