@@ -601,12 +601,12 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * job of the comm is to find something else there, one before it that has yet to read it, or, if it
  * was launched, one behind it that has written it meanwhile; or they lie in user buffers, and it
  * was not launched; or the rank's own entry was refused, for its rows or flags, or for that output
- * itself; or that took longer than job_timeout: the detail says so, and a buffer among them is
- * tainted. On failure nothing was submitted, or the job was cancelled on all ranks and is
- * over: the stream may have been made to wait for that. NOT_SUPPORTED without a CUDA driver, with
- * no_ring, and while the stream is being captured. The first call for each executor registers the
- * ring with the driver. From then on commgemm_disconnect waits until the contexts of the streams
- * have run empty. */
+ * itself; or that took longer than job_timeout, or there was no memory for it: the detail says so,
+ * and a buffer among them is tainted. On failure nothing was submitted, or the job was cancelled on
+ * all ranks and is over: the stream may have been made to wait for that. NOT_SUPPORTED without a
+ * CUDA driver, with no_ring, and while the stream is being captured. The first call for each
+ * executor registers the ring with the driver. From then on commgemm_disconnect waits until the
+ * contexts of the streams have run empty. */
 int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job *job, void *stream,
                               uint64_t *ret_ticket);
 

@@ -40,12 +40,11 @@ static void flight_free(struct cgm_flight *flight)
     free(flight);
 }
 
-static struct cgm_flight *flight_new(struct cgm_poller *poller, uint32_t places)
+static struct cgm_flight *flight_new(uint32_t places, struct cgm_spare *memory)
 {
     struct cgm_flight *flight;
     size_t bytes = sizeof(*flight) + places * (sizeof(flight->ranks[0]) + sizeof(flight->views[0]));
-    poller->counters.allocations++;
-    if (!cgm_spare_take(&poller->job_memory, bytes) || !(flight = calloc(1, sizeof(*flight))))
+    if (!cgm_spare_take(memory, bytes) || !(flight = calloc(1, sizeof(*flight))))
         return NULL;
     flight->places = places;
     flight->ranks = calloc(places, sizeof(*flight->ranks));
@@ -56,7 +55,8 @@ static struct cgm_flight *flight_new(struct cgm_poller *poller, uint32_t places)
     return NULL;
 }
 
-struct cgm_flight *cgm_flight_take(struct cgm_comm *comm, uint32_t n_ranks)
+struct cgm_flight *cgm_flight_take(struct cgm_comm *comm, uint32_t n_ranks,
+                                   struct cgm_spare *memory)
 {
     uint32_t size = size_of(n_ranks);
     struct cgm_flight *flight = comm->free_flights[size];
@@ -64,7 +64,8 @@ struct cgm_flight *cgm_flight_take(struct cgm_comm *comm, uint32_t n_ranks)
         comm->free_flights[size] = flight->next;
         comm->n_free_flights[size]--;
     } else {
-        flight = flight_new(comm->poller, 1u << size);
+        comm->poller->counters.allocations++;
+        flight = flight_new(1u << size, memory);
     }
     if (!flight)
         return NULL;

@@ -15,6 +15,7 @@ struct cgm_comm;
 struct cgm_recorded;
 struct cgm_flight;
 struct cgm_gang;
+struct cgm_spare;
 
 enum cgm_flight_kind { CGM_FLIGHT_RUN, CGM_FLIGHT_COPY_IN, CGM_FLIGHT_POISON };
 
@@ -65,8 +66,9 @@ struct cgm_flight {
     struct cgm_view (*views)[CGM_OPERAND_COUNT];
 };
 
-/* From the comm's pool, for so many ranks at most; NULL: out of memory. */
-struct cgm_flight *cgm_flight_take(struct cgm_comm *comm, uint32_t n_ranks);
+/* From the comm's pool, for so many ranks at most, or new; NULL: out of memory. */
+struct cgm_flight *cgm_flight_take(struct cgm_comm *comm, uint32_t n_ranks,
+                                   struct cgm_spare *memory);
 void cgm_flight_give(struct cgm_comm *comm, struct cgm_flight *flight);
 void cgm_flight_free_all(struct cgm_comm *comm);
 

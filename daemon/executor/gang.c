@@ -145,11 +145,6 @@ static void each_written(struct cgm_gang *gang, void (*visit)(struct cgm_executo
                 visit(executor, gang->jobs[rank], i);
 }
 
-static void taint(struct cgm_executor *executor, struct cgm_job *job, int operand)
-{
-    cgm_memory_taint(executor, job->memory[operand]);
-}
-
 /* A complete, dense rewrite gives a tainted object sound contents again. */
 static void restore(struct cgm_executor *executor, struct cgm_job *job, int operand)
 {
@@ -169,9 +164,9 @@ static uint64_t ranks_of(const struct cgm_gang *gang)
     return mask;
 }
 
-static struct cgm_flight *flight_for(const struct cgm_gang *gang)
+static struct cgm_flight *flight_for(const struct cgm_gang *gang, struct cgm_spare *memory)
 {
-    return cgm_flight_take(gang->comm, (uint32_t)__builtin_popcountll(ranks_of(gang)));
+    return cgm_flight_take(gang->comm, (uint32_t)__builtin_popcountll(ranks_of(gang)), memory);
 }
 
 static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
@@ -248,7 +243,7 @@ static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *record
         return;
     }
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_LAUNCH);
-    gang->flight = flight_for(gang);
+    gang->flight = flight_for(gang, &gang->comm->poller->job_memory);
     if (!gang->flight) {
         cgm_gang_fail(gang, CGM_NO_MEMORY, "the executor is out of host memory");
         return;
@@ -259,6 +254,13 @@ static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *record
     gang_fly(gang, gang->opcode == CGM_OPCODE_COPY_IN ? CGM_FLIGHT_COPY_IN : CGM_FLIGHT_RUN,
              recorded, now_ns);
     cgm_window_advance(gang->comm);
+}
+
+/* Behind what is there, or behind as much of it as leaves room. */
+static void say_behind(struct cgm_gang *gang, const char *words)
+{
+    size_t used = strlen(gang->detail), most = sizeof(gang->detail) - strlen(words) - 1;
+    cgm_detail(gang->detail + (used < most ? used : most), strlen(words) + 1, 0, "%s", words);
 }
 
 /* Outputs of a failed job are NaN; of those whose stream has not come nothing may be touched. */
@@ -274,7 +276,11 @@ static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
         left += gang->jobs[rank] != NULL;
     }
     if (left > 0 && !gang->flight)
-        gang->flight = flight_for(gang);
+        gang->flight = flight_for(gang, &gang->comm->poller->failed_memory);
+    if (left > 0 && !gang->flight) {
+        each_job(gang, cgm_job_taint);
+        say_behind(gang, "; outputs are not NaN (no memory)");
+    }
     if (left == 0 || !gang->flight) {
         gang_end(gang, now_ns);
         return;
@@ -453,7 +459,7 @@ static void watch(struct cgm_gang *gang, uint64_t now_ns)
     bool aborted = gang->flight->aborted_ns != 0;
     bool stuck = cgm_flight_is_stuck(gang->flight, now_ns);
     if (gang->state == CGM_GANG_FAILING && !aborted && gang->flight->aborted_ns != 0)
-        each_written(gang, taint);
+        each_job(gang, cgm_job_taint);
     if (!stuck)
         return;
     snprintf(why, sizeof(why), "job %llu of comm %llu does not end after its %s", (ull)gang->number,
@@ -517,14 +523,6 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
     return true;
 }
 
-/* Behind what is there, or behind as much of it as leaves room. */
-static void say_given_up(struct cgm_gang *gang)
-{
-    static const char words[] = "; outputs are not all NaN (job_timeout)";
-    size_t used = strlen(gang->detail), most = sizeof(gang->detail) - sizeof(words);
-    memcpy(gang->detail + (used < most ? used : most), words, sizeof(words));
-}
-
 static bool step_failing(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
 {
     if (!cgm_flight_is_done(gang->flight)) {
@@ -534,7 +532,7 @@ static bool step_failing(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
         return false;
     }
     if (atomic_load(&gang->flight->run.given_up))
-        say_given_up(gang);
+        say_behind(gang, "; outputs are not all NaN (job_timeout)");
     gang_end(gang, now_ns);
     return true;
 }

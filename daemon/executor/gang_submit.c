@@ -14,7 +14,10 @@
 
 typedef unsigned long long ull;
 
-static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_t now_ns)
+static const char no_memory[] = "the executor is out of host memory";
+
+static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_t now_ns,
+                                 struct cgm_spare *memory)
 {
     struct cgm_gang *gang = comm->free_gangs;
     size_t bytes = sizeof(*gang) + comm->size * sizeof(gang->jobs[0]);
@@ -23,7 +26,7 @@ static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_
         comm->n_free_gangs--;
     } else {
         comm->poller->counters.allocations++;
-        gang = cgm_spare_take(&comm->poller->job_memory, bytes) ? malloc(bytes) : NULL;
+        gang = cgm_spare_take(memory, bytes) ? malloc(bytes) : NULL;
         if (!gang)
             return NULL;
     }
@@ -138,11 +141,24 @@ static void gang_take_plan(struct cgm_gang *gang, struct cgm_plan *plan)
     cgm_plan_ref(plan);
 }
 
+/* There is not even memory for what makes its outputs NaN. */
+static void complete_unpoisoned(struct cgm_job *job, int status, const char *detail)
+{
+    char text[CGM_CQE_DETAIL];
+    bool touched = cgm_job_is_ready(job);
+    if (touched)
+        cgm_job_taint(job);
+    cgm_detail(text, sizeof(text), 0, touched ? "%.150s; outputs are not NaN (no memory)" : "%s",
+               detail);
+    cgm_job_complete(job, &(struct cgm_outcome){.status = status, .detail = text});
+}
+
 void cgm_gang_fail_alone(struct cgm_job *job, int status, const char *detail)
 {
-    struct cgm_gang *gang = gang_new(job->plan->comm, 0, job->accept_ns);
+    struct cgm_comm *comm = job->plan->comm;
+    struct cgm_gang *gang = gang_new(comm, 0, job->accept_ns, &comm->poller->failed_memory);
     if (!gang) {
-        cgm_job_complete(job, &(struct cgm_outcome){.status = status, .detail = detail});
+        complete_unpoisoned(job, status, detail);
         return;
     }
     gang_take_plan(gang, job->plan);
@@ -292,6 +308,31 @@ static void burn_in_dead(struct cgm_comm *comm, uint64_t number)
         cgm_window_note_end(comm, number, comm->dead_status);
 }
 
+/* The number fails for all ranks: one of them has come for it, and is not in its gang. */
+static void burn(struct cgm_comm *comm, uint64_t number, int status, const char *detail)
+{
+    struct cgm_gang *gang = *cgm_window_slot(comm, number);
+    cgm_comm_ref(comm);
+    if (!gang)
+        gang = gang_new(comm, number, cgm_now_ns(), &comm->poller->failed_memory);
+    if (gang) {
+        gang->n_came++;
+        cgm_gang_fail(gang, status, detail);
+    } else if (cgm_window_bury(comm, number, status) != CGM_OK) {
+        cgm_comm_give_up(comm, no_memory);
+    }
+    cgm_window_advance(comm);
+    cgm_comm_unref(comm);
+}
+
+static void submit_without_memory(struct cgm_job *job)
+{
+    char detail[CGM_CQE_DETAIL];
+    cgm_detail(detail, sizeof(detail), 0, "rank %u: %s", job->rank, no_memory);
+    burn(job->plan->comm, job->comm_number, CGM_NO_MEMORY, detail);
+    cgm_gang_fail_alone(job, CGM_NO_MEMORY, no_memory);
+}
+
 void cgm_gang_submit(struct cgm_job *job)
 {
     struct cgm_comm *comm = job->plan->comm;
@@ -309,8 +350,8 @@ void cgm_gang_submit(struct cgm_job *job)
         return;
     }
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
-    if (!gang && !(gang = gang_new(comm, number, job->accept_ns))) {
-        cgm_gang_fail_alone(job, CGM_NO_MEMORY, "the executor is out of host memory");
+    if (!gang && !(gang = gang_new(comm, number, job->accept_ns, &comm->poller->job_memory))) {
+        submit_without_memory(job);
         return;
     }
     if (gang->state >= CGM_GANG_FAILING)
@@ -326,10 +367,9 @@ void cgm_gang_submit_local(struct cgm_job *job)
         cgm_gang_fail_alone(job, comm->dead_status, comm->dead_detail);
         return;
     }
-    struct cgm_gang *gang = gang_new(comm, 0, job->accept_ns);
+    struct cgm_gang *gang = gang_new(comm, 0, job->accept_ns, &comm->poller->job_memory);
     if (!gang) {
-        static const char detail[] = "the executor is out of host memory";
-        cgm_job_complete(job, &(struct cgm_outcome){.status = CGM_NO_MEMORY, .detail = detail});
+        cgm_gang_fail_alone(job, CGM_NO_MEMORY, no_memory);
         return;
     }
     gang_join(gang, job);
@@ -368,12 +408,6 @@ void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int 
         cgm_window_advance(comm);
         return;
     }
-    if (!gang && !(gang = gang_new(comm, number, cgm_now_ns())))
-        return;
-    gang->n_came++;
     cgm_detail(text, sizeof(text), 0, "rank %u: %s", rank, detail);
-    cgm_comm_ref(comm);
-    cgm_gang_fail(gang, *status, text);
-    cgm_window_advance(comm);
-    cgm_comm_unref(comm);
+    burn(comm, number, *status, text);
 }

@@ -11,6 +11,13 @@ static void each_written(struct cgm_job *job, void (*note)(struct cgm_executor *
             note(job->endpoint->poller->executor, job->memory[i]);
 }
 
+void cgm_job_taint(struct cgm_job *job)
+{
+    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
+        if (CGM_OPERANDS_WRITTEN >> i & 1 && job->memory[i])
+            cgm_memory_taint(job->endpoint->poller->executor, job->memory[i]);
+}
+
 void cgm_job_begin_writes(struct cgm_job *job)
 {
     each_written(job, cgm_memory_begin_write);

@@ -41,4 +41,7 @@ struct cgm_job {
 void cgm_job_begin_writes(struct cgm_job *job);
 void cgm_job_end_writes(struct cgm_job *job);
 
+/* Its outputs hold what nobody may take for results. */
+void cgm_job_taint(struct cgm_job *job);
+
 #endif

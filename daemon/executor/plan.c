@@ -352,7 +352,7 @@ static void plan_add(struct cgm_request *request, struct cgm_comm *comm,
     struct cgm_plan *plan = plan_new(request, comm, asked);
     if (!plan)
         return;
-    plan->flight = cgm_flight_take(comm, comm->size);
+    plan->flight = cgm_flight_take(comm, comm->size, &comm->poller->job_memory);
     if (!plan->flight) {
         free(plan);
         cgm_request_fail(request, CGM_NO_MEMORY, "plan: out of host memory");

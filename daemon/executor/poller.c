@@ -426,6 +426,7 @@ int cgm_poller_start(struct cgm_poller *poller, struct cgm_executor *executor)
 {
     poller->executor = executor;
     poller->job_memory.own_bytes = CGM_ROOM_OF_BROKER;
+    poller->failed_memory.own_bytes = CGM_ROOM_OF_BROKER / 2;
     poller->phase_memory.own_bytes = CGM_ROOM_OF_DAEMON;
     cgm_task_list_init(&poller->inbox);
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -53,6 +53,12 @@ static int make_tomb(struct cgm_comm *comm, uint64_t number, int status)
     return CGM_OK;
 }
 
+int cgm_window_bury(struct cgm_comm *comm, uint64_t number, int status)
+{
+    cgm_window_note_end(comm, number, status);
+    return make_tomb(comm, number, status);
+}
+
 int cgm_window_begin(struct cgm_comm *comm)
 {
     struct cgm_journal *journal = comm->poller->executor->journal;

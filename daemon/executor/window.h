@@ -35,6 +35,10 @@ void cgm_window_note_end(struct cgm_comm *comm, uint64_t number, int status);
 /* Whether it has, or fails. */
 bool cgm_window_has_ended(struct cgm_comm *comm, uint64_t number);
 
+/* The number has ended with this status, and there is no gang of it. NO_MEMORY: nobody will find
+ * that here. */
+int cgm_window_bury(struct cgm_comm *comm, uint64_t number, int status);
+
 /* The gang has ended, and some rank has not come for its number. It may be freed. */
 void cgm_window_keep_burnt(struct cgm_gang *gang);
 

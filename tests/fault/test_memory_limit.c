@@ -4,9 +4,13 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -20,6 +24,8 @@
 #define LIMIT (512 * MIB) /* that a sanitizer's executor fits in, too */
 #define LIMIT_TEXT "536870912"
 #define SESSIONS 400u
+#define OUT_BYTES 256u /* 8 x 8 of fp32 */
+#define JOBS 2000u
 #define QUESTIONS 40 /* whose answers are more than a session's queue takes */
 
 /* A sanitizer does, which the limit has no room for. */
@@ -104,7 +110,7 @@ static int set_up(void **state)
         return 0;
     daemon_init(&scene.daemon);
     scene.daemon.bequeath = enter_group;
-    daemon_start(&scene.daemon, REAL_EXECUTOR, "socket_mode=0666", NULL);
+    daemon_start(&scene.daemon, REAL_EXECUTOR, "socket_mode=0666", "backend=cpu", NULL);
     client_open(&scene.client, &scene.daemon);
     wait_for_executor(&scene.client);
     scene.executor_pid = status_number(&scene.client, "executor_pid");
@@ -112,9 +118,21 @@ static int set_up(void **state)
     return 0;
 }
 
+static pid_t eater; /* a process in the group; 0: there is none */
+
+static void kill_eater(void)
+{
+    if (eater)
+        kill(eater, SIGKILL);
+    if (eater)
+        waitpid(eater, NULL, 0);
+    eater = 0;
+}
+
 static int tear_down(void **state)
 {
     struct scene *scene = *state;
+    kill_eater();
     if (scene) {
         client_close(&scene->client);
         daemon_stop(&scene->daemon);
@@ -271,46 +289,57 @@ static void test_what_is_freed_may_be_used(void **state)
 struct user {
     commgemm_client *client;
     struct commgemm_plan plan;
-    struct commgemm_buffer buffer;
+    struct commgemm_buffer in, out;
 };
 
-static void user_open(struct user *user, const struct daemon *daemon)
+static void user_open(struct user *user, const struct daemon *daemon, uint32_t world)
 {
-    static const uint32_t rank = 0;
+    static const uint32_t ranks[] = {0, 1};
     struct commgemm_connect_options options;
     struct commgemm_join_options join;
     struct commgemm_plan_options plan;
     commgemm_connect_options_init(&options);
     options.socket = daemon->socket;
+    options.ring_entries = 4096;
     commgemm_join_options_init(&join);
-    join.name = "alone";
-    join.size = join.n_ranks = 1;
+    join.name = "numbers";
+    join.size = join.n_ranks = world;
     join.create = 1;
-    join.ranks = &rank;
+    join.ranks = ranks;
     commgemm_plan_options_init(&plan);
-    plan.op = COMMGEMM_OP_GEMM;
-    plan.m = plan.n = plan.k = 8;
+    plan.op = world > 1 ? COMMGEMM_OP_AG_GEMM : COMMGEMM_OP_GEMM;
+    plan.m = plan.k = 8;
+    plan.n = 8 * world; /* sharded, as out is */
     plan.dtype = COMMGEMM_FP32;
     if (commgemm_connect(&options, &user->client) ||
         commgemm_comm_join(user->client, &join, &plan.comm) ||
         commgemm_plan_create(user->client, &plan, &user->plan) ||
-        commgemm_buffer_create(user->client, NULL, 4096, 0, 0, 0, &user->buffer))
+        commgemm_buffer_create(user->client, NULL, 4096, 0, 0, 0, &user->in) ||
+        commgemm_buffer_create(user->client, NULL, 2 * JOBS * OUT_BYTES, 0, 0, 0, &user->out))
         fail_msg("%s", commgemm_last_error());
+}
+
+static uint64_t user_submit(struct user *user, uint32_t rank, uint32_t out, int want_phases)
+{
+    struct commgemm_job job;
+    uint64_t ticket;
+    commgemm_job_init(&job);
+    job.plan = user->plan.id;
+    job.rank = rank;
+    job.lhs = job.rhs = commgemm_operand_at(&user->in, 0);
+    job.out = commgemm_operand_at(&user->out, out * OUT_BYTES);
+    job.want_phases = want_phases;
+    if (commgemm_submit(user->client, &job, &ticket))
+        fail_msg("%s", commgemm_last_error());
+    return ticket;
 }
 
 /* How many phases the job of a product has, and lost. */
 static uint32_t user_multiply(struct user *user, uint32_t *ret_lost)
 {
-    struct commgemm_job job;
     struct commgemm_completion completion = {0};
-    uint64_t ticket;
-    commgemm_job_init(&job);
-    job.plan = user->plan.id;
-    job.lhs = job.rhs = commgemm_operand_at(&user->buffer, 0);
-    job.out = commgemm_operand_at(&user->buffer, 1024);
-    job.want_phases = 1;
-    if (commgemm_submit(user->client, &job, &ticket) ||
-        commgemm_wait(user->client, ticket, WAIT_S * 1000, &completion))
+    uint64_t ticket = user_submit(user, 0, 0, 1);
+    if (commgemm_wait(user->client, ticket, WAIT_S * 1000, &completion))
         fail_msg("%s", commgemm_last_error());
     uint32_t n = completion.n_phases;
     *ret_lost = completion.phases_lost;
@@ -327,7 +356,7 @@ static void test_phases_take_nothing_that_is_kept(void **state)
     uint32_t lost;
     if (KEEPS_WHAT_IS_FREED)
         skip();
-    user_open(&user, &scene->daemon);
+    user_open(&user, &scene->daemon, 1);
     client_open(&other, &scene->daemon);
     fill(&other);
     assert_int_equal(user_multiply(&user, &lost), 0);
@@ -338,6 +367,128 @@ static void test_phases_take_nothing_that_is_kept(void **state)
         nap();
     }
     assert_int_equal(lost, 0);
+    commgemm_disconnect(user.client);
+    expect_same_executor(scene);
+}
+
+static uint64_t group_left(void)
+{
+    static const char *const files[] = {"memory.current", "memory.usage_in_bytes"};
+    for (int i = 0; i < 2; i++) {
+        char path[3 * CGM_CGROUP_PATH], text[32] = "";
+        snprintf(path, sizeof(path), "%s/%s", group, files[i]);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        bool there = fd >= 0 && read(fd, text, sizeof(text) - 1) > 0;
+        if (fd >= 0)
+            close(fd);
+        if (there)
+            return LIMIT - strtoull(text, NULL, 10);
+    }
+    return 0;
+}
+
+/* A process in the group that has all of it but so much. */
+static void eat(uint64_t left)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    eater = fork();
+    if (eater == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        enter_group();
+        while (group_left() > left)
+            memset(mmap(NULL, MIB / 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                   1, MIB / 4);
+        (void)!write(ready[1], "", 1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+struct refused {
+    uint32_t all;
+    uint32_t nan, left; /* ranks' outputs that were made NaN, or said to be left as they are */
+};
+
+enum end { RIGHT, REFUSED, LEFT };
+
+static enum end end_of(const struct commgemm_completion *c)
+{
+    if (c->status == COMMGEMM_OK)
+        return RIGHT;
+    return strstr(c->detail, "outputs are not NaN (no memory)") ? LEFT : REFUSED;
+}
+
+/* Whoever fails in a crowd spares outputs that others may have yet to read (poison.h). */
+static bool is_nan(const float *out, enum end end)
+{
+    uint32_t nans = 0, n = OUT_BYTES / sizeof(float);
+    for (uint32_t i = 0; i < n; i++)
+        nans += isnan(out[i]) ? 1 : 0;
+    assert_true(nans == 0 || (nans == n && end != RIGHT));
+    return nans == n;
+}
+
+/* It ends alike for both ranks, and in time. */
+static void collect(struct user *user, const uint64_t tickets[2], enum end ret_ends[2],
+                    struct refused *refused)
+{
+    struct commgemm_completion c[2] = {{0}, {0}};
+    for (int rank = 0; rank < 2; rank++)
+        if (commgemm_wait(user->client, tickets[rank], WAIT_S * 1000, &c[rank]))
+            fail_msg("%s", commgemm_last_error());
+    if (c[0].status != c[1].status ||
+        (c[0].status != COMMGEMM_OK && c[0].status != COMMGEMM_NO_MEMORY))
+        fail_msg("%s: %s, %s: %s", commgemm_status_name(c[0].status), c[0].detail,
+                 commgemm_status_name(c[1].status), c[1].detail);
+    refused->all += c[0].status != COMMGEMM_OK;
+    for (int rank = 0; rank < 2; rank++) {
+        ret_ends[rank] = end_of(&c[rank]);
+        refused->left += ret_ends[rank] == LEFT;
+    }
+}
+
+/* More than are kept for the next ones. The first rank is ahead: what it is refused the other one
+ * must not wait for. */
+static struct refused run_many(struct user *user, uint64_t left)
+{
+    static uint64_t tickets[JOBS][2];
+    static float out[2 * JOBS][OUT_BYTES / sizeof(float)];
+    static enum end ends[JOBS][2];
+    struct refused refused = {0};
+    eat(left);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        for (uint32_t i = 0; i < JOBS; i++)
+            tickets[i][rank] = user_submit(user, rank, 2 * i + rank, 0);
+    for (uint32_t i = 0; i < JOBS; i++)
+        collect(user, tickets[i], ends[i], &refused);
+    if (commgemm_buffer_read(user->client, &user->out, 0, out, sizeof(out)))
+        fail_msg("%s", commgemm_last_error());
+    for (uint32_t i = 0; i < 2 * JOBS; i++)
+        refused.nan += is_nan(out[i], ends[i / 2][i % 2]);
+    kill_eater();
+    print_message("%u of %u are refused; outputs of ranks: %u are NaN, %u are left\n", refused.all,
+                  JOBS, refused.nan, refused.left);
+    return refused;
+}
+
+static void test_jobs_are_refused_on_all_ranks(void **state)
+{
+    struct scene *scene = scene_of(state);
+    struct user user;
+    if (KEEPS_WHAT_IS_FREED)
+        skip();
+    user_open(&user, &scene->daemon, 2);
+    struct refused refused = run_many(&user, 60 * MIB);
+    assert_true(refused.nan > 0);
+    assert_int_equal(refused.left, 0);
+    refused = run_many(&user, 30 * MIB);
+    assert_true(refused.left > 0);
+    assert_int_equal(run_many(&user, LIMIT).all, 0);
     commgemm_disconnect(user.client);
     expect_same_executor(scene);
 }
@@ -404,6 +555,7 @@ int main(void)
         CASE(test_what_is_freed_may_be_used),
         CASE(test_a_cache_takes_no_room),
         CASE(test_phases_take_nothing_that_is_kept),
+        CASE(test_jobs_are_refused_on_all_ranks),
         CASE(test_imports_are_bound_by_it),
 #undef CASE
     };
