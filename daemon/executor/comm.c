@@ -79,7 +79,8 @@ static bool make_queues_slice(struct cgm_request *request)
 static void comm_without_queues_step(struct cgm_request *request)
 {
     comm_free(request->object);
-    cgm_request_fail(request, request->status, "comm: its queues cannot be made");
+    cgm_request_fail(request, request->status, "comm: its queues cannot be made%s",
+                     request->status == CGM_NO_MEMORY ? CGM_QUEUES_NEED : "");
 }
 
 static void queues_made_step(struct cgm_request *request)

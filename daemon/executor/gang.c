@@ -505,6 +505,7 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
     }
     const struct cgm_backend_ops *ops = gang->flight->launch.ops;
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_DONE);
+    now_ns = cgm_now_ns(); /* it may have begun after the round did */
     if (ops->finish_phases && gang->flight->run.phases)
         ops->finish_phases(gang->comm->poller->executor->backend, &gang->flight->run);
     gang->status = atomic_load(&gang->flight->run.status);

@@ -200,12 +200,15 @@ static void plan_discarded_step(struct cgm_request *request)
     struct cgm_plan *plan = request->object;
     struct cgm_executor *executor = request->executor;
     const char *doing = plan->doing;
+    bool has_queues = plan->queues != NULL;
     uint64_t bytes = plan_bytes(plan) + first_run_bytes(plan, 0);
     uint32_t device = plan->ranks[0].device;
     char room[CGM_EXECUTOR_ROOM];
     plan_free(plan, executor);
     cgm_executor_describe_room(executor, device, room);
-    if (request->status == CGM_NO_MEMORY)
+    if (request->status == CGM_NO_MEMORY && !has_queues)
+        cgm_request_fail(request, request->status, "plan: %s failed" CGM_QUEUES_NEED, doing);
+    else if (request->status == CGM_NO_MEMORY)
         cgm_request_fail(request, request->status,
                          "plan: %s failed: it takes %llu bytes for each rank, operands included; "
                          "device %u: %s",

@@ -13,6 +13,10 @@
 
 #define CGM_QUEUES_PER_RANK 2u /* a queue is a thread, or a stream */
 
+/* Behind what says that they cannot be made: NO_MEMORY. */
+#define CGM_QUEUES_NEED                                                                            \
+    ": the executor is out of memory, or of threads (TasksMax, pids.max, RLIMIT_NPROC)"
+
 struct cgm_executor;
 struct cgm_spec;
 

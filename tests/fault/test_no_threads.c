@@ -117,11 +117,40 @@ static void test_an_executor_starts_beside_them(void **state)
     daemon_stop(&daemon);
 }
 
+/* A rank has two on the CPU backend: who is refused hears of what there is too little. */
+static void test_queues_want_threads(void **state)
+{
+    struct daemon daemon;
+    struct client client;
+    struct slow_file file;
+    Cgm__CommJoin join = CGM__COMM_JOIN__INIT;
+    uint32_t rank = 0;
+    (void)state;
+    start(&daemon, &file, REAL_EXECUTOR);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    counted_crowd_come();
+    join.name = (char *)(uintptr_t) "alone";
+    join.has_create = join.create = join.has_size = 1;
+    join.size = 1;
+    join.n_ranks = 1;
+    join.ranks = &rank;
+    client_error(&client, CGM_MSG_COMM_JOIN, &join.base, NULL, 0, CGM_NO_MEMORY,
+                 "out of memory, or of threads");
+    counted_crowd_go();
+    comm_join_all(&client, "alone", 1);
+    assert_int_equal(status_number(&client, "executor_deaths"), 0);
+    slow_file_stop(&file);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_slow_to_close_waits),
         cmocka_unit_test(test_an_executor_starts_beside_them),
+        cmocka_unit_test(test_queues_want_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
