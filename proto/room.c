@@ -122,7 +122,7 @@ static bool has(const struct cgm_room *room, uint64_t bytes, uint64_t own_bytes)
 
 bool cgm_room_spares(uint64_t bytes, uint64_t own_bytes)
 {
-    struct cgm_room room;
+    struct cgm_room room = {0};
     struct cgm_cgroup_tree found;
     struct cgm_cgroup group;
     if (cgm_system_memory(&room.total_bytes, &room.available_bytes) != CGM_OK)

@@ -404,11 +404,14 @@ static struct cgm_matrix random_matrix(uint64_t rows, uint64_t cols, int dtype)
 static struct cgm_matrix_gemm random_gemm(const uint64_t size[3], int dtype)
 {
     bool integer = dtype == CGM_DTYPE_INT8;
+    struct cgm_matrix bias = {0};
+    if (!integer)
+        bias = random_matrix(1, size[1], dtype);
     return (struct cgm_matrix_gemm){
         .a = random_matrix(size[0], size[2], dtype),
         .b = random_matrix(size[2], size[1], dtype),
         .out = random_matrix(size[0], size[1], integer ? CGM_DTYPE_INT32 : dtype),
-        .bias = integer ? (struct cgm_matrix){0} : random_matrix(1, size[1], dtype),
+        .bias = bias,
         .accumulate = !integer};
 }
 
