@@ -447,8 +447,8 @@ void cgm_buffer_on_tainted(struct cgm_broker *broker, const ProtobufCMessage *me
         return;
     buffer->tainted = true;
     cgm_user_log(broker, buffer->owner.uid, CGM_LOG_WARNING,
-                 "buffer %ju: tainted: making it NaN after a failed job took longer than "
-                 "job_timeout",
+                 "buffer %ju: tainted: after a failed job there was no memory to make it NaN, or "
+                 "that took longer than job_timeout",
                  (uintmax_t)buffer->id);
 }
 

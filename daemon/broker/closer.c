@@ -38,8 +38,9 @@ struct cgm_closing {
     struct cgm_closer *closer;
     uid_t uid;
     struct cgm_charge charge;
-    bool sent; /* by a client that was not to: counts as what he has, not as what is ending */
-    bool memory;
+    bool sent;    /* by a client that was not to: counts as what he has, not as what is ending */
+    bool made;    /* by the daemon, and nothing of a client's lies in it */
+    bool in_turn; /* closed by the thread that all share */
     bool counted; /* among his slow ones */
     bool refused; /* a socket of somebody who was */
     bool waits;   /* for a thread: his are all busy, or there is none; the loop's */
@@ -176,6 +177,17 @@ static void hand_back(struct cgm_closing *closing)
     uv_async_send(&closer->ended);
 }
 
+/* By the thread that all share; it closes what does not take for ever, and users take turns. */
+static void enqueue(struct cgm_closing *closing)
+{
+    struct cgm_closer *closer = closing->closer;
+    pthread_mutex_lock(&closer->lock);
+    closing->turn.uid = closing->uid;
+    cgm_rota_add(&closer->memory, &closing->turn);
+    pthread_cond_signal(&closer->more);
+    pthread_mutex_unlock(&closer->lock);
+}
+
 /* ---- what may take for ever: threads of its own -----------------------------------------------
  */
 
@@ -233,12 +245,18 @@ static void try_again(uv_timer_t *timer)
         }
 }
 
-/* On the loop it would keep everybody waiting. */
+/* On the loop it would keep everybody waiting. What the daemon has made does not take for ever. */
 static void start_or_wait(struct cgm_broker *broker, struct cgm_closing *closing)
 {
     closing->waits = true;
     if (has_all_threads(broker, closing->uid) || start(broker, closing))
         return; /* when one of his ends it is this one's turn */
+    if (closing->made) {
+        closing->waits = false;
+        closing->in_turn = true;
+        enqueue(closing);
+        return;
+    }
     if (uv_is_active((const uv_handle_t *)&broker->closer.again))
         return;
     cgm_user_log(broker, closing->uid, CGM_LOG_WARNING,
@@ -252,7 +270,7 @@ bool cgm_closer_hurry(struct cgm_broker *broker)
     bool all_begun = true;
     for (struct cgm_closing *closing = broker->closer.newest; closing; closing = closing->older) {
         unsigned begun = atomic_load(&closing->begun);
-        for (; !closing->memory && begun < closing->n_fds; begun++) {
+        for (; !closing->in_turn && begun < closing->n_fds; begun++) {
             all_begun = false;
             if (!start(broker, closing))
                 break;
@@ -287,16 +305,6 @@ static void *memory_run(void *argument)
             pthread_cond_wait(&closer->more, &closer->lock);
     pthread_mutex_unlock(&closer->lock);
     return NULL;
-}
-
-static void enqueue(struct cgm_closing *closing)
-{
-    struct cgm_closer *closer = closing->closer;
-    pthread_mutex_lock(&closer->lock);
-    closing->turn.uid = closing->uid;
-    cgm_rota_add(&closer->memory, &closing->turn);
-    pthread_cond_signal(&closer->more);
-    pthread_mutex_unlock(&closer->lock);
 }
 
 /* ---- on the loop ------------------------------------------------------------------------------
@@ -388,10 +396,10 @@ static void close_behind(struct cgm_broker *broker, const struct cgm_closing *wh
     for (unsigned i = 0; i < what->n_fds; i++)
         closing->fds[i] = fds[i];
     list_add(&broker->closer, closing);
-    if (!closing->memory)
-        start_or_wait(broker, closing);
-    else
+    if (closing->in_turn)
         enqueue(closing);
+    else
+        start_or_wait(broker, closing);
 }
 
 /* However little it is: a client can have given it attributes, or kept policies of its pages there,
@@ -400,7 +408,7 @@ static void close_memory(struct cgm_broker *broker, uid_t uid, const struct sort
 {
     const struct cgm_closing closing = {.uid = uid,
                                         .charge = {{[CGM_QUOTA_FDS] = sorted->n_memory}},
-                                        .memory = true,
+                                        .in_turn = true,
                                         .n_fds = sorted->n_memory};
     if (sorted->n_memory > 0)
         close_behind(broker, &closing, sorted->memory);
@@ -423,6 +431,13 @@ void cgm_closer_drop(struct cgm_broker *broker, uid_t uid, const int *fds, unsig
     close_slow(broker, (struct cgm_closing){.uid = uid}, sorted.slow, sorted.n_slow);
 }
 
+void cgm_closer_drop_made(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
+{
+    struct sorted sorted;
+    sort(fds, n_fds, &sorted);
+    close_slow(broker, (struct cgm_closing){.uid = uid, .made = true}, sorted.slow, sorted.n_slow);
+}
+
 bool cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
 {
     struct sorted sorted;
@@ -441,7 +456,7 @@ void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *rin
     const struct cgm_closing closing = {
         .uid = uid,
         .charge = {{[CGM_QUOTA_JOBS] = ring->entries, [CGM_QUOTA_FDS] = 1}},
-        .memory = true,
+        .in_turn = true,
         .ring = *ring,
         .n_fds = fd >= 0};
     if (fd >= 0)

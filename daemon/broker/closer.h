@@ -55,6 +55,10 @@ bool cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsi
  * it here, since they may have let go of it already, but for what watches it. */
 void cgm_closer_drop(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
 
+/* Those that the daemon has made, and in which nothing lies that clients have sent. They do not
+ * take for ever: where there is no thread, that of the memory closes them. */
+void cgm_closer_drop_made(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
+
 /* Takes the mapping, if there is one, and its fd; -1: there is neither. Until they are gone they
  * are ending in the uid's quota, the entries as jobs. */
 void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *ring, int fd);

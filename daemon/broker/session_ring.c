@@ -18,7 +18,7 @@ static void close_ends(struct cgm_session *session)
 {
     struct cgm_session_ring *ring = &session->ring;
     const int fds[] = {ring->wake_fd, ring->notify_fd};
-    cgm_closer_drop(session->broker, session->uid, fds, 2);
+    cgm_closer_drop_made(session->broker, session->uid, fds, 2);
     ring->wake_fd = ring->notify_fd = -1;
 }
 

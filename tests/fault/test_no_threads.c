@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "tests/fault/counted.h"
@@ -145,12 +146,46 @@ static void test_queues_want_threads(void **state)
     daemon_stop(&daemon);
 }
 
+/* Of a session's ring the daemon closes what it has made for it: beside a crowd, too. */
+static void test_sessions_end_without_threads(void **state)
+{
+    struct daemon daemon;
+    struct client witness;
+    struct slow_file file;
+    (void)state;
+    start(&daemon, &file, REAL_EXECUTOR);
+    client_open(&witness, &daemon);
+    wait_for_executor(&witness);
+    counted_crowd_come();
+    for (int i = 0; i < 20; i++) {
+        struct client client;
+        client_open_as(STRANGER, &client, &daemon);
+        message_free(client_ring_set_up(&client, 64));
+        client_close(&client);
+    }
+    wait_for_status(&witness, "sessions", 1);
+    for (int i = 0; i < 200; i++) {
+        char ending[32] = "";
+        query_value(&witness, CGM_QUERY_QUOTAS, "quota", "\"quota_sessions\"", "ending", ending,
+                    sizeof(ending));
+        if (strtoull(ending, NULL, 10) == 0)
+            break;
+        assert_true(i < 199);
+        usleep(20000);
+    }
+    counted_crowd_go();
+    slow_file_stop(&file);
+    client_close(&witness);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_slow_to_close_waits),
         cmocka_unit_test(test_an_executor_starts_beside_them),
         cmocka_unit_test(test_queues_want_threads),
+        cmocka_unit_test(test_sessions_end_without_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
