@@ -360,7 +360,7 @@ static void send_garbage_late(void)
 }
 
 /* True when a fault took the place of the answer. */
-static bool misbehave(const struct cgm_packet *packet, const char *name)
+static bool misbehave(const struct cgm_packet *packet, const char *name, bool dropped)
 {
     int status = CGM_INTERNAL;
     refuse(packet, name);
@@ -375,7 +375,7 @@ static bool misbehave(const struct cgm_packet *packet, const char *name)
         for (;;)
             pause();
     }
-    if (fault("drop", name, false, NULL))
+    if (dropped)
         return true;
     if (fault("slow", name, false, NULL))
         usleep(300000);
@@ -401,8 +401,10 @@ int main(void)
         ProtobufCMessage *message = cgm_packet_unpack(&packet);
         if (!message)
             return 4;
+        /* Who sees the line may take the fault away. */
+        bool dropped = fault("drop", name, false, NULL);
         note("%s\n", name);
-        if (!misbehave(&packet, name))
+        if (!misbehave(&packet, name, dropped))
             handle(&packet, message);
         cgm_message_free(message);
         cgm_packet_close_fds(&packet);
