@@ -423,19 +423,23 @@ static void close_slow(struct cgm_broker *broker, struct cgm_closing closing, co
         close_behind(broker, &closing, fds);
 }
 
-void cgm_closer_drop(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
+static void drop(struct cgm_broker *broker, struct cgm_closing closing, const int *fds,
+                 unsigned n_fds)
 {
     struct sorted sorted;
     sort(fds, n_fds, &sorted);
-    close_memory(broker, uid, &sorted);
-    close_slow(broker, (struct cgm_closing){.uid = uid}, sorted.slow, sorted.n_slow);
+    close_memory(broker, closing.uid, &sorted);
+    close_slow(broker, closing, sorted.slow, sorted.n_slow);
+}
+
+void cgm_closer_drop(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
+{
+    drop(broker, (struct cgm_closing){.uid = uid}, fds, n_fds);
 }
 
 void cgm_closer_drop_made(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
 {
-    struct sorted sorted;
-    sort(fds, n_fds, &sorted);
-    close_slow(broker, (struct cgm_closing){.uid = uid, .made = true}, sorted.slow, sorted.n_slow);
+    drop(broker, (struct cgm_closing){.uid = uid, .made = true}, fds, n_fds);
 }
 
 bool cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds)
