@@ -65,7 +65,7 @@ int cgm_gang_check_number(struct cgm_comm *comm, uint32_t rank, uint64_t number,
                           size_t detail_bytes);
 
 /* The entry of this rank and number was refused: the number fails on all ranks. What it has failed
- * with before replaces status and detail. */
+ * with before, or its comm, replaces status and detail. */
 void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int *status,
                      char *detail, size_t bytes);
 

@@ -278,26 +278,21 @@ static void tomb_detail(const struct cgm_comm *comm, uint64_t number, uint32_t r
                (ull)comm->id, cgm_status_name(status), rank);
 }
 
-static void tomb_join(struct cgm_job *job, int status)
+/* The number has failed before: that is what the rank is told. False: it has not. */
+static bool was_burnt(struct cgm_comm *comm, uint32_t rank, uint64_t number, int *status,
+                      char *detail, size_t bytes)
 {
-    char detail[CGM_CQE_DETAIL];
-    struct cgm_comm *comm = job->plan->comm;
-    tomb_detail(comm, job->comm_number, job->rank, status, detail, sizeof(detail));
-    cgm_comm_ref(comm);
-    cgm_gang_fail_alone(job, status, detail);
-    cgm_window_advance(comm);
-    cgm_comm_unref(comm);
-}
-
-/* The rank has come for a number that failed before: it gets the same status. */
-static void gang_join_burnt(struct cgm_gang *gang, struct cgm_job *job)
-{
-    struct cgm_comm *comm = gang->comm;
-    cgm_comm_ref(comm);
-    gang->n_came++;
-    cgm_gang_fail_alone(job, gang->status, gang->detail);
-    cgm_window_advance(comm);
-    cgm_comm_unref(comm);
+    struct cgm_gang *gang = *cgm_window_slot(comm, number);
+    if (cgm_window_status(comm, number, status)) {
+        tomb_detail(comm, number, rank, *status, detail, bytes);
+    } else if (gang && gang->state >= CGM_GANG_FAILING) {
+        gang->n_came++;
+        *status = gang->status;
+        cgm_detail(detail, bytes, 0, "%s", gang->detail);
+    } else {
+        return false;
+    }
+    return true;
 }
 
 /* A dead comm fails every number: also for the next executor, where the rank comes for the one
@@ -306,6 +301,20 @@ static void burn_in_dead(struct cgm_comm *comm, uint64_t number)
 {
     if (!cgm_window_has_ended(comm, number))
         cgm_window_note_end(comm, number, comm->dead_status);
+}
+
+/* The rank comes for its number. True: nothing will be done of that any more, and status and detail
+ * say why. */
+static bool come(struct cgm_comm *comm, uint32_t rank, uint64_t number, int *status, char *detail,
+                 size_t bytes)
+{
+    number_take(comm, rank, number);
+    give_up_when_left(comm, rank, number);
+    if (comm->dead_status == CGM_OK)
+        return was_burnt(comm, rank, number, status, detail, bytes);
+    burn_in_dead(comm, number);
+    *status = cgm_detail(detail, bytes, comm->dead_status, "%s", comm->dead_detail);
+    return true;
 }
 
 /* The number fails for all ranks: one of them has come for it, and is not in its gang. */
@@ -333,20 +342,23 @@ static void submit_without_memory(struct cgm_job *job)
     cgm_gang_fail_alone(job, CGM_NO_MEMORY, no_memory);
 }
 
+static void end_at_once(struct cgm_job *job, int status, const char *detail)
+{
+    struct cgm_comm *comm = job->plan->comm;
+    cgm_comm_ref(comm);
+    cgm_gang_fail_alone(job, status, detail);
+    cgm_window_advance(comm);
+    cgm_comm_unref(comm);
+}
+
 void cgm_gang_submit(struct cgm_job *job)
 {
+    char detail[CGM_CQE_DETAIL];
     struct cgm_comm *comm = job->plan->comm;
     uint64_t number = job->comm_number;
     int status;
-    number_take(comm, job->rank, number);
-    give_up_when_left(comm, job->rank, number);
-    if (comm->dead_status != CGM_OK) {
-        burn_in_dead(comm, number);
-        cgm_gang_fail_alone(job, comm->dead_status, comm->dead_detail);
-        return;
-    }
-    if (cgm_window_status(comm, number, &status)) {
-        tomb_join(job, status);
+    if (come(comm, job->rank, number, &status, detail, sizeof(detail))) {
+        end_at_once(job, status, detail);
         return;
     }
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
@@ -354,10 +366,7 @@ void cgm_gang_submit(struct cgm_job *job)
         submit_without_memory(job);
         return;
     }
-    if (gang->state >= CGM_GANG_FAILING)
-        gang_join_burnt(gang, job);
-    else
-        gang_join(gang, job);
+    gang_join(gang, job);
 }
 
 void cgm_gang_submit_local(struct cgm_job *job)
@@ -375,36 +384,11 @@ void cgm_gang_submit_local(struct cgm_job *job)
     gang_join(gang, job);
 }
 
-/* The number has failed before: that is what the rank is told. False: it has not. */
-static bool was_burnt(struct cgm_comm *comm, uint32_t rank, uint64_t number, int *status,
-                      char *detail, size_t bytes)
-{
-    const struct cgm_gang *gang = *cgm_window_slot(comm, number);
-    if (cgm_window_status(comm, number, status)) {
-        tomb_detail(comm, number, rank, *status, detail, bytes);
-    } else if (gang && gang->state >= CGM_GANG_FAILING) {
-        *status = gang->status;
-        cgm_detail(detail, bytes, 0, "%s", gang->detail);
-    } else {
-        return false;
-    }
-    return true;
-}
-
 void cgm_gang_refuse(struct cgm_comm *comm, uint32_t rank, uint64_t number, int *status,
                      char *detail, size_t bytes)
 {
     char text[CGM_CQE_DETAIL];
-    number_take(comm, rank, number);
-    give_up_when_left(comm, rank, number);
-    if (comm->dead_status != CGM_OK) {
-        burn_in_dead(comm, number);
-        return;
-    }
-    struct cgm_gang *gang = *cgm_window_slot(comm, number);
-    if (was_burnt(comm, rank, number, status, detail, bytes)) {
-        if (gang && gang->number == number)
-            gang->n_came++;
+    if (come(comm, rank, number, status, detail, bytes)) {
         cgm_window_advance(comm);
         return;
     }

@@ -250,6 +250,47 @@ static void test_what_fails_in_a_dead_comm_is_in_the_journal(void **state)
     scene_close(&scene);
 }
 
+static void expect_no_plan(struct scene *scene, uint32_t rank, uint64_t number, int status)
+{
+    struct cgm_entry e = job_of(scene, rank, number);
+    e.plan = PLAN + 1;
+    e.comm = COMM;
+    fixture_push(&scene->s[rank], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
+    assert_int_equal(fixture_reap(&scene->s[rank]).status, status);
+}
+
+/* Whatever else is wrong with what it submits: all hear the same. */
+static void test_a_rank_that_comes_when_the_comm_is_dead(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 60000);
+    fixture_session_remove(&scene.f, &scene.s[0]);
+    expect_status(&scene, 1, 1, CGM_PEER_LOST);
+    expect_no_plan(&scene, 1, 2, CGM_PEER_LOST);
+    assert_int_equal(submit_refused(&scene, 1, 3), CGM_PEER_LOST);
+    scene_close(&scene);
+}
+
+/* Failed for the other one, in this executor or the one before. */
+static void test_a_plan_that_is_gone_of_a_burnt_number(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 60000);
+    submit(&scene, 0, 1);
+    cancel_first_rank(&scene, 1);
+    expect_no_plan(&scene, 1, 1, CGM_CANCELLED);
+    remove_comm(&scene);
+    atomic_store(&scene.f.journal->comm_high[COMM], 8);
+    note_end(&scene, 4, CGM_JOIN_TIMEOUT); /* for which rank 1 had come, and was not told */
+    note_end(&scene, 6, CGM_CANCELLED);
+    add_comm_again(&scene, 5);
+    expect_no_plan(&scene, 1, 4, CGM_JOIN_TIMEOUT);
+    expect_no_plan(&scene, 1, 6, CGM_CANCELLED);
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +303,8 @@ int main(void)
         cmocka_unit_test(test_numbers_that_all_leave_out),
         cmocka_unit_test(test_ends_are_in_the_journal),
         cmocka_unit_test(test_what_fails_in_a_dead_comm_is_in_the_journal),
+        cmocka_unit_test(test_a_rank_that_comes_when_the_comm_is_dead),
+        cmocka_unit_test(test_a_plan_that_is_gone_of_a_burnt_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
