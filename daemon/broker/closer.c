@@ -32,7 +32,7 @@
 
 /* Fds, or a mapping. */
 struct cgm_closing {
-    struct cgm_rota_entry turn;        /* of memory; first */
+    struct cgm_lane_item item;         /* of memory; first */
     struct cgm_closing *next;          /* of those that are done */
     struct cgm_closing *newer, *older; /* of all; the loop's */
     struct cgm_closer *closer;
@@ -40,7 +40,7 @@ struct cgm_closing {
     struct cgm_charge charge;
     bool sent;    /* by a client that was not to: counts as what he has, not as what is ending */
     bool made;    /* by the daemon, and nothing of a client's lies in it */
-    bool in_turn; /* closed by the thread that all share */
+    bool in_lane; /* with what else he has that is closed soon */
     bool counted; /* among his slow ones */
     bool refused; /* a socket of somebody who was */
     bool waits;   /* for a thread: his are all busy, or there is none; the loop's */
@@ -177,15 +177,28 @@ static void hand_back(struct cgm_closing *closing)
     uv_async_send(&closer->ended);
 }
 
-/* By the thread that all share; it closes what does not take for ever, and users take turns. */
-static void enqueue(struct cgm_closing *closing)
+/* ---- what is closed soon: in its user's lane --------------------------------------------------
+ */
+
+static bool close_part(struct cgm_lane_item *item)
 {
+    return close_next((struct cgm_closing *)item);
+}
+
+static void close_done(struct cgm_lane_item *item)
+{
+    struct cgm_closing *closing = (struct cgm_closing *)item;
     struct cgm_closer *closer = closing->closer;
     pthread_mutex_lock(&closer->lock);
-    closing->turn.uid = closing->uid;
-    cgm_rota_add(&closer->memory, &closing->turn);
-    pthread_cond_signal(&closer->more);
+    hand_back(closing);
     pthread_mutex_unlock(&closer->lock);
+}
+
+/* False without memory. */
+static bool enter_lane(struct cgm_closing *closing)
+{
+    closing->item.uid = closing->uid;
+    return cgm_lanes_add(&closing->closer->memory, &closing->item);
 }
 
 /* ---- what may take for ever: threads of its own -----------------------------------------------
@@ -251,10 +264,9 @@ static void start_or_wait(struct cgm_broker *broker, struct cgm_closing *closing
     closing->waits = true;
     if (has_all_threads(broker, closing->uid) || start(broker, closing))
         return; /* when one of his ends it is this one's turn */
-    if (closing->made) {
+    if (closing->made && enter_lane(closing)) {
         closing->waits = false;
-        closing->in_turn = true;
-        enqueue(closing);
+        closing->in_lane = true;
         return;
     }
     if (uv_is_active((const uv_handle_t *)&broker->closer.again))
@@ -270,41 +282,13 @@ bool cgm_closer_hurry(struct cgm_broker *broker)
     bool all_begun = true;
     for (struct cgm_closing *closing = broker->closer.newest; closing; closing = closing->older) {
         unsigned begun = atomic_load(&closing->begun);
-        for (; !closing->in_turn && begun < closing->n_fds; begun++) {
+        for (; !closing->in_lane && begun < closing->n_fds; begun++) {
             all_begun = false;
             if (!start(broker, closing))
                 break;
         }
     }
     return all_begun;
-}
-
-/* ---- memory: one thread, in turns -------------------------------------------------------------
- */
-
-/* Under the lock, which it leaves while it closes. */
-static void have_turn(struct cgm_closer *closer)
-{
-    struct cgm_closing *closing = (struct cgm_closing *)closer->memory.first;
-    pthread_mutex_unlock(&closer->lock);
-    bool more = close_next(closing);
-    pthread_mutex_lock(&closer->lock);
-    cgm_rota_move_on(&closer->memory, !more);
-    if (!more)
-        hand_back(closing);
-}
-
-static void *memory_run(void *argument)
-{
-    struct cgm_closer *closer = argument;
-    pthread_mutex_lock(&closer->lock);
-    while (!closer->over)
-        if (closer->memory.first)
-            have_turn(closer);
-        else
-            pthread_cond_wait(&closer->more, &closer->lock);
-    pthread_mutex_unlock(&closer->lock);
-    return NULL;
 }
 
 /* ---- on the loop ------------------------------------------------------------------------------
@@ -396,10 +380,12 @@ static void close_behind(struct cgm_broker *broker, const struct cgm_closing *wh
     for (unsigned i = 0; i < what->n_fds; i++)
         closing->fds[i] = fds[i];
     list_add(&broker->closer, closing);
-    if (closing->in_turn)
-        enqueue(closing);
-    else
+    if (!closing->in_lane) {
         start_or_wait(broker, closing);
+    } else if (!enter_lane(closing)) {
+        close_here(closing, fds);
+        discharge(broker, closing);
+    }
 }
 
 /* However little it is: a client can have given it attributes, or kept policies of its pages there,
@@ -408,7 +394,7 @@ static void close_memory(struct cgm_broker *broker, uid_t uid, const struct sort
 {
     const struct cgm_closing closing = {.uid = uid,
                                         .charge = {{[CGM_QUOTA_FDS] = sorted->n_memory}},
-                                        .in_turn = true,
+                                        .in_lane = true,
                                         .n_fds = sorted->n_memory};
     if (sorted->n_memory > 0)
         close_behind(broker, &closing, sorted->memory);
@@ -460,7 +446,7 @@ void cgm_closer_unmap(struct cgm_broker *broker, uid_t uid, struct cgm_ring *rin
     const struct cgm_closing closing = {
         .uid = uid,
         .charge = {{[CGM_QUOTA_JOBS] = ring->entries, [CGM_QUOTA_FDS] = 1}},
-        .in_turn = true,
+        .in_lane = true,
         .ring = *ring,
         .n_fds = fd >= 0};
     if (fd >= 0)
@@ -506,10 +492,10 @@ int cgm_closer_init(struct cgm_broker *broker)
     closer->ended.data = closer->again.data = broker;
     cgm_nudge_init();
     pthread_mutex_init(&closer->lock, NULL);
-    pthread_cond_init(&closer->more, NULL);
-    if (cgm_thread_start(PTHREAD_CREATE_JOINABLE, memory_run, closer, &closer->thread) != 0)
+    closer->memory.part = close_part;
+    closer->memory.done = close_done;
+    if (cgm_lanes_start(&closer->memory) != CGM_OK)
         return CGM_NO_MEMORY;
-    pthread_setname_np(closer->thread, "cgm-closer");
     closer->runs = true;
     return CGM_OK;
 }
@@ -528,7 +514,7 @@ static void forget_waiting(struct cgm_closer *closer)
     }
 }
 
-/* What is left in the rota is closed with the process. What is still given is closed at once. */
+/* What is left in the lanes is closed with the process. What is still given is closed at once. */
 void cgm_closer_fini(struct cgm_broker *broker)
 {
     struct cgm_closer *closer = &broker->closer;
@@ -536,16 +522,11 @@ void cgm_closer_fini(struct cgm_broker *broker)
     forget_waiting(closer);
     pthread_mutex_lock(&closer->lock);
     closer->over = true;
-    pthread_cond_signal(&closer->more);
     pthread_mutex_unlock(&closer->lock);
     if (closer->runs)
-        pthread_join(closer->thread, NULL);
+        cgm_lanes_stop(&closer->memory);
     closer->runs = false;
     closer->newest = closer->oldest = NULL;
-    while ((closing = (struct cgm_closing *)closer->memory.first)) {
-        cgm_rota_move_on(&closer->memory, true);
-        free(closing);
-    }
     for (closing = take_done(closer); closing; closing = next) {
         next = closing->next;
         free(closing);

@@ -5,8 +5,9 @@
  * its own; while its user has many of those, or the system lets no more of them begin, it waits.
  * Memory closes soon, but whoever closes it last frees it, which takes a second for every few
  * gigabytes, or for everything else that a client has had the system keep with it; with a GPU's
- * memory it waits for locks of the driver that others hold while they make or end contexts. One
- * thread does that for all, and users take turns. Until it is done, it is at the uid's cost. */
+ * memory it waits for locks of the driver that others hold while they make or end contexts. So each
+ * user's is closed one after the other, and no other user's behind it. Until it is done, it is at
+ * the uid's cost. */
 #ifndef CGM_CLOSER_H
 #define CGM_CLOSER_H
 
@@ -14,7 +15,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#include "proto/rota.h"
+#include "daemon/broker/lanes.h"
 
 struct cgm_broker;
 struct cgm_closing;
@@ -28,10 +29,8 @@ struct cgm_closer {
     unsigned refused;                    /* sockets of who was refused; the loop's */
     struct cgm_closing *done;            /* under lock: closed, and not yet given back */
     bool over;                           /* under lock: nobody waits for them any more */
-    pthread_t thread;                    /* frees memory; there when runs */
-    bool runs;
-    pthread_cond_t more;    /* with lock */
-    struct cgm_rota memory; /* under lock */
+    bool runs;                           /* the first thread of memory */
+    struct cgm_lanes memory;
 };
 
 int cgm_closer_init(struct cgm_broker *broker);
@@ -56,7 +55,7 @@ bool cgm_closer_close(struct cgm_broker *broker, uid_t uid, const int *fds, unsi
 void cgm_closer_drop(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
 
 /* Those that the daemon has made, and in which nothing lies that clients have sent. They do not
- * take for ever: where there is no thread, that of the memory closes them. */
+ * take for ever: where there is no thread, they are closed with the user's memory. */
 void cgm_closer_drop_made(struct cgm_broker *broker, uid_t uid, const int *fds, unsigned n_fds);
 
 /* Takes the mapping, if there is one, and its fd; -1: there is neither. Until they are gone they

@@ -3,6 +3,7 @@
  * who closes what clients have had. pthread_create, recv and close are this file's (--wrap), and
  * count. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -35,6 +36,7 @@ static struct cgm_broker broker;
 static unsigned threads;
 static bool no_threads;
 static _Atomic unsigned received, received_here, closed_here;
+static _Atomic int slow_fd = -1; /* whose close() takes as long as it stays this */
 static pthread_t loop_thread;
 
 int __real_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
@@ -67,6 +69,8 @@ int __wrap_close(int fd);
 int __wrap_close(int fd)
 {
     closed_here += pthread_equal(pthread_self(), loop_thread) != 0;
+    while (fd == slow_fd)
+        usleep(1000);
     return __real_close(fd);
 }
 
@@ -85,6 +89,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
+    slow_fd = -1;
     cgm_closer_fini(&broker);
     uv_close((uv_handle_t *)&broker.closer.ended, NULL);
     uv_close((uv_handle_t *)&broker.closer.again, NULL);
@@ -379,6 +384,34 @@ static void test_no_memory_is_closed_here(void **state)
     await_the_rest();
 }
 
+static bool is_closed_soon(int fd)
+{
+    for (unsigned naps = 0; naps < 10000; naps++) {
+        uv_run(&broker.loop, UV_RUN_NOWAIT);
+        if (fcntl(fd, F_GETFD) < 0)
+            return true;
+        usleep(1000);
+    }
+    return false;
+}
+
+/* Freeing gigabytes takes a while. */
+static void test_nobody_waits_for_memory_of_others(void **state)
+{
+    int fds[3];
+    (void)state;
+    slow_fd = fds[0] = little_memory();
+    cgm_closer_drop(&broker, UID, &fds[0], 1);
+    for (uid_t i = 1; i < 3; i++) {
+        fds[i] = little_memory();
+        cgm_closer_drop(&broker, UID + i, &fds[i], 1);
+        assert_true(is_closed_soon(fds[i]));
+    }
+    assert_true(fcntl(fds[0], F_GETFD) >= 0);
+    slow_fd = -1;
+    await_the_rest();
+}
+
 /* Whoever closes it last waits for those who watch it. */
 static void test_what_clients_may_watch_costs_a_thread(void **state)
 {
@@ -449,6 +482,7 @@ int main(void)
         CASE(test_a_flood_of_the_refused_lets_nobody_in),
         CASE(test_sockets_that_linger),
         CASE(test_no_memory_is_closed_here),
+        CASE(test_nobody_waits_for_memory_of_others),
         CASE(test_what_clients_may_watch_costs_a_thread),
         CASE(test_what_gets_no_thread_waits),
         CASE(test_the_end_comes_before_a_thread),

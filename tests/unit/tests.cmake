@@ -65,6 +65,8 @@ cgm_test(unit siphash cgm_broker)
 cgm_test(unit connection cgm_broker)
 cgm_test(unit loop_table cgm_broker)
 cgm_test(unit peer cgm_broker)
+cgm_test(unit lanes cgm_broker)
+target_link_options(test_lanes PRIVATE -Wl,--wrap=pthread_create)
 cgm_test(unit closer cgm_broker)
 target_link_options(test_closer PRIVATE -Wl,--wrap=recv,--wrap=pthread_create,--wrap=close)
 # A driver to test without one; the library opens it by its path.
