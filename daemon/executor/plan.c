@@ -182,26 +182,13 @@ static void plan_free(struct cgm_plan *plan, struct cgm_executor *executor)
 
 /* ---- coming, on the poller ------------------------------------------------------------------ */
 
-/* On each rank. */
-static uint64_t plan_bytes(const struct cgm_plan *plan)
-{
-    struct cgm_shape user = cgm_operation_user_buffer(&plan->spec);
-    return user.rows * user.cols * cgm_dtype_bytes(user.dtype) + plan->scratch_bytes;
-}
-
-/* Of a rank: the operands. */
-static uint64_t first_run_bytes(const struct cgm_plan *plan, uint32_t rank)
-{
-    return cgm_plan_operands_bytes(&plan->spec, rank, CGM_PLAN_OPERANDS_FEW);
-}
-
 static void plan_discarded_step(struct cgm_request *request)
 {
     struct cgm_plan *plan = request->object;
     struct cgm_executor *executor = request->executor;
     const char *doing = plan->doing;
     bool has_queues = plan->queues != NULL;
-    uint64_t bytes = plan_bytes(plan) + first_run_bytes(plan, 0);
+    uint64_t bytes = cgm_plan_bytes(plan, 0);
     uint32_t device = plan->ranks[0].device;
     char room[CGM_EXECUTOR_ROOM];
     plan_free(plan, executor);
@@ -383,7 +370,7 @@ static void plan_measure(struct cgm_request *request, struct cgm_comm *comm,
     reply.trial_bytes = cgm_tuning_bytes(plan, &plan->scratch_bytes);
     reply.has_trial_bytes = reply.trial_bytes > 0;
     for (uint32_t rank = 0; rank < plan->spec.world; rank++)
-        reply.bytes += plan_bytes(plan) + first_run_bytes(plan, rank);
+        reply.bytes += cgm_plan_bytes(plan, rank);
     free(plan);
     cgm_request_answer(request, CGM_MSG_PLAN_MEASURED, &reply.base, NULL, 0);
 }

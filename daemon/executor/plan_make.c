@@ -265,6 +265,13 @@ bool cgm_plan_has_first_run(const struct cgm_plan *plan)
     return !plan->lost || !plan->comm->poller->executor->ops->runs_are_alike;
 }
 
+uint64_t cgm_plan_bytes(const struct cgm_plan *plan, uint32_t rank)
+{
+    struct cgm_shape user = cgm_operation_user_buffer(&plan->spec);
+    return user.rows * user.cols * cgm_dtype_bytes(user.dtype) + plan->scratch_bytes +
+           cgm_plan_operands_bytes(&plan->spec, rank, CGM_PLAN_OPERANDS_FEW);
+}
+
 int cgm_plan_make(struct cgm_plan *plan, enum cgm_plan_operands operands,
                   const uint64_t *buffer_ids, const uint32_t *journals, bool *ret_more)
 {

@@ -25,6 +25,9 @@ uint64_t cgm_plan_operands_rows(const struct cgm_spec *spec, enum cgm_plan_opera
 uint64_t cgm_plan_operands_bytes(const struct cgm_spec *spec, uint32_t rank,
                                  enum cgm_plan_operands operands);
 
+/* What a rank's memory takes while the plan is being made: with the operands of its first run. */
+uint64_t cgm_plan_bytes(const struct cgm_plan *plan, uint32_t rank);
+
 /* A slice of making queues, user buffers, scratch, flags, and the operands, which the plan's flight
  * is given; *ret_more: the next call goes on. comm, spec, flight, scratch_bytes and n_flags are
  * set. buffer_ids and journals: of the user buffers, by rank; NULL: nobody will name them. On
