@@ -91,6 +91,14 @@ int chaos_arena_open(struct chaos_arena *arena, commgemm_client *client)
     return is_import(arena) ? make_import(arena, client) : make_buffer(arena, client);
 }
 
+bool chaos_arena_is_current(const struct chaos_arena *arena, commgemm_client *client)
+{
+    struct commgemm_buffer now = {.id = arena->buffer.id, .generation = arena->buffer.generation};
+    int status =
+        is_import(arena) ? COMMGEMM_OK : commgemm_buffer_open(client, NULL, now.id, 0, &now);
+    return status == COMMGEMM_OK && now.generation == arena->buffer.generation;
+}
+
 /* ---- a batch ----------------------------------------------------------------------------------
  */
 

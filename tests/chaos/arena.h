@@ -30,6 +30,9 @@ bool chaos_arena_init(struct chaos_arena *arena, enum chaos_arena_kind kind);
  * tainted one sound again. Status of the call that failed. */
 int chaos_arena_open(struct chaos_arena *arena, commgemm_client *client);
 
+/* Whether jobs may still name it by the generation that it was opened with. */
+bool chaos_arena_is_current(const struct chaos_arena *arena, commgemm_client *client);
+
 /* A new batch: numbers that nothing expects, everywhere where the last one was. */
 void chaos_arena_reset(struct chaos_arena *arena, struct cgm_random *random);
 

@@ -447,6 +447,13 @@ static bool is_poisoned(const struct client *c, const struct task *task)
     }
 }
 
+/* By a generation from before an executor's death the rank's own entry was refused, whatever its
+ * number had failed with before. */
+static bool was_refused_itself(struct client *c, const struct chaos_place *place)
+{
+    return client_may_lose_executor(c) && !chaos_arena_is_current(place->arena, c->session);
+}
+
 static void check_output(struct batch *batch, struct task *task, enum cgm_matrix_name name)
 {
     struct client *c = batch->c;
@@ -460,7 +467,8 @@ static void check_output(struct batch *batch, struct task *task, enum cgm_matrix
     if (task->done.status == COMMGEMM_OK)
         chaos_data_check(task->data, name, task->rank, shard, text, sizeof(text), &c->self->checked,
                          &worst);
-    else if (is_poisoned(c, task) && !chaos_data_is_poison(matrix, shard))
+    else if (is_poisoned(c, task) && !chaos_data_is_poison(matrix, shard) &&
+             !was_refused_itself(c, &task->place[name]))
         snprintf(text, sizeof(text), "a failed job's output is not NaN");
     free(shard);
     if (text[0]) {
