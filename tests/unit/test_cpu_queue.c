@@ -5,9 +5,17 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #include "daemon/executor/cpu/queue.h"
+
+#ifndef PR_FUTEX_HASH
+#define PR_FUTEX_HASH 78
+#endif
+#ifndef PR_FUTEX_HASH_GET_SLOTS
+#define PR_FUTEX_HASH_GET_SLOTS 2
+#endif
 
 static const struct cgm_label no_label;
 
@@ -370,6 +378,33 @@ static void test_open_refuses(void **state)
     ops->close(backend);
 }
 
+/* Thousands of threads may wait at a time, of several users. */
+static void test_a_signal_wakes_nobody_else(void **state)
+{
+    enum { FLAGS = 4000 };
+    static struct cgm_flag *flags[FLAGS];
+    (void)state;
+    struct cgm_backend *backend = fixture_open(0);
+    for (int i = 0; i < FLAGS; i++) {
+        flags[i] = fixture_flag(backend, CGM_FLAG_DEVICE);
+        assert_true(i == 0 || flags[i]->park != flags[0]->park);
+    }
+    for (int i = 0; i < FLAGS; i++)
+        ops->flag_free(flags[i]);
+    ops->close(backend);
+}
+
+/* A wake looks at all who sleep in one slot of the system's. */
+static void test_sleepers_have_slots(void **state)
+{
+    (void)state;
+    ops->close(fixture_open(0));
+    int slots = prctl(PR_FUTEX_HASH, PR_FUTEX_HASH_GET_SLOTS, 0, 0, 0);
+    if (slots <= 0) /* this system has one table for all processes */
+        skip();
+    assert_in_range(slots, 1024, 1 << 20);
+}
+
 int main(void)
 {
     fixture_seed();
@@ -383,6 +418,8 @@ int main(void)
         cmocka_unit_test(test_host_flag_wakes),
         cmocka_unit_test(test_threads_give_way),
         cmocka_unit_test(test_new_queues_sleep),
+        cmocka_unit_test(test_a_signal_wakes_nobody_else),
+        cmocka_unit_test(test_sleepers_have_slots),
         cmocka_unit_test(test_open_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

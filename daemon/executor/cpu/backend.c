@@ -87,6 +87,7 @@ static int backend_open(const struct cgm_backend_options *options, char *ret_det
                           "too little address space for the CPU backend");
     }
     cgm_holes_open();
+    cgm_park_open();
     cgm_seats_init(&backend->seats, most_seats, cgm_seats_share(most_seats));
     *ret_backend = backend;
     return CGM_OK;

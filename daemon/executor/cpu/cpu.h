@@ -11,7 +11,8 @@
 
 #define CGM_CPU_DEVICES_DEFAULT 4u
 #define CGM_CPU_DEVICES_MAX 64u
-#define CGM_CPU_PARKS 256u
+/* A signal wakes all who sleep where its flag does, and users' threads wait by the thousand. */
+#define CGM_CPU_PARKS 8192u
 
 struct cgm_backend {
     struct cgm_backend_options options;

@@ -18,6 +18,9 @@ struct cgm_park {
     _Atomic uint32_t sleepers;
 };
 
+/* Once for the process: thousands of threads may sleep at a time. */
+void cgm_park_open(void);
+
 uint32_t cgm_park_prepare(struct cgm_park *park);
 
 /* Returns at a wake after `key` was taken, at the timeout (0: never), and now and then for nothing.
