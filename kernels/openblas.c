@@ -73,7 +73,7 @@ static bool has_room_to_load(unsigned threads, char *ret_detail, size_t detail_b
         return true;
     snprintf(ret_detail, detail_bytes,
              "%s is not loaded: %llu MiB of address space cannot be had; raise the limit (ulimit "
-             "-v, RLIMIT_AS, LimitAS of a service)",
+             "-v or -d, LimitAS or LimitDATA of a service)",
              LIBRARY, (unsigned long long)(bytes / MIB));
     return false;
 }

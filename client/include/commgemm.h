@@ -11,7 +11,7 @@
  * - Every function may be called from any thread, also at the same time on one client, except
  *   commgemm_disconnect(), which must be the last call on its client.
  * - NO_MEMORY where this process had none to take in the daemon's answer: what was asked for may
- *   have been made; it goes with the session.
+ *   have been made; it goes with the session, but for a named buffer: see whether it can be opened.
  * - The library writes no logs, installs no signal handlers and never ends the process.
  * - A client belongs to the process that connected. In a child after fork() every call on it
  * returns INVALID_ARGUMENT and commgemm_disconnect() does nothing; the child connects for itself.

@@ -109,12 +109,23 @@ static int take_buffer(commgemm_client *client, struct cgm_reply *reply,
     return CGM_OK;
 }
 
-/* Of the one open that the daemon counts and this side does not; the error that is there stays. */
-static void let_go(commgemm_client *client, uint64_t id)
+/* NULL: it made none. */
+static char *name_made(int type, const ProtobufCMessage *request)
 {
+    return type == CGM_MSG_BUFFER_CREATE ? ((const Cgm__BufferCreate *)request)->name : NULL;
+}
+
+/* Of the one open that the daemon counts and this side does not, and of the name that was made with
+ * it; the error that is there stays. */
+static void let_go(commgemm_client *client, uint64_t id, char *name)
+{
+    Cgm__BufferDestroy destroy = CGM__BUFFER_DESTROY__INIT;
     Cgm__BufferClose request = CGM__BUFFER_CLOSE__INIT;
     char error[CGM_ERROR_BYTES];
     snprintf(error, sizeof(error), "%s", commgemm_last_error());
+    destroy.name = name;
+    if (name)
+        cgm_client_tell(client, CGM_MSG_BUFFER_DESTROY, &destroy.base);
     request.id = id;
     request.has_once = request.once = 1;
     cgm_client_tell(client, CGM_MSG_BUFFER_CLOSE, &request.base);
@@ -132,7 +143,7 @@ static int ask_for_buffer(commgemm_client *client, int type, const ProtobufCMess
     status = reply.cut ? cgm_fail_cut(type) : take_buffer(client, &reply, ret_buffer);
     cgm_reply_fini(&reply);
     if (status != CGM_OK)
-        let_go(client, id);
+        let_go(client, id, name_made(type, request));
     return status;
 }
 

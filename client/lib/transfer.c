@@ -2,17 +2,16 @@
  * that both sides map, imported once, with the daemon copying between it and the buffer. */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/lib/buffers.h"
 #include "client/lib/client.h"
+#include "client/lib/file_limit.h"
 #include "client/lib/import.h"
 
 typedef unsigned long long ull;
@@ -79,21 +78,12 @@ static int pread_all(const struct commgemm_buffer *buffer, uint64_t offset, uint
     return CGM_OK;
 }
 
-/* A limit of file sizes (RLIMIT_FSIZE) is an error here, not the program's end. */
 static ssize_t pwrite_limited(int fd, const uint8_t *from, uint64_t bytes, uint64_t offset)
 {
-    static const struct timespec none;
-    sigset_t limit, before, pending;
-    sigemptyset(&limit);
-    sigaddset(&limit, SIGXFSZ);
-    sigpending(&pending);
-    pthread_sigmask(SIG_BLOCK, &limit, &before);
+    struct cgm_file_limit limit;
+    cgm_file_limit_begin(&limit);
     ssize_t n = pwrite(fd, from, bytes, (off_t)offset);
-    int error = errno;
-    if (n < 0 && error == EFBIG && !sigismember(&pending, SIGXFSZ))
-        sigtimedwait(&limit, NULL, &none);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = error;
+    cgm_file_limit_end(&limit, n < 0);
     return n;
 }
 
@@ -130,10 +120,18 @@ static int staging_import(commgemm_client *client, int fd, uint64_t *ret_import)
     return commgemm_import(client, &segment, 1, -1, 0, ret_import, &generation);
 }
 
+static bool allocate_limited(int fd)
+{
+    struct cgm_file_limit limit;
+    cgm_file_limit_begin(&limit);
+    bool done = fallocate(fd, 0, 0, STAGING_BYTES) == 0;
+    cgm_file_limit_end(&limit, !done);
+    return done;
+}
+
 static int staging_map(int fd, uint8_t **ret_memory)
 {
-    if (fd < 0 || fallocate(fd, 0, 0, STAGING_BYTES) < 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+    if (fd < 0 || !allocate_limited(fd) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
         return cgm_fail(cgm_status_of_errno(errno), "staging memory: %s", strerror(errno));
     void *memory = mmap(NULL, STAGING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED)

@@ -34,12 +34,13 @@ struct pair {
     struct part parts[WORLD];
 };
 
+static int limited = RLIMIT_AS;
 static rlim_t limit_bytes, stack_bytes; /* 0: as the test's own */
 
 static void bequeath_limit(void)
 {
     struct rlimit limit = {limit_bytes, limit_bytes}, stack = {stack_bytes, stack_bytes};
-    setrlimit(RLIMIT_AS, &limit);
+    setrlimit(limited, &limit);
     if (stack_bytes)
         setrlimit(RLIMIT_STACK, &stack);
 }
@@ -205,6 +206,14 @@ static void test_too_little_to_compute(void **state)
     expect_refusal(364 * MIB, "too little address space to compute");
 }
 
+static void test_too_little_data_to_compute(void **state)
+{
+    (void)state;
+    limited = RLIMIT_DATA;
+    expect_refusal(364 * MIB, "ulimit -d or LimitDATA, is 364 MiB");
+    limited = RLIMIT_AS;
+}
+
 static void test_too_little_to_load(void **state)
 {
     (void)state;
@@ -225,6 +234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fewer_threads_compute),
         cmocka_unit_test(test_too_little_to_compute),
+        cmocka_unit_test(test_too_little_data_to_compute),
         cmocka_unit_test(test_too_little_to_load),
         cmocka_unit_test(test_too_little_for_threads),
     };

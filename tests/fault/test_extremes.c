@@ -390,41 +390,60 @@ static void limit_own(int which, rlim_t most)
     assert_int_equal(setrlimit(which, &limit), 0);
 }
 
-/* The call fails; the session, and what it has, goes on. */
-static void test_no_room_for_the_fds_of_a_reply(void **state)
+static void create_without_fds(const struct scene *scene, const char *name)
 {
-    struct scene *scene = *state;
     struct commgemm_buffer buffer;
     struct rlimit before;
-    uint64_t used = status_number(&scene->witness, "buffers");
     int next = dup(0);
     close(next);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     limit_own(RLIMIT_NOFILE, (rlim_t)next);
-    int status = commgemm_buffer_create(scene->honest, NULL, BYTES, -1, 0, 0, &buffer);
+    int status = commgemm_buffer_create(scene->honest, name, BYTES, -1, 0, 0, &buffer);
     limit_own(RLIMIT_NOFILE, before.rlim_cur);
     assert_int_equal(status, COMMGEMM_NO_MEMORY);
     assert_non_null(strstr(commgemm_last_error(), "no file descriptor left"));
+}
+
+/* The call fails, and leaves nothing behind; the session, and what it has, goes on. */
+static void test_no_room_for_the_fds_of_a_reply(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_buffer buffer;
+    uint64_t used = status_number(&scene->witness, "buffers");
+    create_without_fds(scene, NULL);
+    create_without_fds(scene, "extreme");
     wait_for_status(&scene->witness, "buffers", used);
-    assert_int_equal(commgemm_buffer_create(scene->honest, NULL, BYTES, -1, 0, 0, &buffer),
+    assert_int_equal(commgemm_buffer_create(scene->honest, "extreme", BYTES, -1, 0, 0, &buffer),
                      COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_destroy(scene->honest, "extreme"), COMMGEMM_OK);
     assert_int_equal(commgemm_buffer_close(scene->honest, buffer.id), COMMGEMM_OK);
+}
+
+static void write_beyond_limit(const struct scene *scene, const struct commgemm_buffer *buffer)
+{
+    static const char bytes[4096];
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit_own(RLIMIT_FSIZE, sizeof(bytes));
+    int status = commgemm_buffer_write(scene->honest, buffer, sizeof(bytes), bytes, sizeof(bytes));
+    limit_own(RLIMIT_FSIZE, before.rlim_cur);
+    assert_true(status < 0 && status != COMMGEMM_DAEMON_LOST);
 }
 
 /* An error, not the end of the program. */
 static void test_a_limit_of_file_sizes(void **state)
 {
     struct scene *scene = *state;
-    struct commgemm_buffer buffer;
-    struct rlimit before;
+    struct commgemm_buffer buffer, remote;
     static const char bytes[16384];
     assert_int_equal(commgemm_buffer_create(scene->honest, NULL, sizeof(bytes), -1, 0, 0, &buffer),
                      COMMGEMM_OK);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    limit_own(RLIMIT_FSIZE, 4096);
-    int status = commgemm_buffer_write(scene->honest, &buffer, 4096, bytes, 4096);
-    limit_own(RLIMIT_FSIZE, before.rlim_cur);
-    assert_true(status < 0 && status != COMMGEMM_DAEMON_LOST);
+    write_beyond_limit(scene, &buffer);
+    remote = buffer;
+    remote.fd = -1; /* as one that is copied to through memory of both */
+    write_beyond_limit(scene, &remote);
+    assert_int_equal(commgemm_buffer_write(scene->honest, &remote, 0, bytes, sizeof(bytes)),
+                     COMMGEMM_OK);
     assert_int_equal(commgemm_buffer_write(scene->honest, &buffer, 0, bytes, sizeof(bytes)),
                      COMMGEMM_OK);
     assert_int_equal(commgemm_buffer_close(scene->honest, buffer.id), COMMGEMM_OK);

@@ -31,13 +31,25 @@ static void warn(const struct cgm_backend_options *options, const char *format, 
     va_end(arguments);
 }
 
+/* Either counts what is only mapped. */
+static const struct {
+    int resource;
+    const char *words;
+} limits[] = {{RLIMIT_AS, "ulimit -v or LimitAS"}, {RLIMIT_DATA, "ulimit -d or LimitDATA"}};
+
 /* Why no more threads can compute at a time, and what helps. */
 static void address_limit_words(char *ret_text, size_t size)
 {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        snprintf(ret_text, size, "the limit, ulimit -v or LimitAS, is %llu MiB: raise it",
-                 (unsigned long long)(limit.rlim_cur / MIB));
+    struct rlimit least = {.rlim_cur = RLIM_INFINITY}, limit;
+    const char *words = NULL;
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+        if (getrlimit(limits[i].resource, &limit) == 0 && limit.rlim_cur < least.rlim_cur) {
+            least = limit;
+            words = limits[i].words;
+        }
+    if (words)
+        snprintf(ret_text, size, "the limit, %s, is %llu MiB: raise it", words,
+                 (unsigned long long)(least.rlim_cur / MIB));
     else
         snprintf(ret_text, size,
                  "ulimit -v is unlimited: see vm.overcommit_memory and vm.max_map_count");
