@@ -15,12 +15,20 @@ struct cgm_lane {
 
 /* All that follows is under the lock. */
 
-static struct cgm_lane **find(struct cgm_lanes *lanes, uid_t uid)
+static struct cgm_lane *find(const struct cgm_lanes *lanes, uid_t uid)
 {
-    struct cgm_lane **at = &lanes->first;
-    while (*at && (*at)->uid != uid)
+    struct cgm_lane *lane = lanes->first;
+    while (lane && lane->uid != uid)
+        lane = lane->next;
+    return lane;
+}
+
+static void leave_list(const struct cgm_lane *lane)
+{
+    struct cgm_lane **at = &lane->lanes->first;
+    while (*at != lane)
         at = &(*at)->next;
-    return at;
+    *at = lane->next;
 }
 
 static void append(struct cgm_lane *lane)
@@ -53,10 +61,9 @@ static void have_turn(struct cgm_lane *lane)
 /* Behind all others, if anything is left. */
 static void put_back(struct cgm_lane *lane)
 {
-    struct cgm_lane **at = find(lane->lanes, lane->uid);
     while (lane->lanes->over && lane->first)
         remove_first(lane);
-    *at = lane->next;
+    leave_list(lane);
     lane->served = false;
     if (lane->first)
         append(lane);
@@ -137,7 +144,7 @@ static void call_thread(struct cgm_lane *lane)
 /* NULL without memory. */
 static struct cgm_lane *lane_of(struct cgm_lanes *lanes, uid_t uid)
 {
-    struct cgm_lane *lane = *find(lanes, uid);
+    struct cgm_lane *lane = find(lanes, uid);
     if (lane || !(lane = malloc(sizeof(*lane))))
         return lane;
     *lane = (struct cgm_lane){.lanes = lanes, .uid = uid};
@@ -181,14 +188,17 @@ int cgm_lanes_start(struct cgm_lanes *lanes)
 
 void cgm_lanes_stop(struct cgm_lanes *lanes)
 {
-    struct cgm_lane *lane;
+    struct cgm_lane *lane, *next;
     pthread_mutex_lock(&lanes->lock);
     lanes->over = true;
     pthread_cond_signal(&lanes->more);
     pthread_mutex_unlock(&lanes->lock);
     pthread_join(lanes->thread, NULL);
     pthread_mutex_lock(&lanes->lock);
-    while ((lane = next_waiting(lanes)))
-        put_back(lane);
+    for (lane = lanes->first; lane; lane = next) {
+        next = lane->next;
+        if (!lane->served)
+            put_back(lane);
+    }
     pthread_mutex_unlock(&lanes->lock);
 }
