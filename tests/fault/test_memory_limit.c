@@ -26,6 +26,7 @@
 #define SESSIONS 400u
 #define OUT_BYTES 256u /* 8 x 8 of fp32 */
 #define JOBS 2000u
+#define SMALL_LEAST 160u
 #define QUESTIONS 40 /* whose answers are more than a session's queue takes */
 
 /* A sanitizer does, which the limit has no room for. */
@@ -202,9 +203,12 @@ static void open_sessions(const struct daemon *daemon, struct client *clients, u
     }
 }
 
+/* Some small ones in any case: a list of all is long then. */
 static void fill(struct client *client)
 {
     unsigned large = 0, small = 0;
+    while (small < SMALL_LEAST && create(client, 16384))
+        small++;
     while (create(client, 4 * MIB))
         large++;
     while (create(client, 16384))
