@@ -2,7 +2,6 @@
  * others; for who has gone hardly anything is read. The peer still reads what was sent to it. And
  * who closes what clients have had. pthread_create, recv and close are this file's (--wrap), and
  * count. */
-#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,6 +23,7 @@
 #include "daemon/broker/quota.h"
 #include "proto/ring.h"
 #include "proto/status.h"
+#include "tests/unit/wrapped_threads.h"
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83 /* since Linux 6.16 */
@@ -33,25 +33,9 @@
 #define MANY 200u
 
 static struct cgm_broker broker;
-static unsigned threads;
-static bool no_threads;
 static _Atomic unsigned received, received_here, closed_here;
 static _Atomic int slow_fd = -1; /* whose close() takes as long as it stays this */
 static pthread_t loop_thread;
-
-int __real_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *), void *argument);
-int __wrap_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *), void *argument);
-
-int __wrap_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *), void *argument)
-{
-    if (no_threads)
-        return EAGAIN;
-    threads++;
-    return __real_pthread_create(ret_thread, attributes, run, argument);
-}
 
 ssize_t __real_recv(int fd, void *bytes, size_t size, int flags);
 ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags);

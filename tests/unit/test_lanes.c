@@ -1,6 +1,5 @@
 /* Lanes: each user's in order, nobody's behind another's, and in turns where there is no thread.
  * pthread_create is this file's (--wrap). */
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -11,6 +10,7 @@
 
 #include "daemon/broker/lanes.h"
 #include "proto/status.h"
+#include "tests/unit/wrapped_threads.h"
 
 #define PARTS 3u
 #define ITEMS 3u
@@ -19,24 +19,8 @@
 #define WAIT_MS 20000u
 
 static struct cgm_lanes lanes;
-static bool no_threads;
-static unsigned threads;
 static _Atomic bool held; /* what is slow takes as long as this */
 static _Atomic unsigned ends;
-
-int __real_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *), void *argument);
-int __wrap_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *), void *argument);
-
-int __wrap_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *), void *argument)
-{
-    if (no_threads)
-        return EAGAIN;
-    threads++;
-    return __real_pthread_create(ret_thread, attributes, run, argument);
-}
 
 struct thing {
     struct cgm_lane_item item;

@@ -1,7 +1,6 @@
 /* Who frees what users have, with threads and without: a user who keeps a thread keeps it from
  * nobody else, and nothing is freed on the thread that adds it. pthread_create is this file's
  * (--wrap). */
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -12,6 +11,7 @@
 
 #include "daemon/executor/sweeps.h"
 #include "proto/status.h"
+#include "tests/unit/wrapped_threads.h"
 
 #define ATTACKER 4711u
 #define ACCOMPLICE 4712u
@@ -20,23 +20,9 @@
 #define MANY 10u
 
 static struct cgm_sweeps sweeps; /* its threads stay */
-static _Atomic bool no_threads, kept;
-static _Atomic unsigned threads, here;
+static _Atomic bool kept;
+static _Atomic unsigned here;
 static pthread_t adder;
-
-int __real_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *), void *argument);
-int __wrap_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *), void *argument);
-
-int __wrap_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *), void *argument)
-{
-    if (no_threads)
-        return EAGAIN;
-    threads++;
-    return __real_pthread_create(ret_thread, attributes, run, argument);
-}
 
 enum how { QUICKLY, IN_ONE_GO, IN_SLICES };
 
