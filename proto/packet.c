@@ -23,8 +23,10 @@ int cgm_packet_pack(uint16_t type, uint32_t serial, const ProtobufCMessage *mess
 {
     size_t body = protobuf_c_message_get_packed_size(message);
     if (body > CGM_PACKET_BYTES_MAX - sizeof(struct cgm_packet_header) ||
-        n_fds > CGM_PACKET_FDS_MAX)
+        n_fds > CGM_PACKET_FDS_MAX) {
+        errno = EMSGSIZE;
         return CGM_INVALID_ARGUMENT;
+    }
     struct cgm_packet_header header = {
         .magic = CGM_PACKET_MAGIC,
         .type = type,

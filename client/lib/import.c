@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "client/lib/pages.h"
 
@@ -19,11 +21,12 @@ struct lists {
     unsigned n_fds;
 };
 
-/* What is certainly no memory, and for which the daemon would end the session. What only a driver
- * knows has none of these types. */
+/* What is certainly no memory, and for which the daemon would end the session, or memory that it
+ * never takes. What only a driver knows has none of these types. */
 static int check_fd(int fd, uint32_t i)
 {
     struct stat st;
+    struct statfs file_system;
     if (fstat(fd, &st) < 0)
         return cgm_fail(CGM_INVALID_ARGUMENT, "segments[%u].fd is %d: %s", i, fd, strerror(errno));
     if (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || S_ISDIR(st.st_mode) ||
@@ -31,6 +34,12 @@ static int check_fd(int fd, uint32_t i)
         return cgm_fail(CGM_INVALID_ARGUMENT,
                         "segments[%u].fd is %d, which is no memory; it must be a memfd sealed "
                         "against shrinking, or exported device memory",
+                        i, fd);
+    if (S_ISREG(st.st_mode) && fstatfs(fd, &file_system) == 0 &&
+        file_system.f_type == HUGETLBFS_MAGIC)
+        return cgm_fail(CGM_INVALID_ARGUMENT,
+                        "segments[%u].fd is %d, which has huge pages; a memfd without MFD_HUGETLB "
+                        "is needed",
                         i, fd);
     return CGM_OK;
 }

@@ -119,9 +119,12 @@ static int fail_call(struct cgm_wire *wire, int status, int type)
         return cgm_fail(status, "the daemon closed the connection: %s", why);
     if (status == CGM_DAEMON_LOST)
         return cgm_fail(status, "the daemon closed the connection");
-    if (status == CGM_INVALID_ARGUMENT)
+    if (status == CGM_INVALID_ARGUMENT && errno == EMSGSIZE)
         return cgm_fail(status, "%s is larger than a packet of %u bytes",
                         cgm_message_descriptor(type)->short_name, CGM_PACKET_BYTES_MAX);
+    if (status == CGM_INVALID_ARGUMENT)
+        return cgm_fail(status, "%s has an fd that cannot be passed to another process: %s",
+                        cgm_message_descriptor(type)->short_name, strerror(errno));
     return cgm_fail(status, "%s could not be sent: %s", cgm_message_descriptor(type)->short_name,
                     strerror(errno));
 }

@@ -313,7 +313,7 @@ static void line_enter(struct cgm_job *job)
 
 static bool is_launched(const struct cgm_job *job)
 {
-    return job->gang && job->gang->launch_ns != 0;
+    return job->gang && job->gang->launch != 0;
 }
 
 /* It may have waited for this alone. */

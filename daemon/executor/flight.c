@@ -72,6 +72,9 @@ struct cgm_flight *cgm_flight_take(struct cgm_comm *comm, uint32_t n_ranks,
     comm->n_flights++;
     flight->gang = NULL;
     flight->recorded = NULL;
+    flight->run.begin_ns = 0;
+    flight->run.phases = NULL;
+    flight->run.phases_max = 0;
     return flight;
 }
 
@@ -252,6 +255,7 @@ void cgm_flight_divert(struct cgm_flight *flight)
 {
     flight->kind = CGM_FLIGHT_POISON;
     flight->recorded = NULL;
+    flight->run.phases = NULL;
 }
 
 static void part_task(struct cgm_task *task)
@@ -314,6 +318,8 @@ void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
     flight->next_look_ns = now_ns + LOOK_NS;
     if (flight->kind != CGM_FLIGHT_POISON)
         note_launch(flight, now_ns);
+    else if (!flight->run.begin_ns) /* no run was before it */
+        flight->run.begin_ns = now_ns;
     atomic_fetch_add(&plan->comm->poller->enqueuing,
                      (uint32_t)__builtin_popcountll(flight->ranks_mask));
     parts_init(flight);

@@ -66,7 +66,8 @@ struct cgm_flight {
     struct cgm_view (*views)[CGM_OPERAND_COUNT];
 };
 
-/* From the comm's pool, for so many ranks at most, or new; NULL: out of memory. */
+/* From the comm's pool, for so many ranks at most, or new, and without phases; NULL: out of memory.
+ */
 struct cgm_flight *cgm_flight_take(struct cgm_comm *comm, uint32_t n_ranks,
                                    struct cgm_spare *memory);
 void cgm_flight_give(struct cgm_comm *comm, struct cgm_flight *flight);

@@ -67,7 +67,7 @@ static void job_end(struct cgm_gang *gang, uint32_t rank, uint64_t now_ns)
     struct cgm_flight *flight = gang->flight;
     struct cgm_outcome outcome = {.status = gang->status, .detail = gang->detail};
     gang->jobs[rank] = NULL;
-    outcome.algorithm = (uint16_t)(gang->launch_ns ? gang->plan : job->plan)->algorithm->number;
+    outcome.algorithm = (uint16_t)(gang->launch ? gang->plan : job->plan)->algorithm->number;
     outcome.queued_ns = span(job->submit_ns, gang->collected_ns ? gang->collected_ns : now_ns);
     outcome.waiting_ns = span(gang->collected_ns, gang->launch_ns ? gang->launch_ns : now_ns);
     outcome.running_ns = span(gang->launch_ns, now_ns);
@@ -93,7 +93,7 @@ static void each_job(struct cgm_gang *gang, void (*visit)(struct cgm_job *job))
 static void gang_end_jobs(struct cgm_gang *gang, uint64_t now_ns)
 {
     struct cgm_journal *journal = gang->comm->poller->executor->journal;
-    bool well = gang->number != 0 && gang->launch_ns != 0 && gang->status == CGM_OK;
+    bool well = gang->number != 0 && gang->launch != 0 && gang->status == CGM_OK;
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_END);
     if (gang->number != 0 && !well)
         cgm_window_note_end(gang->comm, gang->number, gang->status);
@@ -183,10 +183,6 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
     flight->launch.rows = gang->rows;
     flight->launch.quiet = gang->comm->n_flights == 1;
     flight->launch.accumulate = gang->plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;
-    if (kind != CGM_FLIGHT_POISON) {
-        flight->run.phases = NULL;
-        flight->run.phases_max = 0;
-    }
     for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
         struct cgm_job *job = gang->jobs[rank];
         if (!job)
@@ -204,11 +200,10 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
         flight->recorded = NULL;
 }
 
-static void gang_start(struct cgm_gang *gang, uint64_t now_ns)
+static void gang_start(struct cgm_gang *gang)
 {
     gang->state = CGM_GANG_RUNNING;
     cgm_gang_list_stop_waiting(gang);
-    gang->launch_ns = now_ns;
     gang->launch = ++gang->comm->last_launch;
     cgm_journal_count(&gang->comm->poller->executor->journal->jobs_launched, gang->n_expected);
 }
@@ -231,7 +226,8 @@ static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *record
 {
     char detail[CGM_CQE_DETAIL];
     if (gang->opcode == CGM_OPCODE_BARRIER) {
-        gang_start(gang, now_ns);
+        gang_start(gang);
+        gang->launch_ns = now_ns;
         gang_end(gang, now_ns);
         return;
     }
@@ -248,7 +244,7 @@ static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *record
         cgm_gang_fail(gang, CGM_NO_MEMORY, "the executor is out of host memory");
         return;
     }
-    gang_start(gang, now_ns);
+    gang_start(gang);
     cgm_contents_on_launch(gang);
     each_job(gang, cgm_job_begin_writes);
     gang_fly(gang, gang->opcode == CGM_OPCODE_COPY_IN ? CGM_FLIGHT_COPY_IN : CGM_FLIGHT_RUN,
@@ -271,7 +267,7 @@ static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
     cgm_gang_list_stop_waiting(gang);
     for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
         struct cgm_job *job = gang->jobs[rank];
-        if (job && !gang->launch_ns && !cgm_job_is_ready(job))
+        if (job && !gang->launch && !cgm_job_is_ready(job))
             job_end(gang, rank, now_ns);
         left += gang->jobs[rank] != NULL;
     }
@@ -285,7 +281,7 @@ static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
         gang_end(gang, now_ns);
         return;
     }
-    if (!gang->launch_ns)
+    if (!gang->launch)
         each_job(gang, cgm_job_begin_writes);
     gang_fly(gang, CGM_FLIGHT_POISON, NULL, now_ns);
 }
@@ -493,6 +489,14 @@ static void say_why(struct cgm_gang *gang, uint64_t now_ns)
                (ull)(now_ns - gang->launch_ns) / 1000000);
 }
 
+/* Once, when nothing adds to them any more: what made the outputs NaN is among them. */
+static void finish_phases(struct cgm_gang *gang)
+{
+    const struct cgm_backend_ops *ops = gang->flight->launch.ops;
+    if (ops->finish_phases && gang->flight->run.phases)
+        ops->finish_phases(gang->comm->poller->executor->backend, &gang->flight->run);
+}
+
 static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_deadlines)
 {
     if (is_held(gang) && look_at_deadlines && step_late_contents(gang, now_ns))
@@ -503,11 +507,8 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
             watch(gang, now_ns);
         return false;
     }
-    const struct cgm_backend_ops *ops = gang->flight->launch.ops;
     cgm_step(CGM_STEP_JOB, CGM_JOB_STEP_DONE);
     now_ns = cgm_now_ns(); /* it may have begun after the round did */
-    if (ops->finish_phases && gang->flight->run.phases)
-        ops->finish_phases(gang->comm->poller->executor->backend, &gang->flight->run);
     gang->status = atomic_load(&gang->flight->run.status);
     if (gang->status == CGM_OK && say_holes(gang, gang->detail, sizeof(gang->detail)))
         gang->status = CGM_STALE;
@@ -520,6 +521,7 @@ static bool step_running(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
         return true;
     }
     each_written(gang, restore);
+    finish_phases(gang);
     gang_end(gang, now_ns);
     return true;
 }
@@ -534,7 +536,8 @@ static bool step_failing(struct cgm_gang *gang, uint64_t now_ns, bool look_at_de
     }
     if (atomic_load(&gang->flight->run.given_up))
         say_behind(gang, "; outputs are not all NaN (job_timeout)");
-    gang_end(gang, now_ns);
+    finish_phases(gang);
+    gang_end(gang, cgm_now_ns());
     return true;
 }
 

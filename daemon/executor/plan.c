@@ -254,8 +254,6 @@ static void plan_register_step(struct cgm_request *request)
     flight->plan = plan;
     flight->kind = CGM_FLIGHT_RUN;
     cgm_flight_set_ranks(flight, cgm_all_ranks(plan->spec.world));
-    flight->run.phases = NULL;
-    flight->run.phases_max = 0;
     flight->launch.rows = cgm_plan_operands_rows(&plan->spec, CGM_PLAN_OPERANDS_FEW);
     flight->launch.quiet = plan->comm->n_flights == 1;
     flight->launch.accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;

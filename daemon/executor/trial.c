@@ -339,8 +339,6 @@ static void launch(struct cgm_trial *trial, const struct cgm_algorithm *algorith
     flight->plan = plan;
     flight->kind = CGM_FLIGHT_RUN;
     cgm_flight_set_ranks(flight, cgm_all_ranks(plan->spec.world));
-    flight->run.phases = NULL;
-    flight->run.phases_max = 0;
     flight->launch.rows = plan->spec.m;
     flight->launch.accumulate = plan->spec.epilogue & CGM_EPILOGUE_ACCUMULATE;
     flight->launch.quiet = plan->comm->n_flights == 1;

@@ -6,6 +6,7 @@
 
 #include "tests/chaos/client.h"
 #include "tests/chaos/data.h"
+#include "tests/phases.h"
 
 #define TASKS (CHAOS_JOBS * CHAOS_WORLD)
 #define PATIENCE_MS 200
@@ -314,6 +315,9 @@ static void ended(struct batch *batch, struct task *task)
     if (task->done.ticket != task->ticket)
         client_fail(c, "ticket %llu ended as %llu", (unsigned long long)task->ticket,
                     (unsigned long long)task->done.ticket);
+    if (!phases_are_right(&task->done))
+        client_fail(c, "job %u.%u has phases outside of the %llu ns that it ran", batch->number,
+                    task->at, (unsigned long long)task->done.running_ns);
     if (task->done.status == COMMGEMM_OK && task->done.algorithm != plan->algorithm)
         client_fail(c, "job %u.%u ran with algorithm %d, its plan has %d", batch->number, task->at,
                     task->done.algorithm, plan->algorithm);

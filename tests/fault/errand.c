@@ -9,6 +9,7 @@
 
 #include "client/include/commgemm.h"
 #include "tests/fault/product.h"
+#include "tests/phases.h"
 #include "tests/proc_entries.h"
 
 #define WORLD PRODUCT_WORLD
@@ -145,6 +146,8 @@ static int wait_for(struct errand *e, uint32_t rank)
         status = done.status;
         snprintf(e->detail, sizeof(e->detail), "rank %u: %.100s", rank, done.detail);
     }
+    if (status == COMMGEMM_OK && !phases_are_right(&done))
+        status = COMMGEMM_INTERNAL;
     commgemm_completion_fini(&done);
     return status;
 }

@@ -102,14 +102,20 @@ static void submit_copies(struct user *user, uint32_t chunk, unsigned count)
     submit_jobs(user, &job, count);
 }
 
-static void submit(struct user *user, unsigned count)
+static void submit_with(struct user *user, unsigned count, int want_phases)
 {
     struct commgemm_job job;
     commgemm_job_init(&job);
+    job.want_phases = want_phases;
     job.plan = user->plan;
     job.lhs = job.rhs = all_of(&user->in);
     job.out = all_of(&user->out);
     submit_jobs(user, &job, count);
+}
+
+static void submit(struct user *user, unsigned count)
+{
+    submit_with(user, count, 0);
 }
 
 static void await(struct user *user, uint64_t ticket)
@@ -201,12 +207,12 @@ static void test_nobody_waits_behind_copies_of_all_chunks(void **state)
     await(&busy, busy.tickets[COPIES - 1]);
 }
 
-/* What has no room in a queue yet is not on its way. */
+/* What has no room in a queue yet is not on its way: it has run on no device, and has not begun. */
 static void test_what_is_held_can_be_cancelled(void **state)
 {
     struct commgemm_completion done;
     (void)state;
-    submit(&busy, JOBS);
+    submit_with(&busy, JOBS, 1);
     await(&busy, busy.tickets[0]);
     for (unsigned i = JOBS - LAST; i < JOBS; i++)
         assert_int_equal(commgemm_cancel(busy.client, busy.tickets[i]), COMMGEMM_OK);
@@ -214,6 +220,9 @@ static void test_what_is_held_can_be_cancelled(void **state)
         assert_int_equal(commgemm_wait(busy.client, busy.tickets[i], WAIT_S * 1000, &done),
                          COMMGEMM_OK);
         assert_int_equal(done.status, COMMGEMM_CANCELLED);
+        assert_int_equal(done.running_ns, 0);
+        assert_int_equal(done.n_phases, 0);
+        commgemm_completion_fini(&done);
     }
     await(&busy, busy.tickets[JOBS - LAST - 1]);
     submit(&busy, 1);

@@ -1,7 +1,10 @@
 /* Comms, buffers, imports, plans and queries: what is sent, what comes back, what is refused. */
 #include "tests/unit/client_fixture.h"
 
+#include <linux/io_uring.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static void test_comms(void **state)
 {
@@ -200,6 +203,44 @@ static void test_imports(void **state)
     close(memory);
 }
 
+static void refuse_fd(const struct fixture *f, int fd, const char *why)
+{
+    const struct commgemm_segment segment = {.kind = COMMGEMM_SEGMENT_FD, .fd = fd, .length = 4096};
+    uint64_t id;
+    uint32_t generation;
+    assert_refused(commgemm_import(f->client, &segment, 1, -1, 0, &id, &generation),
+                   COMMGEMM_INVALID_ARGUMENT, why);
+    close(fd);
+}
+
+/* Before its pages are made, of which there may be none. */
+static void test_an_import_of_huge_pages(void **state)
+{
+    struct fixture f;
+    int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+    (void)state;
+    if (fd < 0)
+        skip();
+    assert_int_equal(ftruncate(fd, 64 << 20), 0);
+    fixture_open(&f, NULL, 4, 0, 0);
+    refuse_fd(&f, fd, "which has huge pages; a memfd without MFD_HUGETLB is needed");
+    fixture_close(&f);
+}
+
+/* The system knows fds that it passes to nobody. */
+static void test_an_import_that_cannot_be_sent(void **state)
+{
+    struct fixture f;
+    struct io_uring_params params = {0};
+    int fd = (int)syscall(SYS_io_uring_setup, 1, &params);
+    (void)state;
+    if (fd < 0)
+        skip();
+    fixture_open(&f, NULL, 4, 0, 0);
+    refuse_fd(&f, fd, "ImportCreate has an fd that cannot be passed to another process");
+    fixture_close(&f);
+}
+
 static void test_plans(void **state)
 {
     struct fixture f;
@@ -285,6 +326,8 @@ int main(void)
         cmocka_unit_test(test_buffers),
         cmocka_unit_test(test_buffers_refused),
         cmocka_unit_test(test_imports),
+        cmocka_unit_test(test_an_import_of_huge_pages),
+        cmocka_unit_test(test_an_import_that_cannot_be_sent),
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_queries),
     };
