@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "commgemm.h"
+#include "tests/phases.h"
 
 #define MIB (1ull << 20)
 #define SIDE 64u
@@ -53,24 +54,32 @@ static void small_plan(struct commgemm_plan_options *ret_options, const struct s
     ret_options->m = ret_options->n = ret_options->k = SIDE;
 }
 
-static int scene_open(void **state)
+static void scene_start(struct scene *scene, const char *setting)
 {
-    static char executor[4200] = "executor=";
-    struct scene *scene = calloc(1, sizeof(*scene));
+    char executor[4200] = "executor=";
     struct commgemm_connect_options options;
-    struct commgemm_plan_options plan_options;
-    struct commgemm_plan plan;
-    if (!realpath(CGM_BIN_DIR "/commgemm-executor-cuda", executor + strlen(executor))) {
-        free(scene);
-        return -1;
-    }
+    assert_non_null(realpath(CGM_BIN_DIR "/commgemm-executor-cuda", executor + strlen(executor)));
     daemon_init(&scene->daemon);
-    daemon_start(&scene->daemon, "backend=cuda", executor, NULL);
+    daemon_start(&scene->daemon, "backend=cuda", executor, setting, NULL);
     commgemm_connect_options_init(&options);
     options.socket = scene->daemon.socket;
     ok(commgemm_connect(&options, &scene->client));
     ok(commgemm_wait_executor(scene->client, WAIT_S * 1000));
     ok(commgemm_comm_join_simple(scene->client, "alone", 1, 0, &scene->comm));
+}
+
+static void scene_stop(struct scene *scene)
+{
+    commgemm_disconnect(scene->client);
+    daemon_stop(&scene->daemon);
+}
+
+static int scene_open(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+    struct commgemm_plan_options plan_options;
+    struct commgemm_plan plan;
+    scene_start(scene, NULL);
     small_plan(&plan_options, scene);
     ok(commgemm_plan_create(scene->client, &plan_options, &plan));
     scene->plan = plan.id;
@@ -82,8 +91,7 @@ static int scene_open(void **state)
 static int scene_close(void **state)
 {
     struct scene *scene = *state;
-    commgemm_disconnect(scene->client);
-    daemon_stop(&scene->daemon);
+    scene_stop(scene);
     free(scene);
     return 0;
 }
@@ -343,6 +351,48 @@ static void test_operands(void **state)
     serves_on(scene);
 }
 
+/* ---- what takes too long ----------------------------------------------------------------------
+ */
+
+#define LARGE 32768u /* seconds of FP32 products, on any GPU there is */
+
+/* Phases are read when its outputs are NaN, and the events that they are read of are given back. */
+static void test_phases_of_a_job_that_takes_too_long(void **state)
+{
+    struct scene scene;
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan;
+    struct commgemm_buffer in, out;
+    struct commgemm_completion done;
+    struct commgemm_job job;
+    uint64_t ticket, side = LARGE;
+    (void)state;
+    scene_start(&scene, "job_timeout=1");
+    small_plan(&options, &scene);
+    options.m = options.n = side;
+    options.k = 2 * side;
+    ok(commgemm_plan_create(scene.client, &options, &plan));
+    ok(commgemm_buffer_create(scene.client, NULL, 8 * side * side, 0, 0, 0, &in));
+    ok(commgemm_buffer_create(scene.client, NULL, 4 * side * side, 0, 0, 0, &out));
+    commgemm_job_init(&job);
+    job.plan = plan.id;
+    job.lhs = job.rhs = commgemm_operand_at(&in, 0);
+    job.out = commgemm_operand_at(&out, 0);
+    job.want_phases = 1;
+    ok(commgemm_submit(scene.client, &job, &ticket));
+    ok(commgemm_wait(scene.client, ticket, WAIT_S * 1000, &done));
+    refused_at(__LINE__, done.status, COMMGEMM_WATCHDOG, done.detail, "");
+    for (uint32_t i = 0; i < done.n_phases; i++)
+        print_message("%s from %.3f to %.3f s of %.3f s\n",
+                      commgemm_phase_name(done.phases[i].kind),
+                      (double)done.phases[i].begin_ns / 1e9, (double)done.phases[i].end_ns / 1e9,
+                      (double)done.running_ns / 1e9);
+    assert_int_equal(done.n_phases, 2);
+    assert_true(phases_are_right(&done));
+    commgemm_completion_fini(&done);
+    scene_stop(&scene);
+}
+
 /* ---- machines that lack something ------------------------------------------------------------ */
 
 static void expect_words(struct client *client, const char *key, const char *words)
@@ -384,37 +434,25 @@ static void test_no_gpu(void **state)
 static void test_no_peer_access(void **state)
 {
     const struct scene *scene = *state;
-    static char executor[4200] = "executor=";
     static const uint32_t ranks[] = {0, 1};
-    struct daemon daemon;
-    struct commgemm_connect_options options;
+    struct scene parted;
     struct commgemm_join_options join;
-    commgemm_client *client;
     uint64_t comm;
     if (scene->devices < 2) {
         print_message("needs two GPUs\n");
         skip();
     }
-    assert_non_null(
-        realpath(CGM_BIN_DIR "/commgemm-executor-cuda", executor + strlen("executor=")));
     setenv("COMMGEMM_TEST_NO_PEERS", "1", 1);
-    daemon_init(&daemon);
-    daemon_start(&daemon, "backend=cuda", executor, NULL);
+    scene_start(&parted, NULL);
     unsetenv("COMMGEMM_TEST_NO_PEERS");
-    commgemm_connect_options_init(&options);
-    options.socket = daemon.socket;
-    ok(commgemm_connect(&options, &client));
-    ok(commgemm_wait_executor(client, WAIT_S * 1000));
     commgemm_join_options_init(&join);
     join.name = "parted";
     join.size = join.n_ranks = 2;
     join.ranks = ranks;
     join.create = 1;
-    refused(commgemm_comm_join(client, &join, &comm), COMMGEMM_NOT_SUPPORTED,
+    refused(commgemm_comm_join(parted.client, &join, &comm), COMMGEMM_NOT_SUPPORTED,
             "device 0 of rank 0 cannot access the memory of device 1 of rank 1");
-    ok(commgemm_comm_join_simple(client, "alone", 1, 0, &comm));
-    commgemm_disconnect(client);
-    daemon_stop(&daemon);
+    scene_stop(&parted);
 }
 
 int main(int argc, char **argv)
@@ -430,6 +468,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_file_descriptors),
         cmocka_unit_test(test_a_pipe),
         cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_phases_of_a_job_that_takes_too_long),
         cmocka_unit_test(test_no_gpu),
         cmocka_unit_test(test_no_peer_access),
     };
