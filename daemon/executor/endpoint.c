@@ -27,9 +27,11 @@ bool cgm_job_is_ready(const struct cgm_job *job)
            atomic_load_explicit(&ring->ready[job->slot], memory_order_acquire) >= job->ticket;
 }
 
+/* The time is read anew: the round may have begun before the client submitted it. */
 static struct cgm_job *job_take(struct cgm_endpoint *endpoint, const struct cgm_entry *entry,
-                                uint32_t slot, uint64_t now_ns)
+                                uint32_t slot)
 {
+    uint64_t now_ns = cgm_now_ns();
     /* There is one: no more jobs are accepted than the endpoint has. */
     struct cgm_job *job = endpoint->free_jobs;
     if (job)
@@ -103,12 +105,11 @@ static void refuse(struct cgm_job *job, int status, const char *detail)
     cgm_job_complete(job, &outcome);
 }
 
-static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *entry, uint32_t slot,
-                       uint64_t now_ns)
+static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *entry, uint32_t slot)
 {
     char detail[CGM_CQE_DETAIL] = "";
     struct cgm_comm *burns = NULL;
-    struct cgm_job *job = job_take(endpoint, entry, slot, now_ns);
+    struct cgm_job *job = job_take(endpoint, entry, slot);
     int status = cgm_entry_check(endpoint, entry, job, detail, sizeof(detail), &burns);
     if (status == CGM_OK) {
         cgm_contents_on_submit(job);
@@ -124,8 +125,7 @@ static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *en
     refuse(job, status, detail);
 }
 
-static void accept_noop(struct cgm_endpoint *endpoint, const struct cgm_entry *entry, uint32_t slot,
-                        uint64_t now_ns)
+static void accept_noop(struct cgm_endpoint *endpoint, const struct cgm_entry *entry, uint32_t slot)
 {
     static const struct cgm_outcome done = {.status = CGM_OK};
     struct cgm_ring *ring = &endpoint->ring;
@@ -134,7 +134,7 @@ static void accept_noop(struct cgm_endpoint *endpoint, const struct cgm_entry *e
         cgm_completion_write(endpoint, NULL, entry->ticket, slot, 0, &done);
         return;
     }
-    struct cgm_job *job = job_take(endpoint, entry, slot, now_ns);
+    struct cgm_job *job = job_take(endpoint, entry, slot);
     job->comm_number = 0;
     cgm_noops_enter(&endpoint->poller->noops, job);
 }
@@ -162,7 +162,7 @@ void cgm_endpoint_begin(struct cgm_endpoint *endpoint)
     }
 }
 
-static bool take_entry(struct cgm_endpoint *endpoint, uint32_t slot, uint64_t now_ns)
+static bool take_entry(struct cgm_endpoint *endpoint, uint32_t slot)
 {
     struct cgm_entry entry;
     if (slot >= endpoint->entries) {
@@ -179,11 +179,11 @@ static bool take_entry(struct cgm_endpoint *endpoint, uint32_t slot, uint64_t no
     endpoint->accepted++;
     cgm_journal_count(&endpoint->poller->executor->journal->jobs_accepted, 1);
     if (entry.opcode == CGM_OPCODE_NOOP) {
-        accept_noop(endpoint, &entry, slot, now_ns);
+        accept_noop(endpoint, &entry, slot);
         return true;
     }
     cgm_ring_load_rest(&endpoint->ring, slot, &entry);
-    accept_job(endpoint, &entry, slot, now_ns);
+    accept_job(endpoint, &entry, slot);
     return true;
 }
 
@@ -223,14 +223,14 @@ bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint)
            atomic_load_explicit(&header->sq_tail, memory_order_acquire) != endpoint->sq_head;
 }
 
-uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most, uint64_t now_ns)
+uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most)
 {
     uint32_t count = takeable(endpoint, most);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t at = endpoint->sq_head & endpoint->ring.mask;
         uint32_t slot = atomic_load_explicit(&endpoint->ring.sq[at], memory_order_relaxed);
         endpoint->sq_head++;
-        if (!take_entry(endpoint, slot, now_ns))
+        if (!take_entry(endpoint, slot))
             break;
     }
     if (count > 0)
@@ -268,9 +268,9 @@ void cgm_endpoint_on_submit(struct cgm_request *request)
     endpoint->last_ticket = entry.ticket;
     cgm_journal_count(&endpoint->poller->executor->journal->jobs_accepted, 1);
     if (entry.opcode == CGM_OPCODE_NOOP)
-        accept_noop(endpoint, &entry, 0, cgm_now_ns());
+        accept_noop(endpoint, &entry, 0);
     else
-        accept_job(endpoint, &entry, 0, cgm_now_ns());
+        accept_job(endpoint, &entry, 0);
     /* Last: whoever knows that a number was taken finds it in the journal, even if this process
      * ends here. */
     cgm_request_ok(request);

@@ -57,7 +57,7 @@ static inline bool cgm_endpoint_is_mute(const struct cgm_endpoint *endpoint)
 }
 
 /* Takes what the client has submitted, in its order and at most so many entries; how many. */
-uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most, uint64_t now_ns);
+uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most);
 
 /* True when the ring has entries that could be taken now. */
 bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint);

@@ -281,12 +281,13 @@ static void part_post(struct cgm_executor *executor, struct cgm_flight_rank *par
         cgm_worker_post(&executor->devices[device], &part->task);
 }
 
-static void note_launch(struct cgm_flight *flight, uint64_t now_ns)
+/* Not when the round began: its jobs may have come since. */
+static void note_launch(struct cgm_flight *flight)
 {
-    flight->run.begin_ns = now_ns;
+    flight->run.begin_ns = cgm_now_ns();
     if (!flight->gang)
         return;
-    flight->gang->launch_ns = now_ns;
+    flight->gang->launch_ns = flight->run.begin_ns;
     if (flight->recorded)
         flight->plan->comm->poller->counters.replays++;
 }
@@ -317,7 +318,7 @@ void cgm_flight_take_off(struct cgm_flight *flight, uint64_t now_ns)
     struct cgm_executor *executor = plan->comm->poller->executor;
     flight->next_look_ns = now_ns + LOOK_NS;
     if (flight->kind != CGM_FLIGHT_POISON)
-        note_launch(flight, now_ns);
+        note_launch(flight);
     else if (!flight->run.begin_ns) /* no run was before it */
         flight->run.begin_ns = now_ns;
     atomic_fetch_add(&plan->comm->poller->enqueuing,

@@ -227,8 +227,8 @@ static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *record
     char detail[CGM_CQE_DETAIL];
     if (gang->opcode == CGM_OPCODE_BARRIER) {
         gang_start(gang);
-        gang->launch_ns = now_ns;
-        gang_end(gang, now_ns);
+        gang->launch_ns = cgm_now_ns();
+        gang_end(gang, gang->launch_ns);
         return;
     }
     int status = cgm_contents_check(gang, detail, sizeof(detail));

@@ -36,9 +36,9 @@ struct cgm_gang {
     enum cgm_gang_state state;
     uint32_t opcode, n_expected, n_came;
     uint64_t rows;
-    uint64_t first_ns, collected_ns;
+    uint64_t collected_ns;
     uint64_t launch_ns; /* when it came to the devices, not held any more; 0: it has not */
-    uint64_t stood_ns;  /* the poller's, at first_ns */
+    uint64_t stood_ns;  /* the poller's, when the first job came */
     /* The end that comes first of those that jobs asked for; limit_ms 0: none did. */
     struct {
         uint64_t from_ns, limit_ms;

@@ -16,8 +16,7 @@ typedef unsigned long long ull;
 
 static const char no_memory[] = "the executor is out of host memory";
 
-static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_t now_ns,
-                                 struct cgm_spare *memory)
+static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, struct cgm_spare *memory)
 {
     struct cgm_gang *gang = comm->free_gangs;
     size_t bytes = sizeof(*gang) + comm->size * sizeof(gang->jobs[0]);
@@ -33,7 +32,6 @@ static struct cgm_gang *gang_new(struct cgm_comm *comm, uint64_t number, uint64_
     memset(gang, 0, bytes);
     gang->comm = comm;
     gang->number = number;
-    gang->first_ns = now_ns;
     gang->stood_ns = comm->poller->stood_ns;
     gang->n_expected = number ? comm->size : 1;
     cgm_comm_ref(comm);
@@ -156,7 +154,7 @@ static void complete_unpoisoned(struct cgm_job *job, int status, const char *det
 void cgm_gang_fail_alone(struct cgm_job *job, int status, const char *detail)
 {
     struct cgm_comm *comm = job->plan->comm;
-    struct cgm_gang *gang = gang_new(comm, 0, job->accept_ns, &comm->poller->failed_memory);
+    struct cgm_gang *gang = gang_new(comm, 0, &comm->poller->failed_memory);
     if (!gang) {
         complete_unpoisoned(job, status, detail);
         return;
@@ -323,7 +321,7 @@ static void burn(struct cgm_comm *comm, uint64_t number, int status, const char 
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
     cgm_comm_ref(comm);
     if (!gang)
-        gang = gang_new(comm, number, cgm_now_ns(), &comm->poller->failed_memory);
+        gang = gang_new(comm, number, &comm->poller->failed_memory);
     if (gang) {
         gang->n_came++;
         cgm_gang_fail(gang, status, detail);
@@ -362,7 +360,7 @@ void cgm_gang_submit(struct cgm_job *job)
         return;
     }
     struct cgm_gang *gang = *cgm_window_slot(comm, number);
-    if (!gang && !(gang = gang_new(comm, number, job->accept_ns, &comm->poller->job_memory))) {
+    if (!gang && !(gang = gang_new(comm, number, &comm->poller->job_memory))) {
         submit_without_memory(job);
         return;
     }
@@ -376,7 +374,7 @@ void cgm_gang_submit_local(struct cgm_job *job)
         cgm_gang_fail_alone(job, comm->dead_status, comm->dead_detail);
         return;
     }
-    struct cgm_gang *gang = gang_new(comm, 0, job->accept_ns, &comm->poller->job_memory);
+    struct cgm_gang *gang = gang_new(comm, 0, &comm->poller->job_memory);
     if (!gang) {
         cgm_gang_fail_alone(job, CGM_NO_MEMORY, no_memory);
         return;

@@ -107,7 +107,7 @@ static bool user_drain(struct cgm_ring_user *user, uint32_t looks, uint64_t now_
     for (uint32_t seen = 0; seen < user->n_rings && looks > 0; seen++) {
         if (user->at >= user->n_rings)
             user->at = 0;
-        uint32_t taken = cgm_endpoint_drain(user->rings[user->at++], entries_for(looks), now_ns);
+        uint32_t taken = cgm_endpoint_drain(user->rings[user->at++], entries_for(looks));
         uint32_t took = 1 + taken * CGM_RINGS_LOOKS_PER_ENTRY;
         looks -= took < looks ? took : looks;
         busy |= taken > 0;

@@ -14,7 +14,7 @@
 #define LIMIT_MS 2000
 #define STOPPED_MS 2200
 
-enum { WORLD = 2, M = 16, N = 16, K = 16, FLOATS = M * K + K * N + M * N };
+enum { WORLD = 2, M = 16, N = 16, K = 16 };
 
 /* Of a client that has all ranks. */
 struct ranks {
@@ -30,7 +30,7 @@ static void must(int status)
     assert_int_equal(status, COMMGEMM_OK);
 }
 
-static void ranks_open(struct ranks *ranks, const struct daemon *daemon)
+static void ranks_open(struct ranks *ranks, const struct daemon *daemon, int op)
 {
     static const uint32_t all[WORLD] = {0, 1};
     struct commgemm_join_options join;
@@ -40,7 +40,7 @@ static void ranks_open(struct ranks *ranks, const struct daemon *daemon)
     join.name = "pair", join.create = 1, join.size = WORLD;
     join.ranks = all, join.n_ranks = WORLD;
     commgemm_plan_options_init(&options);
-    options.op = COMMGEMM_OP_AR, options.m = M, options.n = N;
+    options.op = op, options.m = M, options.n = N, options.k = op == COMMGEMM_OP_AR ? 0 : K;
     must(commgemm_comm_join(ranks->client, &join, &options.comm));
     must(commgemm_plan_create(ranks->client, &options, &ranks->plan));
     for (int rank = 0; rank < WORLD; rank++)
@@ -62,9 +62,17 @@ static uint64_t submit(struct ranks *ranks, uint32_t rank)
     job.rank = rank;
     job.deadline_ms = LIMIT_MS;
     job.lhs = commgemm_operand_at(&ranks->buffers[rank], 0);
+    job.rhs = ranks->plan.op == COMMGEMM_OP_GEMM ? job.lhs : job.rhs;
     job.out = commgemm_operand_at(&ranks->buffers[rank], M * N * sizeof(float));
     must(commgemm_submit(ranks->client, &job, &ticket));
     return ticket;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static void expect_done(struct ranks *ranks, uint64_t ticket)
@@ -84,7 +92,7 @@ static void test_a_job_that_waits_for_a_rank(void **state)
     struct ranks ranks;
     (void)state;
     scene_open(&scene, LIMIT, REAL_EXECUTOR);
-    ranks_open(&ranks, &scene.daemon);
+    ranks_open(&ranks, &scene.daemon, COMMGEMM_OP_AR);
     arm(&scene, CGM_STEP_JOB, CGM_JOB_STEP_MATCH);
     uint64_t first = submit(&ranks, 0);
     pid_t executor = await_stop(&scene);
@@ -103,7 +111,7 @@ static void test_a_job_that_runs(void **state)
     struct ranks ranks;
     (void)state;
     scene_open(&scene, LIMIT, REAL_EXECUTOR);
-    ranks_open(&ranks, &scene.daemon);
+    ranks_open(&ranks, &scene.daemon, COMMGEMM_OP_AR);
     arm(&scene, CGM_STEP_JOB, CGM_JOB_STEP_ENQUEUE);
     uint64_t first = submit(&ranks, 0), second = submit(&ranks, 1);
     pid_t executor = await_stop(&scene);
@@ -111,6 +119,30 @@ static void test_a_job_that_runs(void **state)
     assert_int_equal(send_signal(executor, SIGCONT), 0);
     expect_done(&ranks, first);
     expect_done(&ranks, second);
+    ranks_close(&ranks);
+    scene_close(&scene);
+}
+
+/* It is stopped when it is about to take the job: what it knew of the time is old then. */
+static void test_times_of_a_job_that_is_taken_late(void **state)
+{
+    struct scene scene;
+    struct ranks ranks;
+    struct commgemm_completion done;
+    (void)state;
+    scene_open(&scene, LIMIT, REAL_EXECUTOR);
+    ranks_open(&ranks, &scene.daemon, COMMGEMM_OP_GEMM);
+    arm(&scene, CGM_STEP_JOB, CGM_JOB_STEP_COPY);
+    uint64_t begin_ns = now_ns(), ticket = submit(&ranks, 0);
+    pid_t executor = await_stop(&scene);
+    usleep(STOPPED_MS * 1000);
+    assert_int_equal(send_signal(executor, SIGCONT), 0);
+    must(commgemm_wait(ranks.client, ticket, -1, &done));
+    uint64_t took_ns = now_ns() - begin_ns;
+    assert_int_equal(done.status, COMMGEMM_OK);
+    assert_true(done.queued_ns >= STOPPED_MS * 1000000ull);
+    assert_true(done.running_ns < STOPPED_MS * 1000000ull);
+    assert_true(done.queued_ns + done.waiting_ns + done.running_ns <= took_ns);
     ranks_close(&ranks);
     scene_close(&scene);
 }
@@ -155,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_job_that_waits_for_a_rank),
         cmocka_unit_test(test_a_job_that_runs),
+        cmocka_unit_test(test_times_of_a_job_that_is_taken_late),
         cmocka_unit_test(test_a_wait_for_one_that_stands_still),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

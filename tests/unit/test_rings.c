@@ -230,7 +230,7 @@ static void test_cancel_waits_for_its_entry(void **state)
     assert_int_equal(endpoint->accepted, 0);
     assert_non_null(endpoint->cancels);
     while (endpoint->accepted < ENTRIES)
-        assert_int_equal(cgm_endpoint_drain(endpoint, 16, MS), 16);
+        assert_int_equal(cgm_endpoint_drain(endpoint, 16), 16);
     assert_null(endpoint->cancels);
     assert_int_equal(endpoint->in_flight, 0);
     assert_int_equal(endpoint->ring.cq[ENTRIES - 1].status, CGM_CANCELLED);
