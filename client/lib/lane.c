@@ -290,6 +290,19 @@ void cgm_slot_store_phases(struct cgm_slot *slot, const void *bytes, size_t size
     slot->cqe.n_phases = (uint16_t)count;
 }
 
+/* `detail` is of what was declared, and no reason of what the job had ended with before. */
+static void tell_why(struct cgm_cqe *cqe, int declared, const char *detail)
+{
+    const char *why = detail && detail[0] ? detail : cgm_status_cause(declared);
+    if (cqe->status == CGM_OK)
+        return;
+    if (cqe->status == declared)
+        snprintf(cqe->detail, sizeof(cqe->detail), "%s", why);
+    else
+        snprintf(cqe->detail, sizeof(cqe->detail), "the job had ended with %s; why is lost: %s",
+                 cgm_status_name(cqe->status), why);
+}
+
 void cgm_slot_abandon(struct cgm_slot *slot, int status, const char *detail)
 {
     int32_t done = status;
@@ -298,9 +311,7 @@ void cgm_slot_abandon(struct cgm_slot *slot, int status, const char *detail)
     slot->cqe.algorithm = slot->plan ? (uint16_t)slot->plan->algorithm : 0;
     if (ring->header) /* whatever stream waits for it is released */
         done = cgm_ring_end(ring, slot->index, slot->entry_ticket, status);
-    slot->cqe.status = done = status_of(done);
+    slot->cqe.status = status_of(done);
     slot->cqe.comm_number = slot->comm_number;
-    if (done != CGM_OK)
-        snprintf(slot->cqe.detail, sizeof(slot->cqe.detail), "%s",
-                 detail && detail[0] ? detail : cgm_status_cause(done));
+    tell_why(&slot->cqe, status, detail);
 }

@@ -107,7 +107,8 @@ void cgm_slot_store_cqe(struct cgm_slot *slot, const struct cgm_cqe *cqe);
 void cgm_slot_store_phases(struct cgm_slot *slot, const void *bytes, size_t size);
 
 /* Fills the cqe of a slot in flight that no executor will end any more: with its done word if that
- * was set in time, else with `status`, which the done word gets too. */
+ * was set in time, else with `status`, of which `detail` is the reason, and which the done word
+ * gets too. */
 void cgm_slot_abandon(struct cgm_slot *slot, int status, const char *detail);
 
 #endif

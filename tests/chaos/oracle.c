@@ -138,7 +138,7 @@ static bool names_lost_rank(const struct chaos_board *board, const struct chaos_
     return atomic_load(&client->lost) || (job->comm == 0 && atomic_load(&client->left0));
 }
 
-/* The next executor knows how a number ended, and not the words. */
+/* How a number or a job ended stays when its executor dies, and not always the words. */
 static bool is_told_after_death(const struct chaos_result *result)
 {
     return strstr(result->detail, "had ended with") != NULL;

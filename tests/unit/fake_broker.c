@@ -602,9 +602,9 @@ void fake_forge_cqe(struct fake_broker *fake, uint32_t slot, uint64_t ticket)
     pthread_mutex_unlock(&fake->lock);
 }
 
-void fake_set_done(struct fake_broker *fake, uint32_t slot, uint64_t ticket)
+void fake_set_done(struct fake_broker *fake, uint32_t slot, uint64_t ticket, int status)
 {
     pthread_mutex_lock(&fake->lock);
-    cgm_ring_set_done(&fake->sessions[0].poller->ring, slot, ticket, CGM_OK);
+    cgm_ring_set_done(&fake->sessions[0].poller->ring, slot, ticket, status);
     pthread_mutex_unlock(&fake->lock);
 }

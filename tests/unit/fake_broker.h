@@ -67,7 +67,7 @@ void fake_refuse_cancel(struct fake_broker *fake, bool refuse);
 /* Puts a record into the cq of the first ring that no submission asked for. */
 void fake_forge_cqe(struct fake_broker *fake, uint32_t slot, uint64_t ticket);
 
-/* The job in this slot has ended well, and the executor gets no further than to its done word. */
-void fake_set_done(struct fake_broker *fake, uint32_t slot, uint64_t ticket);
+/* The job in this slot has ended, and the executor gets no further than to its done word. */
+void fake_set_done(struct fake_broker *fake, uint32_t slot, uint64_t ticket, int status);
 
 #endif

@@ -174,29 +174,46 @@ static void test_a_dead_ring_is_the_end_for_who_reaps(void **state)
     fixture_close(&f);
 }
 
-/* It was done, so it is told as done, and as what it was. */
-static void test_a_job_whose_record_is_missing(void **state)
+static void lose_a_record(int status, struct commgemm_plan *ret_plan,
+                          struct commgemm_completion *ret_done)
 {
     struct fixture f;
-    struct commgemm_completion done;
-    struct commgemm_plan plan;
     struct commgemm_job job;
     uint64_t ticket;
-    (void)state;
     fixture_open(&f, NULL, 4, 0, 0);
-    plan_make(f.client, comm_make(f.client), COMMGEMM_OP_GEMM, 64, &plan);
+    plan_make(f.client, comm_make(f.client), COMMGEMM_OP_GEMM, 64, ret_plan);
     commgemm_job_init(&job);
-    job.plan = plan.id;
+    job.plan = ret_plan->id;
     job.rank = 1;
     job.deadline_ms = FAKE_HOLD_MS;
     assert_ok(commgemm_submit(f.client, &job, &ticket));
-    fake_set_done(f.fake, 0, ticket);
+    fake_set_done(f.fake, 0, ticket, status);
     fake_kill_executor(f.fake);
-    assert_ok(commgemm_wait(f.client, ticket, -1, &done));
-    assert_int_equal(done.status, COMMGEMM_OK);
+    assert_ok(commgemm_wait(f.client, ticket, -1, ret_done));
+    assert_int_equal(ret_done->status, status);
+    fixture_close(&f);
+}
+
+/* It was done, so it is told as done, and as what it was. */
+static void test_a_job_whose_record_is_missing(void **state)
+{
+    struct commgemm_completion done;
+    struct commgemm_plan plan;
+    (void)state;
+    lose_a_record(COMMGEMM_OK, &plan, &done);
     assert_int_equal(done.algorithm, plan.algorithm);
     assert_string_equal(done.reason, plan.reason);
-    fixture_close(&f);
+    assert_string_equal(done.detail, "");
+}
+
+/* That the executor is lost is not why. */
+static void test_a_failed_job_whose_record_is_missing(void **state)
+{
+    struct commgemm_completion done;
+    struct commgemm_plan plan;
+    (void)state;
+    lose_a_record(COMMGEMM_MISMATCH, &plan, &done);
+    assert_non_null(strstr(done.detail, "the job had ended with MISMATCH; why is lost: "));
 }
 
 static void test_executor_lost(void **state)
@@ -351,6 +368,7 @@ int main(void)
         cmocka_unit_test(test_memory_goes_with_the_session),
         cmocka_unit_test(test_a_dead_ring_is_the_end_for_who_reaps),
         cmocka_unit_test(test_a_job_whose_record_is_missing),
+        cmocka_unit_test(test_a_failed_job_whose_record_is_missing),
         cmocka_unit_test(test_executor_lost),
         cmocka_unit_test(test_what_ended_well_without_a_ring),
         cmocka_unit_test(test_numbers_of_lost_jobs_come_again),
