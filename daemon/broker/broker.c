@@ -84,7 +84,7 @@ void cgm_broker_on_settled(struct cgm_broker *broker)
 /* ---- the end ----------------------------------------------------------------------------------
  */
 
-static void end_sessions(struct cgm_broker *broker)
+void cgm_broker_end_sessions(struct cgm_broker *broker)
 {
     uint64_t at = 0;
     struct cgm_session *session;
@@ -110,7 +110,6 @@ void cgm_broker_end(struct cgm_broker *broker)
     cgm_listener_close(&broker->listener);
     cgm_executor_shut_down(broker);
     cgm_tools_end(broker);
-    end_sessions(broker);
     uv_timer_start(&broker->end_timer, on_end_timer, END_PATIENCE_MS, 0);
 }
 
@@ -292,15 +291,22 @@ int cgm_broker_init(struct cgm_broker *broker, const struct cgm_config *config,
 
 static bool is_over(const struct cgm_broker *broker)
 {
-    return broker->ending && broker->closing_sessions == 0 && !broker->tools &&
-           cgm_executor_has_ended(&broker->executor);
+    return broker->ending && broker->sessions.count == 0 && broker->closing_sessions == 0 &&
+           !broker->tools && cgm_executor_has_ended(&broker->executor);
+}
+
+static void turn(struct cgm_broker *broker)
+{
+    if (broker->ending && cgm_executor_runs_nothing(&broker->executor))
+        cgm_broker_end_sessions(broker);
+    uv_run(&broker->loop, UV_RUN_ONCE);
 }
 
 int cgm_broker_run(struct cgm_broker *broker)
 {
     cgm_executor_start(broker);
     for (; !is_over(broker); broker->turn++)
-        uv_run(&broker->loop, UV_RUN_ONCE);
+        turn(broker);
     broker_fini(broker);
     cgm_log_info("daemon: ended");
     return broker->failed ? CGM_INTERNAL : CGM_OK;

@@ -78,8 +78,10 @@ int cgm_broker_run(struct cgm_broker *broker);
 /* The executor runs, or is known not to: clients may come in. */
 void cgm_broker_on_settled(struct cgm_broker *broker);
 
-/* Begins the orderly end. */
+/* Begins the orderly end. Sessions end when the executor runs nothing any more: until then their
+ * launched jobs go on and are told, and all that they ask for is refused. */
 void cgm_broker_end(struct cgm_broker *broker);
+void cgm_broker_end_sessions(struct cgm_broker *broker);
 
 /* STATUS= for systemd, soon: what changes within a second is told together. */
 void cgm_broker_tell_status(struct cgm_broker *broker);

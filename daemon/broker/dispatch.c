@@ -105,7 +105,8 @@ static int check_needs(struct cgm_request *request, const struct message_row *ro
 
 static int run(struct cgm_request *request, const struct message_row *row)
 {
-    int status = check_needs(request, row);
+    int status = request->broker->ending ? cgm_refuse(request, CGM_DAEMON_LOST, "the daemon ends")
+                                         : check_needs(request, row);
     if (status == CGM_OK && row->find)
         status = row->find(request);
     if (status == CGM_OK)

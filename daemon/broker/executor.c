@@ -54,6 +54,11 @@ bool cgm_executor_has_ended(const struct cgm_executor *executor)
     return executor->pid == 0 && !executor->link_open;
 }
 
+bool cgm_executor_runs_nothing(const struct cgm_executor *executor)
+{
+    return executor->told || cgm_executor_has_ended(executor);
+}
+
 /* ---- the journal ------------------------------------------------------------------------------
  */
 
@@ -154,7 +159,10 @@ static void tell(struct cgm_broker *broker)
         return;
     executor->told = true;
     cgm_connection_close(&executor->link);
-    tell_clients_lost(broker, why);
+    if (broker->ending)
+        cgm_broker_end_sessions(broker);
+    else
+        tell_clients_lost(broker, why);
     cgm_calls_fail_all(broker, why);
     cgm_broker_tell_status(broker);
 }

@@ -119,6 +119,8 @@ void cgm_executor_doom(struct cgm_broker *broker, const char *why);
 void cgm_executor_shut_down(struct cgm_broker *broker);
 void cgm_executor_kill(struct cgm_broker *broker);
 bool cgm_executor_has_ended(const struct cgm_executor *executor);
+/* True from a while before that on: no job of it writes any more. */
+bool cgm_executor_runs_nothing(const struct cgm_executor *executor);
 void cgm_executor_fini(struct cgm_broker *broker);
 
 #endif

@@ -17,6 +17,7 @@
 
 static void on_shutdown(struct cgm_request *request)
 {
+    request->executor->poller.ends = true;
     request->executor->poller.shutdown = request;
 }
 

@@ -435,8 +435,8 @@ static bool step_collected(struct cgm_gang *gang, uint64_t now_ns, bool look_at_
             cgm_gang_list_move(gang, false); /* until what it waits for moves it on (contents.c) */
             return look_at_deadlines && step_late_contents(gang, now_ns);
         }
-        if (!cgm_preparation_is_done(gang) || cgm_quiet_holds(gang->comm->poller) ||
-            !cgm_recordings_find(gang, &recorded))
+        if (gang->comm->poller->ends || !cgm_preparation_is_done(gang) ||
+            cgm_quiet_holds(gang->comm->poller) || !cgm_recordings_find(gang, &recorded))
             return false;
         gang_launch(gang, recorded, now_ns);
         return true;

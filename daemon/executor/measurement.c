@@ -213,7 +213,7 @@ const char *cgm_measurement_reason_to_stop(const struct cgm_measurement *m)
 {
     if (m->plan->comm->dead_status != CGM_OK)
         return "the comm lost a rank";
-    return m->executor->poller.shutdown ? "the daemon ends" : NULL;
+    return m->executor->poller.ends ? "the daemon ends" : NULL;
 }
 
 /* What was cut short says nothing: there is no time for another one either. */

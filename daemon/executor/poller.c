@@ -240,7 +240,8 @@ static bool poller_round(struct cgm_poller *poller)
         look_at_fresh_rings(poller, now_ns);
     if (poller->first_query)
         busy |= cgm_query_step(poller);
-    busy |= cgm_rings_drain(&poller->rings, now_ns);
+    if (!poller->ends)
+        busy |= cgm_rings_drain(&poller->rings, now_ns);
     if (poller->losses) {
         cgm_losses_step(poller);
         busy = true;
@@ -272,7 +273,7 @@ static bool poller_round(struct cgm_poller *poller)
 static bool poller_has_work(struct cgm_poller *poller)
 {
     return atomic_load_explicit(&poller->inbox.filled, memory_order_acquire) ||
-           cgm_rings_have_work(&poller->rings);
+           (!poller->ends && cgm_rings_have_work(&poller->rings));
 }
 
 /* Whatever a queue signalled before the fence is seen by this look, whatever came later by wake. */
@@ -290,7 +291,7 @@ static bool anything_runs(const struct cgm_poller *poller)
          gang = gang->links[CGM_GANGS_MOVING].next)
         if (gang->state == CGM_GANG_RUNNING || gang->state == CGM_GANG_FAILING)
             return true;
-    return poller->holding || poller->warming || cgm_tuning_runs(poller);
+    return (poller->holding && !poller->ends) || poller->warming || cgm_tuning_runs(poller);
 }
 
 /* A look that has begun is not work, but it is brought to its end. */

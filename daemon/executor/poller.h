@@ -83,11 +83,12 @@ struct cgm_poller {
     uint64_t health_ns;     /* when it was asked last */
     _Atomic bool health_asked;
     uint64_t next_imports_look_ns;
-    uint64_t next_recording_ns;                 /* no plan makes one before (recordings.h) */
-    struct cgm_map recorders;                   /* of users with recordings: recorder.h */
-    uint64_t recorded;                          /* operations in all of them, at most */
-    struct cgm_task *first_query, *last_query;  /* requests that query.h has not answered yet */
-    struct cgm_request *shutdown;               /* answered when nothing runs any more */
+    uint64_t next_recording_ns;                /* no plan makes one before (recordings.h) */
+    struct cgm_map recorders;                  /* of users with recordings: recorder.h */
+    uint64_t recorded;                         /* operations in all of them, at most */
+    struct cgm_task *first_query, *last_query; /* requests that query.h has not answered yet */
+    bool ends;                    /* nothing is taken or launched any more, but what runs goes on */
+    struct cgm_request *shutdown; /* answered when nothing runs */
     struct cgm_spare job_memory, failed_memory; /* of jobs, and of those whose outputs become NaN */
     struct cgm_spare phase_memory;
     struct cgm_poller_counters counters;

@@ -98,11 +98,18 @@ static void step_out(struct cgm_runway *runway, struct cgm_flight_rank *part)
         come_first(behind->flight, part->flight->plan->comm->poller->round_ns);
 }
 
+/* The process ends: what is not in the queues yet stays away from them. */
+static bool comes_too_late(const struct cgm_flight *flight)
+{
+    return flight->plan->comm->poller->ends && flight->gang && flight->kind != CGM_FLIGHT_POISON;
+}
+
 static bool take_off(struct cgm_flight *flight, uint64_t now_ns)
 {
     struct cgm_comm *comm = flight->plan->comm;
     uint32_t room = room_of(flight);
-    if (cgm_quiet_holds(comm->poller) || !fits(&comm->runway, flight->ranks_mask, room))
+    if (comes_too_late(flight) || cgm_quiet_holds(comm->poller) ||
+        !fits(&comm->runway, flight->ranks_mask, room))
         return false;
     flight->held = false;
     flight->room = room;

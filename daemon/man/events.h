@@ -157,6 +157,11 @@ static const struct cgm_event_row cgm_events[] = {
      "The executor and its jobs end with it, and every buffer too. Client libraries release their "
      "streams and every call returns DAEMON_LOST; systemd starts the daemon again",
      "fault.deaths:test_daemon_dies unit.client_loss:test_daemon_lost fault.steps"},
+    {"The daemon is told to end while jobs run",
+     "Nothing more is taken or launched, and requests are refused; what runs is waited for, for "
+     "ten "
+     "seconds, and told. Then the sessions end, and with them all other jobs, with DAEMON_LOST",
+     "daemon.endings:test_the_daemon_ends_while_a_job_runs"},
     {"The daemon is stopped, alone or with its executor, and goes on",
      "Time in which it stood still does not count: who was to join, say Hello, start or submit in "
      "time, and jobs that ran, have as much left as before",

@@ -1,10 +1,11 @@
 /* What becomes of a job, and of the buffers that it has written, when the executor dies while the
  * job ends: who is told that it is lost must not find its work done, as he does it again. And when
- * an operator ends its session. */
+ * an operator ends its session, or the daemon. */
 #include "tests/daemon/steps_fixture.h"
 
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 
 #include "commgemm.h"
 #include "tests/daemon/enter.h"
@@ -218,11 +219,62 @@ static void test_an_operator_ends_a_session(void **state)
     daemon_stop(&daemon);
 }
 
+/* Its launched jobs finish, and who is told that it has gone has his memory to himself. */
+static void end_daemon(int no_ring)
+{
+    struct scene scene;
+    struct ranks ranks;
+    struct commgemm_completion done;
+    struct commgemm_job never;
+    uint64_t tickets[WORLD] = {0}, ticket = 0;
+    void *outs[WORLD];
+    scene_open(&scene, "backend=cpu", REAL_EXECUTOR);
+    connect_to(&ranks, &scene.daemon, no_ring);
+    make_plan(&ranks, COMMGEMM_OP_GEMM_RS);
+    for (uint32_t rank = 0; rank < WORLD; rank++) {
+        make_buffer(&ranks, rank, 1, &ranks.in[rank]);
+        make_buffer(&ranks, rank, OLD, &ranks.out[rank]);
+        must(commgemm_buffer_map(ranks.client, &ranks.out[rank], &outs[rank]));
+    }
+    arm(&scene, CGM_STEP_JOB, CGM_JOB_STEP_ENQUEUE);
+    submit(&ranks, tickets);
+    pid_t executor = await_stop(&scene);
+    commgemm_job_init(&never); /* the other rank does not come */
+    never.kind = COMMGEMM_JOB_BARRIER;
+    never.plan = ranks.plan.id;
+    if (!no_ring)
+        must(commgemm_submit(ranks.client, &never, &ticket));
+    assert_int_equal(send_signal(scene.daemon.pid, SIGTERM), 0);
+    assert_int_equal(commgemm_wait(ranks.client, tickets[0], 200, &done), COMMGEMM_TIMEOUT);
+    assert_int_equal(commgemm_buffer_open(ranks.client, NULL, ranks.in[0].id, 0, &ranks.in[0]),
+                     COMMGEMM_DAEMON_LOST);
+    assert_non_null(strstr(commgemm_last_error(), "the daemon ends"));
+    assert_int_equal(send_signal(executor, SIGCONT), 0);
+    expect(&ranks, tickets, COMMGEMM_OK);
+    if (!no_ring)
+        assert_int_equal(commgemm_wait(ranks.client, ticket, WAIT_S * 1000, &done),
+                         COMMGEMM_DAEMON_LOST);
+    for (uint32_t rank = 0; rank < WORLD; rank++) {
+        assert_true(*(float *)outs[rank] == OLD + ADDED);
+        must(commgemm_buffer_unmap(outs[rank], ranks.out[rank].bytes));
+    }
+    commgemm_disconnect(ranks.client);
+    scene_close(&scene);
+}
+
+static void test_the_daemon_ends_while_a_job_runs(void **state)
+{
+    (void)state;
+    end_daemon(0);
+    end_daemon(1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_operator_ends_a_session),
         cmocka_unit_test(test_an_executor_dies_while_a_job_ends),
+        cmocka_unit_test(test_the_daemon_ends_while_a_job_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
