@@ -217,7 +217,8 @@ struct commgemm_connect_options {
      * /run/commgemm/commgemmd.sock */
     const char *socket;
     const char *name;      /* of this program, for listings; NULL: the process's name */
-    uint32_t ring_entries; /* most jobs in flight: a power of two, 2 to 4096; default 256 */
+    uint32_t ring_entries; /* most jobs in flight: a power of two, 2 to 4096, with no_ring at most
+                              256; default 256 */
     int no_ring;           /* 1: submit through the socket, map no shared memory */
     uint64_t spin_ns;      /* how long a wait polls before it sleeps; default 20,000 */
 };

@@ -192,6 +192,10 @@ static int check_options(const struct commgemm_connect_options *options)
                         options->ring_entries, CGM_RING_ENTRIES_MIN, CGM_RING_ENTRIES_MAX);
     if (options->no_ring != 0 && options->no_ring != 1)
         return cgm_fail(CGM_INVALID_ARGUMENT, "no_ring is %d; it must be 0 or 1", options->no_ring);
+    if (options->no_ring && options->ring_entries > CGM_RING_ENTRIES_DEFAULT)
+        return cgm_fail(CGM_INVALID_ARGUMENT,
+                        "ring_entries is %u; with no_ring it must be at most %u",
+                        options->ring_entries, CGM_RING_ENTRIES_DEFAULT);
     return cgm_check_name(options->name, "name", 0);
 }
 

@@ -135,11 +135,10 @@ static int charge_rounding(struct cgm_broker *broker, struct cgm_buffer *buffer,
                            char *ret_detail, size_t size)
 {
     struct cgm_charge *charge = &buffer->estate->charge;
-    uint64_t charged = charge->amount[CGM_QUOTA_BYTES];
-    if (bytes <= charged)
+    if (bytes <= charge->amount[CGM_QUOTA_BYTES])
         return CGM_OK;
-    return cgm_quota_add(broker, buffer->estate->uid, charge, CGM_QUOTA_BYTES, bytes - charged,
-                         ret_detail, size);
+    return cgm_quota_raise(broker, buffer->estate->uid, charge, CGM_QUOTA_BYTES, bytes, ret_detail,
+                           size);
 }
 
 static void on_allocated(struct cgm_broker *broker, const struct cgm_call *call,

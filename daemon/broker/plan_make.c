@@ -26,8 +26,8 @@ static int charge_bytes(struct cgm_broker *broker, struct cgm_plan *plan, uint64
     struct cgm_charge *charge = &plan->estate->charge;
     uint64_t charged = charge->amount[CGM_QUOTA_BYTES];
     if (bytes > charged)
-        return cgm_quota_add(broker, plan->estate->uid, charge, CGM_QUOTA_BYTES, bytes - charged,
-                             ret_detail, size);
+        return cgm_quota_raise(broker, plan->estate->uid, charge, CGM_QUOTA_BYTES, bytes,
+                               ret_detail, size);
     struct cgm_charge less = {{[CGM_QUOTA_BYTES] = charged - bytes}};
     charge->amount[CGM_QUOTA_BYTES] = bytes;
     cgm_quota_give(broker, plan->estate->uid, &less);

@@ -399,6 +399,16 @@ int cgm_quota_add(struct cgm_broker *broker, uid_t uid, struct cgm_charge *charg
     return status;
 }
 
+int cgm_quota_raise(struct cgm_broker *broker, uid_t uid, struct cgm_charge *charge,
+                    enum cgm_quota_kind kind, uint64_t amount, char *ret_detail, size_t size)
+{
+    struct cgm_charge before = {{0}};
+    before.amount[kind] = charge->amount[kind];
+    charge->amount[kind] = 0;
+    cgm_quota_give(broker, uid, &before);
+    return cgm_quota_add(broker, uid, charge, kind, amount, ret_detail, size);
+}
+
 /* ---- how often they connect -------------------------------------------------------------------
  */
 
@@ -567,10 +577,21 @@ static void quota_row(const struct cgm_broker *broker, uint64_t key, const struc
         cgm_rows_number(rows, "allowed", limit);
 }
 
+/* Else he is remembered for how often he came, or for what was written about him. */
+static bool has_anything(const struct user *user)
+{
+    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++)
+        if (user->used.amount[i] || user->ending.amount[i])
+            return true;
+    return false;
+}
+
 void cgm_quota_rows(const struct cgm_broker *broker, uint64_t after, struct cgm_rows *rows)
 {
     const struct user *user;
     while ((user = cgm_registry_next(&broker->users, &after))) {
+        if (!has_anything(user))
+            continue;
         for (size_t i = 0; i < CGM_QUOTA_COUNT; i++)
             quota_row(broker, after, user, i, rows);
         if (!cgm_rows_are_full(rows))

@@ -74,6 +74,11 @@ void cgm_quota_ended(struct cgm_broker *broker, uid_t uid, const struct cgm_char
 int cgm_quota_add(struct cgm_broker *broker, uid_t uid, struct cgm_charge *charge,
                   enum cgm_quota_kind kind, uint64_t more, char *ret_detail, size_t size);
 
+/* What it has been charged becomes more; before that it does not count as used, also not for who is
+ * told that there is no room. On failure it is charged nothing of this kind. */
+int cgm_quota_raise(struct cgm_broker *broker, uid_t uid, struct cgm_charge *charge,
+                    enum cgm_quota_kind kind, uint64_t amount, char *ret_detail, size_t size);
+
 /* One more connection of the uid. QUOTA when connection_rate is used up; NO_MEMORY. */
 int cgm_quota_connect(struct cgm_broker *broker, uid_t uid, char *ret_detail, size_t size);
 

@@ -404,16 +404,37 @@ int cgm_session_on_copy(struct cgm_request *request)
     return cgm_call_executor(request->broker, CGM_MSG_COPY_FORWARD, &forward.base, NULL, 0, &call);
 }
 
+/* Who does not read for a while shall have all completions, and is cut off when they are too many.
+ */
+static bool has_room_for_phases(const struct cgm_session *session)
+{
+    return session->connection.queued_bytes < session->connection.queued_bytes_max / 2;
+}
+
+static void lose_phases(Cgm__Completion *completion, struct cgm_cqe *ret_cqe)
+{
+    if (completion->cqe.len != sizeof(*ret_cqe))
+        return;
+    memcpy(ret_cqe, completion->cqe.data, sizeof(*ret_cqe));
+    ret_cqe->phases_lost += ret_cqe->n_phases;
+    ret_cqe->n_phases = 0;
+    completion->cqe.data = (uint8_t *)ret_cqe;
+    completion->has_phases = 0;
+}
+
 void cgm_session_on_completion(struct cgm_broker *broker, const ProtobufCMessage *message)
 {
     const Cgm__CompletionForward *forward = (const Cgm__CompletionForward *)message;
     Cgm__Completion completion = CGM__COMPLETION__INIT;
+    struct cgm_cqe cqe;
     completion.cqe = forward->cqe;
     completion.has_phases = forward->has_phases;
     completion.phases = forward->phases;
     const struct cgm_session *session = cgm_registry_find(&broker->sessions, forward->session);
     if (session)
         broker->executor.payer = session->uid;
+    if (session && forward->has_phases && !has_room_for_phases(session))
+        lose_phases(&completion, &cqe);
     cgm_answer(broker, forward->session, 0, CGM_MSG_COMPLETION, &completion.base, NULL, 0);
 }
 

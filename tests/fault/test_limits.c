@@ -56,6 +56,49 @@ static void expect_comm(struct client *client, uint32_t size, const char *refusa
             client_call(client, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY));
 }
 
+/* Whole pages are charged. What is asked for is not used yet. */
+static void test_bytes_that_are_rounded(void **state)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, "quota_bytes=1000000", NULL);
+    client_open(&client, &daemon);
+    wait_for_executor(&client);
+    create.bytes = 999999;
+    client_error(&client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0, CGM_QUOTA,
+                 "asked for 1003520, used 0, allowed 1000000");
+    assert_int_equal(used_of(&client, "quota_bytes"), 0);
+    assert_int_equal(used_of(&client, "quota_buffers"), 0);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+/* He is remembered for a while, as how often he comes is limited, too. */
+static void test_who_has_nothing_is_not_listed(void **state)
+{
+    struct daemon daemon;
+    struct client client, stranger;
+    char uid[16], value[32];
+    (void)state;
+    skip_unless_root();
+    snprintf(uid, sizeof(uid), "%d", STRANGER);
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "connection_rate=5", NULL);
+    client_open(&client, &daemon);
+    for (int i = 0; i < 5; i++) {
+        client_open_as(STRANGER, &stranger, &daemon);
+        client_close(&stranger);
+        wait_for_status(&client, "sessions", 1);
+    }
+    query_value(&client, CGM_QUERY_QUOTAS, "uid", uid, "used", value, sizeof(value));
+    assert_string_equal(value, "");
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 static void test_comms_and_ranks(void **state)
 {
     struct daemon daemon;
@@ -543,6 +586,8 @@ static void test_opens_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes_that_are_rounded),
+        cmocka_unit_test(test_who_has_nothing_is_not_listed),
         cmocka_unit_test(test_comms_and_ranks),
         cmocka_unit_test(test_jobs_are_counted_by_rings),
         cmocka_unit_test(test_bytes_of_imports_are_counted),

@@ -1,13 +1,18 @@
 /* Descriptors that lie unread: in sockets, and in the daemon where they wait to be sent. */
 #include "tests/daemon/broker_fixture.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include "commgemm.h"
 
 #include "tests/fault/counted.h"
 #include "tests/proc_entries.h"
+#include "tests/send_signal.h"
 
 #define PAGE 4096u
 
@@ -174,6 +179,97 @@ static void test_unread_fds_of_ended_sessions(void **state)
     daemon_stop(&daemon);
 }
 
+/* ---- completions ------------------------------------------------------------------------------
+ */
+
+enum { WORLD = 16, ROUNDS = 16, SIDE = 16, JOBS = WORLD * ROUNDS };
+
+static commgemm_client *enter_without_ring(const struct daemon *daemon)
+{
+    struct commgemm_connect_options options;
+    commgemm_client *client;
+    commgemm_connect_options_init(&options);
+    options.socket = daemon->socket;
+    options.no_ring = 1;
+    if (commgemm_connect(&options, &client) != COMMGEMM_OK ||
+        commgemm_wait_executor(client, WAIT_S * 1000) != COMMGEMM_OK)
+        _exit(1);
+    return client;
+}
+
+static void plan_for_all(commgemm_client *client, struct commgemm_job *ret_job)
+{
+    uint32_t ranks[WORLD];
+    struct commgemm_join_options join;
+    struct commgemm_plan_options options;
+    struct commgemm_plan plan;
+    for (uint32_t rank = 0; rank < WORLD; rank++)
+        ranks[rank] = rank;
+    commgemm_join_options_init(&join);
+    join.name = "deaf", join.create = 1, join.size = join.n_ranks = WORLD, join.ranks = ranks;
+    commgemm_plan_options_init(&options);
+    options.op = COMMGEMM_OP_AG_GEMM, options.m = options.n = options.k = SIDE;
+    if (commgemm_comm_join(client, &join, &options.comm) != COMMGEMM_OK ||
+        commgemm_plan_create(client, &options, &plan) != COMMGEMM_OK)
+        _exit(2);
+    commgemm_job_init(ret_job);
+    ret_job->plan = plan.id;
+    ret_job->want_phases = 1;
+}
+
+/* Stops when all jobs are submitted; the phases that it finds missing when it goes on. */
+static uint32_t sleep_over_jobs(const struct daemon *daemon)
+{
+    uint64_t tickets[JOBS];
+    uint32_t lost = 0;
+    struct commgemm_job job;
+    struct commgemm_buffer buffer;
+    struct commgemm_completion done;
+    commgemm_client *client = enter_without_ring(daemon);
+    plan_for_all(client, &job);
+    if (commgemm_buffer_create(client, NULL, (WORLD + 1) * SIDE * SIDE * 4, 0, 0, 0, &buffer))
+        _exit(3);
+    job.lhs = job.rhs = commgemm_operand_at(&buffer, 0);
+    for (uint32_t i = 0; i < JOBS; i++) {
+        job.rank = i % WORLD;
+        job.out = commgemm_operand_at(&buffer, (job.rank + 1) * SIDE * SIDE * 4);
+        if (commgemm_submit(client, &job, &tickets[i]) != COMMGEMM_OK)
+            _exit(4);
+    }
+    raise(SIGSTOP);
+    for (uint32_t i = 0; i < JOBS; i++) {
+        if (commgemm_wait(client, tickets[i], WAIT_S * 1000, &done) != COMMGEMM_OK || done.status)
+            _exit(5);
+        lost += done.phases_lost;
+        commgemm_completion_fini(&done);
+    }
+    commgemm_disconnect(client);
+    return lost;
+}
+
+/* A process that is stopped for a while loses phases, and nothing else. */
+static void test_completions_that_are_not_read(void **state)
+{
+    struct daemon daemon;
+    int status;
+    (void)state;
+    daemon_init(&daemon);
+    daemon_start(&daemon, REAL_EXECUTOR, "tune_ms=0", "test_delay_us=500", NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(sleep_over_jobs(&daemon) ? 0 : 6);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+    for (unsigned naps = 0; daemon_status(&daemon, "jobs_done") < JOBS; naps++) {
+        assert_true(naps < WAIT_S * 100);
+        usleep(10000);
+    }
+    assert_int_equal(send_signal(pid, SIGCONT), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +278,7 @@ int main(void)
         cmocka_unit_test(test_unread_fds_of_another_user),
         cmocka_unit_test(test_unread_fds_of_many_users),
         cmocka_unit_test(test_unread_fds_of_ended_sessions),
+        cmocka_unit_test(test_completions_that_are_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,6 +87,10 @@ static void test_bad_options_are_named(void **state)
     options.ring_entries = 4;
     options.no_ring = 2;
     assert_refused(commgemm_connect(&options, &client), COMMGEMM_INVALID_ARGUMENT, "no_ring is 2");
+    options.no_ring = 1;
+    options.ring_entries = 512;
+    assert_refused(commgemm_connect(&options, &client), COMMGEMM_INVALID_ARGUMENT,
+                   "ring_entries is 512; with no_ring it must be at most 256");
     options.no_ring = 0;
     options.name = "two words";
     assert_refused(commgemm_connect(&options, &client), COMMGEMM_INVALID_ARGUMENT, "two words");
