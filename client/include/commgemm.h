@@ -674,7 +674,8 @@ int commgemm_detached_failures(commgemm_client *client, struct commgemm_completi
                                uint64_t *ret_count);
 
 /* Waits until at most max_left detached jobs are in flight: 0 for all of them, ring_entries / 2 to
- * make room after RING_FULL. TIMEOUT; timeout_ms as in commgemm_wait. */
+ * make room after RING_FULL. TIMEOUT; DAEMON_LOST when the daemon is gone; timeout_ms as in
+ * commgemm_wait. */
 int commgemm_wait_detached(commgemm_client *client, uint32_t max_left, int timeout_ms);
 
 /* Cancels a job that is on no device yet: it ends with CANCELLED on all ranks. OK also when it is

@@ -136,11 +136,11 @@ static void tell_clients_lost(struct cgm_broker *broker, const char *why)
     struct cgm_session *session;
     Cgm__ExecutorLost lost = CGM__EXECUTOR_LOST__INIT;
     lost.executor_life = broker->executor.life;
-    lost.status = broker->executor.lost_status;
+    lost.status = broker->ending ? CGM_DAEMON_LOST : broker->executor.lost_status;
     lost.detail = (char *)(uintptr_t)why;
     bool is_ending = cgm_executor_ending(&broker->executor, &lost.ended_comm, &lost.ended_number);
     while ((session = cgm_registry_next(&broker->sessions, &at))) {
-        cgm_session_kill_ring(session, broker->executor.lost_status);
+        cgm_session_kill_ring(session, lost.status);
         lost.has_ended_comm = lost.has_ended_number =
             is_ending && cgm_registry_find(&session->comms, lost.ended_comm);
         if (session->greeted)
@@ -159,10 +159,9 @@ static void tell(struct cgm_broker *broker)
         return;
     executor->told = true;
     cgm_connection_close(&executor->link);
-    if (broker->ending)
+    tell_clients_lost(broker, why);
+    if (broker->ending) /* all at once: none is told of the others */
         cgm_broker_end_sessions(broker);
-    else
-        tell_clients_lost(broker, why);
     cgm_calls_fail_all(broker, why);
     cgm_broker_tell_status(broker);
 }

@@ -250,7 +250,6 @@ static void on_shut_down(struct cgm_broker *broker, const struct cgm_call *call,
         cgm_executor_give_up(broker, "the daemon ends");
         return;
     }
-    cgm_broker_end_sessions(broker);
     cgm_executor_lose(broker, "the daemon ends");
     cgm_connection_close(&broker->executor.link);
 }

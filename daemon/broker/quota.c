@@ -406,7 +406,10 @@ int cgm_quota_raise(struct cgm_broker *broker, uid_t uid, struct cgm_charge *cha
     before.amount[kind] = charge->amount[kind];
     charge->amount[kind] = 0;
     cgm_quota_give(broker, uid, &before);
-    return cgm_quota_add(broker, uid, charge, kind, amount, ret_detail, size);
+    int status = cgm_quota_add(broker, uid, charge, kind, amount, ret_detail, size);
+    if (status != CGM_OK && cgm_quota_owe(broker, uid, &before))
+        charge->amount[kind] = before.amount[kind];
+    return status;
 }
 
 /* ---- how often they connect -------------------------------------------------------------------
@@ -580,10 +583,9 @@ static void quota_row(const struct cgm_broker *broker, uint64_t key, const struc
 /* Else he is remembered for how often he came, or for what was written about him. */
 static bool has_anything(const struct user *user)
 {
-    for (size_t i = 0; i < CGM_QUOTA_COUNT; i++)
-        if (user->used.amount[i] || user->ending.amount[i])
-            return true;
-    return false;
+    static const struct cgm_charge none;
+    return memcmp(&user->used, &none, sizeof(none)) != 0 ||
+           memcmp(&user->ending, &none, sizeof(none)) != 0;
 }
 
 void cgm_quota_rows(const struct cgm_broker *broker, uint64_t after, struct cgm_rows *rows)

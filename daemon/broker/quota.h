@@ -75,7 +75,7 @@ int cgm_quota_add(struct cgm_broker *broker, uid_t uid, struct cgm_charge *charg
                   enum cgm_quota_kind kind, uint64_t more, char *ret_detail, size_t size);
 
 /* What it has been charged becomes more; before that it does not count as used, also not for who is
- * told that there is no room. On failure it is charged nothing of this kind. */
+ * told that there is no room. On failure it stays as it was. */
 int cgm_quota_raise(struct cgm_broker *broker, uid_t uid, struct cgm_charge *charge,
                     enum cgm_quota_kind kind, uint64_t amount, char *ret_detail, size_t size);
 

@@ -94,6 +94,18 @@ static void test_waiting_for_detached_jobs(void **state)
     streams_close(&s);
 }
 
+/* They have ended, but not well, and none will come. */
+static void test_waiting_for_those_of_a_daemon_that_goes(void **state)
+{
+    struct streams s;
+    (void)state;
+    streams_open(&s, NULL, 8, 0);
+    submit_detached(&s, 1, FAKE_HOLD_MS);
+    fake_end_sessions(s.f.fake);
+    assert_refused(commgemm_wait_detached(s.f.client, 0, BOUND_MS), COMMGEMM_DAEMON_LOST, "closed");
+    streams_close(&s);
+}
+
 /* Some that are left may be older than what ends. */
 static void test_waiting_for_some_of_them(void **state)
 {
@@ -252,6 +264,7 @@ int main(void)
         cmocka_unit_test(test_detached_jobs_need_nobody),
         cmocka_unit_test(test_failures_of_detached_jobs_are_kept),
         cmocka_unit_test(test_waiting_for_detached_jobs),
+        cmocka_unit_test(test_waiting_for_those_of_a_daemon_that_goes),
         cmocka_unit_test(test_waiting_for_some_of_them),
         cmocka_unit_test(test_their_places_come_back),
         cmocka_unit_test(test_those_that_are_refused),
