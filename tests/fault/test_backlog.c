@@ -124,6 +124,7 @@ static void await(struct user *user, uint64_t ticket)
     assert_int_equal(commgemm_wait(user->client, ticket, WAIT_S * 1000, &done), COMMGEMM_OK);
     if (done.status)
         fail_msg("job %llu: %s", (unsigned long long)ticket, done.detail);
+    commgemm_completion_fini(&done);
 }
 
 /* How many ended meanwhile. */
