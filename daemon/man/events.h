@@ -158,8 +158,7 @@ static const struct cgm_event_row cgm_events[] = {
      "streams and every call returns DAEMON_LOST; systemd starts the daemon again",
      "fault.deaths:test_daemon_dies unit.client_loss:test_daemon_lost fault.steps"},
     {"The daemon is told to end while jobs run",
-     "Nothing more is taken or launched, and requests are refused; what runs is waited for, for "
-     "ten "
+     "Nothing more is taken or launched, and requests are refused; what runs is awaited, for ten "
      "seconds, and told. Then the sessions end, and with them all other jobs, with DAEMON_LOST",
      "daemon.endings:test_the_daemon_ends_while_a_job_runs"},
     {"The daemon is stopped, alone or with its executor, and goes on",

@@ -85,6 +85,14 @@ static void expect_done(struct ranks *ranks, uint64_t ticket)
     commgemm_completion_fini(&done);
 }
 
+/* The executor, at the step that is armed; then it goes on. */
+static void stand_still(struct scene *scene)
+{
+    pid_t executor = await_stop(scene);
+    usleep(STOPPED_MS * 1000);
+    assert_int_equal(send_signal(executor, SIGCONT), 0);
+}
+
 /* The other rank's process stood still, too. */
 static void test_a_job_that_waits_for_a_rank(void **state)
 {
@@ -95,9 +103,7 @@ static void test_a_job_that_waits_for_a_rank(void **state)
     ranks_open(&ranks, &scene.daemon, COMMGEMM_OP_AR);
     arm(&scene, CGM_STEP_JOB, CGM_JOB_STEP_MATCH);
     uint64_t first = submit(&ranks, 0);
-    pid_t executor = await_stop(&scene);
-    usleep(STOPPED_MS * 1000);
-    assert_int_equal(send_signal(executor, SIGCONT), 0);
+    stand_still(&scene);
     uint64_t second = submit(&ranks, 1);
     expect_done(&ranks, first);
     expect_done(&ranks, second);
@@ -114,9 +120,7 @@ static void test_a_job_that_runs(void **state)
     ranks_open(&ranks, &scene.daemon, COMMGEMM_OP_AR);
     arm(&scene, CGM_STEP_JOB, CGM_JOB_STEP_ENQUEUE);
     uint64_t first = submit(&ranks, 0), second = submit(&ranks, 1);
-    pid_t executor = await_stop(&scene);
-    usleep(STOPPED_MS * 1000);
-    assert_int_equal(send_signal(executor, SIGCONT), 0);
+    stand_still(&scene);
     expect_done(&ranks, first);
     expect_done(&ranks, second);
     ranks_close(&ranks);
@@ -134,9 +138,7 @@ static void test_times_of_a_job_that_is_taken_late(void **state)
     ranks_open(&ranks, &scene.daemon, COMMGEMM_OP_GEMM);
     arm(&scene, CGM_STEP_JOB, CGM_JOB_STEP_COPY);
     uint64_t begin_ns = now_ns(), ticket = submit(&ranks, 0);
-    pid_t executor = await_stop(&scene);
-    usleep(STOPPED_MS * 1000);
-    assert_int_equal(send_signal(executor, SIGCONT), 0);
+    stand_still(&scene);
     must(commgemm_wait(ranks.client, ticket, -1, &done));
     uint64_t took_ns = now_ns() - begin_ns;
     assert_int_equal(done.status, COMMGEMM_OK);
