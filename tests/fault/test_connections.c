@@ -250,6 +250,29 @@ static void test_a_flood_of_packets_takes_no_fds(void **state)
     daemon_stop(&daemon);
 }
 
+/* He is remembered for a while, as how often he comes is limited, too. */
+static void test_who_has_nothing_is_not_listed(void **state)
+{
+    struct daemon daemon;
+    struct client client, stranger;
+    char uid[16], value[32];
+    (void)state;
+    skip_unless_root();
+    snprintf(uid, sizeof(uid), "%d", STRANGER);
+    daemon_init(&daemon);
+    daemon_start(&daemon, "socket_mode=0666", "connection_rate=5", NULL);
+    client_open(&client, &daemon);
+    for (int i = 0; i < 5; i++) {
+        client_open_as(STRANGER, &stranger, &daemon);
+        client_close(&stranger);
+        wait_for_status(&client, "sessions", 1);
+    }
+    query_value(&client, CGM_QUERY_QUOTAS, "uid", uid, "used", value, sizeof(value));
+    assert_string_equal(value, "");
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_what_the_ended_have_not_read_counts),
         cmocka_unit_test(test_few_are_told_why_they_are_refused),
         cmocka_unit_test(test_a_flood_of_packets_takes_no_fds),
+        cmocka_unit_test(test_who_has_nothing_is_not_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

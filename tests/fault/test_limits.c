@@ -76,29 +76,6 @@ static void test_bytes_that_are_rounded(void **state)
     daemon_stop(&daemon);
 }
 
-/* He is remembered for a while, as how often he comes is limited, too. */
-static void test_who_has_nothing_is_not_listed(void **state)
-{
-    struct daemon daemon;
-    struct client client, stranger;
-    char uid[16], value[32];
-    (void)state;
-    skip_unless_root();
-    snprintf(uid, sizeof(uid), "%d", STRANGER);
-    daemon_init(&daemon);
-    daemon_start(&daemon, "socket_mode=0666", "connection_rate=5", NULL);
-    client_open(&client, &daemon);
-    for (int i = 0; i < 5; i++) {
-        client_open_as(STRANGER, &stranger, &daemon);
-        client_close(&stranger);
-        wait_for_status(&client, "sessions", 1);
-    }
-    query_value(&client, CGM_QUERY_QUOTAS, "uid", uid, "used", value, sizeof(value));
-    assert_string_equal(value, "");
-    client_close(&client);
-    daemon_stop(&daemon);
-}
-
 static void test_comms_and_ranks(void **state)
 {
     struct daemon daemon;
@@ -587,7 +564,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_that_are_rounded),
-        cmocka_unit_test(test_who_has_nothing_is_not_listed),
         cmocka_unit_test(test_comms_and_ranks),
         cmocka_unit_test(test_jobs_are_counted_by_rings),
         cmocka_unit_test(test_bytes_of_imports_are_counted),
