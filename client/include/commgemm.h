@@ -508,6 +508,7 @@ int commgemm_plan_chunk(commgemm_client *client, uint64_t plan, uint32_t rank, u
 /* ---- jobs -------------------------------------------------------------------------------------
  */
 
+/* Its last element ends within the object's bytes: INVALID_ARGUMENT otherwise. */
 struct commgemm_operand {
     uint64_t id;           /* of a buffer or an import; 0: absent */
     uint64_t offset_bytes; /* of the first element */

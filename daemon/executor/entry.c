@@ -141,27 +141,27 @@ static int check_stride(const char *name, const struct cgm_operand *o,
 }
 
 static int check_range(const char *name, const struct cgm_operand *o, const struct cgm_shape *shape,
-                       const struct cgm_memory *memory, char *detail, size_t bytes,
+                       const struct cgm_memory *memory, char *detail, size_t size,
                        struct cgm_view *ret_view)
 {
     uint64_t element = cgm_dtype_bytes(shape->dtype), row = shape->cols * element;
     uint64_t stride = o->row_stride_bytes ? o->row_stride_bytes : row, extent;
     if (stride < row || stride % element != 0)
-        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+        return cgm_detail(detail, size, CGM_INVALID_ARGUMENT,
                           "%s.row_stride_bytes: %llu; it must be 0 or a multiple of %llu from %llu",
                           name, (ull)stride, (ull)element, (ull)row);
     if (o->offset_bytes % element != 0)
-        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+        return cgm_detail(detail, size, CGM_INVALID_ARGUMENT,
                           "%s.offset_bytes: %llu is not a multiple of %llu", name,
                           (ull)o->offset_bytes, (ull)element);
     if (__builtin_mul_overflow(shape->rows - 1, stride, &extent) ||
-        __builtin_add_overflow(extent, row, &extent) || extent > memory->mem_bytes ||
-        o->offset_bytes > memory->mem_bytes - extent)
-        return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
+        __builtin_add_overflow(extent, row, &extent) || extent > memory->bytes ||
+        o->offset_bytes > memory->bytes - extent)
+        return cgm_detail(detail, size, CGM_INVALID_ARGUMENT,
                           "%s: %llu x %llu of %llu bytes at offset %llu, stride %llu, end "
                           "outside the object's %llu bytes",
                           name, (ull)shape->rows, (ull)shape->cols, (ull)element,
-                          (ull)o->offset_bytes, (ull)stride, (ull)memory->mem_bytes);
+                          (ull)o->offset_bytes, (ull)stride, (ull)memory->bytes);
     if (shape->rows == 1)
         stride = row;
     *ret_view = (struct cgm_view){.mem = memory->mem,

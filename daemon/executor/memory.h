@@ -25,8 +25,8 @@ struct cgm_memory {
     uint32_t uid;        /* whose buffer or import */
     uint32_t guest;      /* the other user who might write it; proto/guest.h */
     struct cgm_mem *mem; /* NULL: an import that was closed because it was idle */
-    uint64_t bytes;      /* as asked for */
-    uint64_t mem_bytes;  /* as the backend rounded up: the bound of every operand */
+    uint64_t bytes;      /* as asked for: the bound of every operand */
+    uint64_t mem_bytes;  /* as the backend rounded up: the bound of copies, which go by words */
     bool tainted, read_only;
     bool holes;                    /* closed because of them */
     uint64_t unused_since_ns;      /* of an import without users */

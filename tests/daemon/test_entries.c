@@ -158,6 +158,31 @@ static void test_columns_side_by_side(void **state)
     scene_close(&scene);
 }
 
+#define SMALL 30u
+
+/* Its memory is pages; what was asked for is what an operand may lie in. */
+static void test_operands_end_with_the_buffer(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct host_view view;
+    scene_open(&scene, 60000, 60000);
+    gemm_plan(&scene, GEMM_PLAN, 0);
+    fixture_buffer(&scene.f, SMALL, M * N * sizeof(float), &scene.s[0], &view);
+    for (uint32_t beyond = 0; beyond < 2; beyond++) {
+        struct cgm_entry e = job_of(&scene, 0, 0);
+        e.plan = GEMM_PLAN;
+        e.operand[CGM_OPERAND_OUT] = (struct cgm_operand){SMALL, beyond * sizeof(float), 0, 1, 0};
+        fixture_push(&scene.s[0], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
+        struct cgm_cqe cqe = fixture_reap(&scene.s[0]);
+        assert_int_equal(cqe.status, beyond ? CGM_INVALID_ARGUMENT : CGM_OK);
+        assert_true(!beyond || strstr(cqe.detail, "at offset 4, stride 24, end outside the "
+                                                  "object's 192 bytes"));
+    }
+    host_view_close(&view);
+    scene_close(&scene);
+}
+
 /* ---- what an executor before this one left damaged ----------------------------------------------
  */
 
@@ -279,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_entries_are_refused_by_name),
         cmocka_unit_test(test_columns_side_by_side),
+        cmocka_unit_test(test_operands_end_with_the_buffer),
         cmocka_unit_test(test_nothing_is_added_to_a_tainted_buffer),
         cmocka_unit_test(test_broken_rings_are_reported),
     };

@@ -60,7 +60,7 @@ static void memories_init(struct world *world)
         memory->id = i + 1;
         memory->generation = i;
         memory->mem = (struct cgm_mem *)(void *)&devices[i == 5 ? 4 : i];
-        memory->mem_bytes = 4096u << i;
+        memory->bytes = 4096u << i;
         memory->tainted = i == 3;
         memory->users = 1;
         world->grants[i] = (struct cgm_grant){memory, i != 2};
@@ -118,7 +118,7 @@ static void check_view(const struct cgm_view *view, const struct cgm_memory *mem
     unsigned __int128 element = cgm_dtype_bytes(view->dtype), end = view->rows - 1;
     FUZZ_CHECK(view->rows > 0 && view->cols > 0 && view->stride >= view->cols);
     end = (end * view->stride + view->cols) * element + view->offset_bytes;
-    FUZZ_CHECK(end <= memory->mem_bytes && view->mem == memory->mem);
+    FUZZ_CHECK(end <= memory->bytes && view->mem == memory->mem);
 }
 
 static void check_accepted(const struct world *world, const struct cgm_job *job)
