@@ -258,7 +258,7 @@ static void test_who_has_nothing_is_not_listed(void **state)
     char uid[16], value[32];
     (void)state;
     skip_unless_root();
-    snprintf(uid, sizeof(uid), "%d", STRANGER);
+    snprintf(uid, sizeof(uid), "%u", STRANGER);
     daemon_init(&daemon);
     daemon_start(&daemon, "socket_mode=0666", "connection_rate=5", NULL);
     client_open(&client, &daemon);
