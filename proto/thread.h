@@ -3,6 +3,10 @@
 #define CGM_THREAD_H
 
 #include <pthread.h>
+#include <signal.h>
+
+/* By which a process is told something: SIGTERM, SIGINT, SIGHUP. They are the main thread's. */
+sigset_t cgm_thread_signals(void);
 
 /* detach: as for pthread_attr_setdetachstate. 0, or an errno. */
 int cgm_thread_start(int detach, void *(*run)(void *argument), void *argument,

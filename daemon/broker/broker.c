@@ -18,6 +18,7 @@
 #include "proto/messages.h"
 #include "proto/status.h"
 #include "proto/step.h"
+#include "proto/thread.h"
 
 #define END_PATIENCE_MS 10000u /* for launched jobs, then the executor is killed */
 /* Clients come and go thousands of times a second, and each word about it is work of process 1. */
@@ -173,14 +174,11 @@ static int check_stack(char *ret_detail, size_t size)
                       (uintmax_t)limit.rlim_cur, STACK_BYTES_MIN);
 }
 
-/* SIGTERM and SIGINT wait from before there is a socket until they are handled: whoever sees the
- * socket may end the daemon, which leaves none. */
+/* From before there is a socket until they are handled, and from when they no longer are: whoever
+ * sees the socket may tell the daemon to end, which leaves none and is no failure. */
 static void hold_signals(int how)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
+    sigset_t set = cgm_thread_signals();
     pthread_sigmask(how, &set, NULL);
 }
 
@@ -217,6 +215,7 @@ static void close_handle(uv_handle_t *handle, void *unused)
  * this process from ending then, which may be a client, keeps no other daemon from its start. */
 static void broker_fini(struct cgm_broker *broker)
 {
+    hold_signals(SIG_BLOCK);
     cgm_timings_close(&broker->timings);
     cgm_listener_fini(&broker->listener);
     cgm_linger_fini(broker);

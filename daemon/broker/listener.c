@@ -149,7 +149,7 @@ static int bind_path(struct cgm_listener *listener, char *ret_detail, size_t siz
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return cgm_status_of_errno(errno);
-    mode_t mask = umask(0177); /* nobody else gets in before set_access */
+    mode_t mask = umask(0); /* who comes before set_access finds that nobody listens */
     int failed = bind(fd, (struct sockaddr *)&address, sizeof(address));
     int error = errno;
     umask(mask);

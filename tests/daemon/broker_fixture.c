@@ -90,7 +90,7 @@ void daemon_launch(struct daemon *daemon, const char *const *settings)
         exec_daemon(daemon, settings);
 }
 
-static void wait_until_it_listens(const struct daemon *daemon)
+void daemon_wait_for_socket(const struct daemon *daemon)
 {
     struct timespec begin;
     int fd;
@@ -114,7 +114,7 @@ void daemon_start(struct daemon *daemon, ...)
     va_end(arguments);
     settings[n] = NULL;
     daemon_launch(daemon, settings);
-    wait_until_it_listens(daemon);
+    daemon_wait_for_socket(daemon);
 }
 
 int daemon_wait(struct daemon *daemon)

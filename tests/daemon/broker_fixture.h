@@ -27,6 +27,9 @@ void daemon_start(struct daemon *daemon, ...);
 /* The same without waiting. */
 void daemon_launch(struct daemon *daemon, const char *const *settings);
 
+/* What daemon_start does after daemon_launch. */
+void daemon_wait_for_socket(const struct daemon *daemon);
+
 /* Ends it with SIGTERM; it must end with status 0. Removes the folder. */
 void daemon_stop(struct daemon *daemon);
 

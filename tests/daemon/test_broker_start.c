@@ -1,5 +1,5 @@
 /* Executors that cannot start: everybody is told why, and backend = auto goes on with the next. And
- * a daemon that is to end while it starts. */
+ * a daemon that hears signals, and is asked for, while it starts or ends. */
 #include "tests/daemon/broker_fixture.h"
 
 #include <signal.h>
@@ -122,10 +122,80 @@ static void test_an_end_as_soon_as_there_is_a_socket(void **state)
     daemon_stop(&daemon);
 }
 
+static void test_a_reload_as_soon_as_there_is_a_socket(void **state)
+{
+    static const char *const no_settings[] = {NULL};
+    struct daemon daemon;
+    struct client client;
+    (void)state;
+    daemon_init(&daemon);
+    for (int i = 0; i < 20; i++) {
+        daemon_launch(&daemon, no_settings);
+        while (access(daemon.socket, F_OK) != 0)
+            assert_int_equal(waitpid(daemon.pid, NULL, WNOHANG), 0);
+        assert_int_equal(kill(daemon.pid, SIGHUP), 0);
+        daemon_wait_for_socket(&daemon);
+        client_open(&client, &daemon);
+        client_close(&client);
+        assert_int_equal(kill(daemon.pid, SIGTERM), 0);
+        assert_int_equal(daemon_wait(&daemon), 0);
+    }
+    daemon_start(&daemon, NULL);
+    daemon_stop(&daemon);
+}
+
+/* Whoever may connect never hears that he may not, however early he comes. */
+static void test_a_newcomer_hears_that_it_does_not_run_yet(void **state)
+{
+    static const char *const for_all[] = {"socket_mode=0666", NULL};
+    struct daemon daemon;
+    int fd, status;
+    (void)state;
+    skip_unless_root();
+    daemon_init(&daemon);
+    for (int i = 0; i < 50; i++) {
+        daemon_launch(&daemon, for_all);
+        assert_int_equal(seteuid(STRANGER), 0);
+        while ((status = cgm_socket_connect(daemon.socket, &fd)) == CGM_NOT_RUNNING)
+            continue;
+        assert_int_equal(seteuid(0), 0);
+        assert_int_equal(status, CGM_OK);
+        close(fd);
+        assert_int_equal(kill(daemon.pid, SIGTERM), 0);
+        assert_int_equal(daemon_wait(&daemon), 0);
+    }
+    daemon_start(&daemon, NULL);
+    daemon_stop(&daemon);
+}
+
+/* It ends by itself, whatever comes meanwhile. */
+static void test_signals_until_the_end(void **state)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    struct daemon daemon;
+    int status;
+    (void)state;
+    daemon_init(&daemon);
+    for (unsigned i = 0; i < 20 * sizeof(signals) / sizeof(signals[0]); i++) {
+        daemon_start(&daemon, NULL);
+        assert_int_equal(kill(daemon.pid, SIGTERM), 0);
+        while (waitpid(daemon.pid, &status, WNOHANG) == 0)
+            kill(daemon.pid, signals[i % 3]);
+        daemon.pid = 0;
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    daemon_start(&daemon, NULL);
+    daemon_stop(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_end_as_soon_as_there_is_a_socket),
+        cmocka_unit_test(test_a_reload_as_soon_as_there_is_a_socket),
+        cmocka_unit_test(test_a_newcomer_hears_that_it_does_not_run_yet),
+        cmocka_unit_test(test_signals_until_the_end),
         cmocka_unit_test(test_auto_goes_on_with_the_cpu_and_says_so),
         cmocka_unit_test(test_cuda_alone_says_why_it_does_not_start),
         cmocka_unit_test(test_silent_end_is_named),
