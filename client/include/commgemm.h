@@ -125,9 +125,10 @@ enum commgemm_dtype {
  * and when the executor is replaced all of them, are not to be trusted: until a later COPY_IN
  * succeeds, jobs that would read them fail with TAINTED on all ranks. So do those of a job that
  * failed before or while it left its result there, and, of an ag_gemm, those behind one whose lhs
- * lies elsewhere, without aux_out: it may gather over the rank's chunk. Jobs of that line that came
- * before are not concerned. Who writes a user buffer by his own mapping says so with
- * commgemm_buffer_rewritten then; before, nobody asks.
+ * lies elsewhere, without aux_out: it may gather over the rank's chunk, and that is taken for gone
+ * as soon as the job is launched, however it ends. Jobs of that line that came before are not
+ * concerned. Who writes a user buffer by his own mapping says so with commgemm_buffer_rewritten
+ * then; before, nobody asks.
  *
  * a2av: S are the rows that the rank sends, T those that it receives. In lhs they lie in the order
  * of the ranks that they go to, in out in that of the ranks that they come from. A rank that sends
@@ -483,10 +484,10 @@ int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_opt
 
 /* Drops this session's reference. Jobs in flight finish, but those that the executor has not read
  * within a second, since it stands still or has no processor, end with NOT_FOUND on all ranks: to
- * be sure of one, wait for it first. Other ranks may create the plan again for theirs, unless it is
- * for what lies in its user buffers. Other users who hold the plan keep it at their own cost when
- * who created it has dropped his: whose quotas have no room for it loses it. NOT_FOUND when this
- * session holds none. */
+ * be sure of one, wait for it first. One that is submitted afterwards may find it still. Other
+ * ranks may create the plan again for theirs, unless it is for what lies in its user buffers. Other
+ * users who hold the plan keep it at their own cost when who created it has dropped his: whose
+ * quotas have no room for it loses it. NOT_FOUND when this session holds none. */
 int commgemm_plan_destroy(commgemm_client *client, uint64_t plan);
 
 /* Drops every plan reference of this session. */

@@ -10,6 +10,7 @@
 #include "daemon/broker/plan_hold.h"
 #include "daemon/broker/session.h"
 #include "daemon/broker/user_log.h"
+#include "proto/ranks.h"
 
 #define NS_PER_MS 1000000ull
 #define NS_PER_S 1000000000ull
@@ -18,18 +19,10 @@
 
 unsigned cgm_comm_missing(const struct cgm_comm *comm, char *ret_text, size_t size)
 {
-    unsigned missing = 0;
-    size_t used = 0;
-    ret_text[0] = '\0';
-    for (uint32_t rank = 0; rank < comm->size; rank++) {
-        if (comm->sessions[rank] != 0)
-            continue;
-        if (used < size)
-            used +=
-                (size_t)snprintf(ret_text + used, size - used, "%s%u", missing ? ", " : "", rank);
-        missing++;
-    }
-    return missing;
+    uint64_t missing = 0;
+    for (uint32_t rank = 0; rank < comm->size; rank++)
+        missing |= (uint64_t)(comm->sessions[rank] == 0) << rank;
+    return cgm_ranks_text(missing, ret_text, size);
 }
 
 bool cgm_comm_has_session(const struct cgm_comm *comm, uint64_t session)

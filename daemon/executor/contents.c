@@ -447,7 +447,7 @@ static int describe(const struct cgm_memory *memory, const struct cgm_chunk *chu
     if (chunk->why == CGM_OK)
         return cgm_detail(detail, bytes, CGM_TAINTED,
                           "rank %u: chunk %u of its user buffer is gone, as a job whose lhs lay "
-                          "elsewhere gathered there; copy it in again",
+                          "elsewhere may have gathered there; copy it in again",
                           rank, number);
     if (chunk->why == CGM_EXECUTOR_LOST)
         return cgm_detail(detail, bytes, CGM_TAINTED,

@@ -13,6 +13,8 @@
 #include "daemon/executor/quiet.h"
 #include "daemon/executor/window.h"
 #include "daemon/executor/warmth.h"
+#include "proto/messages.h"
+#include "proto/ranks.h"
 #include "proto/status.h"
 #include "proto/step.h"
 
@@ -375,25 +377,17 @@ static uint64_t late_by(const struct cgm_gang *gang, uint64_t default_ns, uint64
     return default_ns && is_late(gang, default_ns, default_ms, now_ns) ? default_ms : 0;
 }
 
-static void missing_ranks(const struct cgm_gang *gang, char *ret_text, size_t size)
-{
-    size_t used = 0;
-    ret_text[0] = '\0';
-    for (uint32_t rank = 0; rank < gang->comm->size && used + 16 < size; rank++)
-        if (!gang->jobs[rank])
-            used += (size_t)snprintf(ret_text + used, size - used, "%s%u", used ? ", " : "", rank);
-}
-
 static bool step_collecting(struct cgm_gang *gang, uint64_t now_ns)
 {
     char detail[CGM_CQE_DETAIL], missing[80];
     uint64_t limit_ms = late_by(gang, gang->default_ns, gang->comm->join_timeout_ms, now_ns);
     if (limit_ms == 0)
         return false;
-    missing_ranks(gang, missing, sizeof(missing));
-    cgm_detail(detail, sizeof(detail), 0,
-               "rank %s of comm %llu did not submit job %llu within %llu ms", missing,
-               (ull)gang->comm->id, (ull)gang->number, (ull)limit_ms);
+    uint64_t all = UINT64_MAX >> (CGM_COMM_SIZE_MAX - gang->comm->size);
+    unsigned count = cgm_ranks_text(all & ~ranks_of(gang), missing, sizeof(missing));
+    cgm_detail(
+        detail, sizeof(detail), 0, "rank%s %s of comm %llu did not submit job %llu within %llu ms",
+        count == 1 ? "" : "s", missing, (ull)gang->comm->id, (ull)gang->number, (ull)limit_ms);
     cgm_gang_fail(gang, CGM_JOIN_TIMEOUT, detail);
     return true;
 }

@@ -206,6 +206,11 @@ static void test_parameters(void **state)
     assert_refused(&spec, CGM_NOT_SUPPORTED,
                    "aggregate_ag is not the default, and no_overlap makes no use of it; use "
                    "split_pipelined_ag_p2p (method ring_exchange)");
+    spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_NONE, CGM_ALGO_AUTO);
+    ask(&spec, CGM_PARAMETER_NUM_SPLITS);
+    assert_refused(&spec, CGM_NOT_SUPPORTED,
+                   "num_splits is not the default, and no_overlap makes no use of it; use "
+                   "split_pipelined_rs (method pipeline) and ");
     spec = spec_of(CGM_OP_GEMM_RS, CGM_METHOD_AUTO, CGM_ALGO_AUTO);
     ask(&spec, CGM_PARAMETER_RS_OVERLAP_FIRST_GEMM);
     assert_chosen(&spec, CGM_ALGO_SPLIT_PIPELINED_RS, "the only algorithm");

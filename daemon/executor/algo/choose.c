@@ -71,47 +71,61 @@ static bool is_candidate(const struct cgm_algorithm *algorithm, const struct cgm
     return algorithm->atomic == spec->atomic_gemm && may_be_tried(algorithm, spec);
 }
 
-/* Room for names in a reason. */
+/* Words of a reason: as many as there is room for, and how many more there are. */
+struct list {
+    char *text;
+    size_t size, used;
+    uint32_t count, written;
+};
+
 #define LIST_BYTES 60
 #define MORE_BYTES sizeof(" and 99 more")
 
-/* Writes the names of all algorithms of the operation, or of auto's candidates, as many as there is
- * room for; returns how many there are. */
-static uint32_t list_names(const struct cgm_spec *spec, bool candidates, char ret_text[LIST_BYTES])
+static void list_add(struct list *list, const char *word)
 {
-    size_t used = 0;
-    uint32_t count = 0, written = 0;
-    ret_text[0] = '\0';
-    for (size_t i = 0; i < cgm_algorithm_count; i++) {
-        const struct cgm_algorithm *algorithm = cgm_algorithms[i];
-        if (!(candidates ? is_candidate(algorithm, spec) : does_op(algorithm, spec->op)))
-            continue;
-        bool fits = used + sizeof(", ") + strlen(algorithm->name) + MORE_BYTES <= LIST_BYTES;
-        if (written == count++ && fits) {
-            used += (size_t)snprintf(ret_text + used, LIST_BYTES - used, "%s%s",
-                                     written ? ", " : "", algorithm->name);
-            written++;
-        }
-    }
-    if (written < count)
-        snprintf(ret_text + used, LIST_BYTES - used, " and %u more", count - written);
-    return count;
+    bool fits = list->used + sizeof(", ") + strlen(word) + MORE_BYTES <= list->size;
+    if (list->written != list->count++ || !fits)
+        return;
+    list->used += (size_t)snprintf(list->text + list->used, list->size - list->used, "%s%s",
+                                   list->written++ ? ", " : "", word);
 }
 
-/* The methods with which a parameter has an effect on this operation. */
+static uint32_t list_end(struct list *list)
+{
+    if (list->written < list->count)
+        snprintf(list->text + list->used, list->size - list->used, " and %u more",
+                 list->count - list->written);
+    return list->count;
+}
+
+/* The names of all algorithms of the operation, or of auto's candidates; returns how many. */
+static uint32_t list_names(const struct cgm_spec *spec, bool candidates, char ret_text[LIST_BYTES])
+{
+    struct list list = {.text = ret_text, .size = LIST_BYTES};
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < cgm_algorithm_count; i++)
+        if (candidates ? is_candidate(cgm_algorithms[i], spec)
+                       : does_op(cgm_algorithms[i], spec->op))
+            list_add(&list, cgm_algorithms[i]->name);
+    return list_end(&list);
+}
+
+/* The methods with which a parameter has an effect on this operation; returns how many. */
 static uint32_t list_methods(const struct cgm_spec *spec, int parameter, char *ret_text,
                              size_t size)
 {
-    size_t used = 0;
-    uint32_t count = 0;
+    struct list list = {.text = ret_text, .size = size};
+    char word[64];
     ret_text[0] = '\0';
-    for (size_t i = 0; i < cgm_algorithm_count && used < size; i++)
-        if (does_op(cgm_algorithms[i], spec->op) &&
-            acting_parameters(cgm_algorithms[i], spec) >> parameter & 1)
-            used += (size_t)snprintf(ret_text + used, size - used, "%s%s (method %s)",
-                                     count++ ? ", " : "", cgm_algorithms[i]->name,
-                                     cgm_type_name(CGM_TABLE_METHOD, cgm_algorithms[i]->method));
-    return count;
+    for (size_t i = 0; i < cgm_algorithm_count; i++) {
+        if (!does_op(cgm_algorithms[i], spec->op) ||
+            !(acting_parameters(cgm_algorithms[i], spec) >> parameter & 1))
+            continue;
+        snprintf(word, sizeof(word), "%s (method %s)", cgm_algorithms[i]->name,
+                 cgm_type_name(CGM_TABLE_METHOD, cgm_algorithms[i]->method));
+        list_add(&list, word);
+    }
+    return list_end(&list);
 }
 
 /* What makes a number of SMs act. */
@@ -130,7 +144,7 @@ static int check_parameters(const struct choice *choice, const struct cgm_algori
     if (ignored == 0)
         return CGM_OK;
     int parameter = __builtin_ctz(ignored);
-    char list[128];
+    char list[64]; /* with the words around it as long as a reason */
     if (parameter == CGM_PARAMETER_NUM_COMM_SM && algorithm->parameters >> parameter & 1)
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
                           "num_comm_sm is not the default, and %s uses none of these SMs here; %s",
