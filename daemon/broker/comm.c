@@ -21,7 +21,8 @@ unsigned cgm_comm_missing(const struct cgm_comm *comm, char *ret_text, size_t si
 {
     uint64_t missing = 0;
     for (uint32_t rank = 0; rank < comm->size; rank++)
-        missing |= (uint64_t)(comm->sessions[rank] == 0) << rank;
+        if (comm->sessions[rank] == 0)
+            missing |= 1ull << rank;
     return cgm_ranks_text(missing, ret_text, size);
 }
 
