@@ -156,7 +156,7 @@ static bool detail_is_right(const struct chaos_board *board, const struct chaos_
         return strstr(result->detail, "the stream of rank ") ||
                (job->deadline_ms && strstr(result->detail, "what its ranks submitted before it"));
     case COMMGEMM_JOIN_TIMEOUT:
-        return !job->collective || strstr(result->detail, "rank ");
+        return !job->collective || strstr(result->detail, "did not submit job ");
     case COMMGEMM_MISMATCH:
         return strstr(result->detail, "rows") != NULL;
     case COMMGEMM_INVALID_ARGUMENT:
