@@ -219,7 +219,7 @@ struct commgemm_connect_options {
     const char *socket;
     const char *name;      /* of this program, for listings; NULL: the process's name */
     uint32_t ring_entries; /* most jobs in flight: a power of two, 2 to 4096, with no_ring at most
-                              256; default 256 */
+                              256, which are counted then; default 256 */
     int no_ring;           /* 1: submit through the socket, map no shared memory */
     uint64_t spin_ns;      /* how long a wait polls before it sleeps; default 20,000 */
 };
@@ -279,7 +279,8 @@ struct commgemm_join_options {
 void commgemm_join_options_init(struct commgemm_join_options *ret_options);
 
 /* Joins with the given ranks and waits until every rank has joined. JOIN_TIMEOUT names the missing
- * ranks, or says that all are there and no executor; PEER_LOST who left meanwhile. After a failure
+ * ranks, or says that all are there and no executor; PEER_LOST who left meanwhile; NO_EXECUTOR says
+ * at once that there is none: commgemm_wait_executor waits for the next one. After a failure
  * none of this call's ranks is joined, and there is nothing to leave. */
 int commgemm_comm_join(commgemm_client *client, const struct commgemm_join_options *options,
                        uint64_t *ret_comm);

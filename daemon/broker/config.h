@@ -58,7 +58,8 @@ enum cgm_config_backend { CGM_CONFIG_AUTO, CGM_CONFIG_CPU, CGM_CONFIG_CUDA };
       "Ranks that the comms of one user may have together, those of a comm once for each pair of " \
       "gemm_priority and comm_priority that its plans ever had, and for (0, 0)")                   \
     X(quota_jobs, NUMBER, "65536", 0, 1000000000,                                                  \
-      "Jobs in flight that one user's sessions have room for: the entries of their rings")         \
+      "Jobs in flight that one user's sessions have room for: the entries of their rings, 256 of " \
+      "one without")                                                                               \
     X(quota_fds, NUMBER, "32768", 0, 1000000000,                                                   \
       "File descriptors of one user's sessions, buffers, imports and plans, here or in the "       \
       "executor; at most a quarter of what the daemon may open, and of vm.max_map_count")          \

@@ -197,14 +197,6 @@ static int check_right(const char *name, const struct cgm_operand *o, const stru
     return CGM_OK;
 }
 
-static const char *job_name(const struct cgm_job *job)
-{
-    static const char *const names[] = {
-        [CGM_OPCODE_COPY_IN] = "copy_in", [CGM_OPCODE_BARRIER] = "barrier"};
-    return job->opcode == CGM_OPCODE_RUN ? cgm_type_name(CGM_TABLE_OP, job->plan->spec.op)
-                                         : names[job->opcode];
-}
-
 static uint64_t row_bytes(const struct cgm_view *view)
 {
     return view->cols * cgm_dtype_bytes(view->dtype);
@@ -250,7 +242,7 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
                                                      (ull)shape.rows, (ull)shape.cols);
     if (presence == CGM_ABSENT)
         return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT, "%s: this plan's %s takes none",
-                          name, job_name(job));
+                          name, cgm_job_name(job));
     struct cgm_grant *grant = cgm_map_get(&endpoint->grants, o->id);
     int status = check_right(name, o, grant, operand_is_written(operand),
                              cgm_job_reads(job, operand), detail, bytes);

@@ -1,7 +1,17 @@
 #include "daemon/executor/job.h"
 
 #include "daemon/executor/endpoint.h"
+#include "daemon/executor/plan.h"
 #include "daemon/executor/poller.h"
+
+const char *cgm_job_name(const struct cgm_job *job)
+{
+    static const char *const names[] = {[CGM_OPCODE_NOOP] = "noop",
+                                        [CGM_OPCODE_COPY_IN] = "copy_in",
+                                        [CGM_OPCODE_BARRIER] = "barrier"};
+    return job->opcode == CGM_OPCODE_RUN ? cgm_type_name(CGM_TABLE_OP, job->plan->spec.op)
+                                         : names[job->opcode];
+}
 
 static void each_written(struct cgm_job *job, void (*note)(struct cgm_executor *executor,
                                                            const struct cgm_memory *memory))

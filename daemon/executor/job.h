@@ -35,6 +35,9 @@ struct cgm_job {
     struct cgm_view view[CGM_OPERAND_COUNT];
 };
 
+/* What it does: its plan's operation where it runs that. */
+const char *cgm_job_name(const struct cgm_job *job);
+
 /* Around what writes its results; to end what has ended already is nothing. Their end is noted when
  * something says that the job's has come: who is told that it was lost must not find them written
  * and untainted. */

@@ -110,8 +110,9 @@ static void job_row(struct page *page, const struct cgm_job *job, uint64_t now_n
     row_add(page, row, "comm", "%llu", plan ? (ull)plan->comm->id : 0);
     row_add(page, row, "number", "%llu", (ull)job->comm_number);
     row_add(page, row, "rank", "%u", job->rank);
-    row_add(page, row, "op", "\"%s\"", plan ? cgm_type_name(CGM_TABLE_OP, plan->spec.op) : "noop");
-    row_add(page, row, "algorithm", "\"%s\"", plan ? plan->algorithm->name : "");
+    row_add(page, row, "op", "\"%s\"", cgm_job_name(job));
+    row_add(page, row, "algorithm", "\"%s\"",
+            job->opcode == CGM_OPCODE_RUN ? plan->algorithm->name : "");
     row_add(page, row, "state", "\"%s\"", gang ? cgm_gang_state_name(gang->state) : "waiting");
     row_add(page, row, "age_ms", "%llu", (ull)(now_ns - job->accept_ns) / 1000000);
 }

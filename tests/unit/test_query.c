@@ -12,6 +12,7 @@
 
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/executor.h"
+#include "daemon/executor/plan.h"
 #include "daemon/executor/query.h"
 #include "proto/journal.h"
 #include "proto/messages.h"
@@ -97,6 +98,13 @@ static uint64_t number_of(const Cgm__Row *row, const char *key)
             return strtoull(row->value[i], NULL, 10);
     fail_msg("no %s", key);
     return 0;
+}
+
+static void expect(const Cgm__Row *row, const char *key, const char *value)
+{
+    for (size_t i = 0; i < row->n_key; i++)
+        if (strcmp(row->key[i], key) == 0)
+            assert_string_equal(row->value[i], value);
 }
 
 static int open_all(void **state)
@@ -203,6 +211,33 @@ static void test_listing_goes_on_behind_who_went(void **state)
     cgm_message_free(&reply->base);
 }
 
+/* Not all that name a plan run it. */
+static void test_jobs_are_named(void **state)
+{
+    static const char *const names[] = {"\"noop\"", "\"bulk_ag\"", "\"copy_in\"", "\"barrier\""};
+    static const struct cgm_algorithm algorithm = {.name = "bulk_overlap_ag"};
+    static struct cgm_comm comm = {.id = 7};
+    static struct cgm_plan plan = {.comm = &comm, .algorithm = &algorithm};
+    struct cgm_endpoint *endpoint = cgm_map_get(&poller->endpoints, 1);
+    (void)state;
+    plan.spec.op = CGM_OP_BULK_AG;
+    add_jobs(1, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        endpoint->jobs[i].opcode = i;
+        endpoint->jobs[i].plan = i == CGM_OPCODE_NOOP ? NULL : &plan;
+    }
+    ask(1, CGM_QUERY_JOBS, 0);
+    assert_true(cgm_query_step(poller));
+    Cgm__QueryReply *reply = take_answer(1);
+    assert_non_null(reply);
+    for (uint32_t i = 0; i < 4; i++) {
+        expect(reply->row[i], "op", names[i]);
+        expect(reply->row[i], "algorithm", i == CGM_OPCODE_RUN ? "\"bulk_overlap_ag\"" : "\"\"");
+        endpoint->jobs[i].plan = NULL;
+    }
+    cgm_message_free(&reply->base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +245,7 @@ int main(void)
         cmocka_unit_test(test_any_cursor_ends),
         cmocka_unit_test(test_one_at_a_time),
         cmocka_unit_test(test_listing_goes_on_behind_who_went),
+        cmocka_unit_test(test_jobs_are_named),
     };
     return cmocka_run_group_tests_name("query", tests, open_all, NULL);
 }
