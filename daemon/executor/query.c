@@ -112,7 +112,7 @@ static void job_row(struct page *page, const struct cgm_job *job, uint64_t now_n
     row_add(page, row, "rank", "%u", job->rank);
     row_add(page, row, "op", "\"%s\"", cgm_job_name(job));
     row_add(page, row, "algorithm", "\"%s\"",
-            job->opcode == CGM_OPCODE_RUN ? plan->algorithm->name : "");
+            plan && job->opcode == CGM_OPCODE_RUN ? plan->algorithm->name : "");
     row_add(page, row, "state", "\"%s\"", gang ? cgm_gang_state_name(gang->state) : "waiting");
     row_add(page, row, "age_ms", "%llu", (ull)(now_ns - job->accept_ns) / 1000000);
 }
