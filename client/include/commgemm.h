@@ -402,7 +402,8 @@ int commgemm_import_release(commgemm_client *client, uint64_t id);
  *   GRAD | BIAS         out = P                    bias_grad: one row of m, the sums of op(lhs)
  *                                                  over k; where a rank has all of lhs: gemm,
  *                                                  gemm_as, bulk_ag, bulk_rs
- *   ACCUMULATE          out += what else it would be; not with GELU, not of gemm_ar and gemm_as.
+ *   ACCUMULATE          out += what else it would be; not with GELU, not of gemm_ar and gemm_as. In
+ *                       which order product, bias and out are added is open.
  *                       A job that is lost with its executor may have added to an import already:
  *                       write that again first. A buffer is tainted then
  * As TransformerEngine has them (GELU_AUX_BIAS, DGELU, DGELU_BGRAD, BGRADB). GRAD alone is refused.

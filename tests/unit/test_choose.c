@@ -223,6 +223,15 @@ static void test_parameters(void **state)
                    "it; leave it out");
     spec.method = CGM_METHOD_AUTO;
     assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm does gemm_rs with comm_cga_size");
+    spec.asked = 0;
+    ask(&spec, CGM_PARAMETER_NUM_SPLITS);
+    spec.m = spec.n = spec.k = 8;
+    spec.num_splits = 9;
+    assert_refused(&spec, CGM_INVALID_ARGUMENT, "split_pipelined_rs: num_splits is 9; with ");
+    spec.num_splits = 3;
+    int status;
+    choose(&spec, &status);
+    assert_int_equal(status, CGM_OK);
     /* Serial has one queue; a comm of one rank takes what larger ones do. */
     spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, CGM_ALGO_NO_OVERLAP);
     ask(&spec, CGM_PARAMETER_COMM_PRIORITY);

@@ -56,12 +56,18 @@ static uint32_t ignored_parameters(const struct cgm_algorithm *algorithm,
                                            : algorithm->parameters | CGM_PARAMETERS_OF_DEVICES);
 }
 
-/* Whether auto may take it when it was measured: with atomic_gemm those that are atomic alone. */
+/* Whatever the values are: with atomic_gemm those that are atomic alone. */
+static bool heeds_all(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
+{
+    return does_op(algorithm, spec->op) && (algorithm->atomic || !spec->atomic_gemm) &&
+           ignored_parameters(algorithm, spec) == 0;
+}
+
+/* Whether auto may take it when it was measured. */
 static bool may_be_tried(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
 {
     char unused[CGM_CQE_DETAIL];
-    return does_op(algorithm, spec->op) && (algorithm->atomic || !spec->atomic_gemm) &&
-           ignored_parameters(algorithm, spec) == 0 &&
+    return heeds_all(algorithm, spec) &&
            (!algorithm->check || algorithm->check(spec, unused, sizeof unused) == CGM_OK);
 }
 
@@ -231,25 +237,36 @@ static const struct cgm_algorithm *cheapest(const struct cgm_spec *spec)
     return best;
 }
 
+/* A value that is out of bounds for whoever heeds it is to blame, and not what it is a value of. */
+static int refuse_auto(const struct choice *choice)
+{
+    const struct cgm_spec *spec = choice->spec;
+    char list[LIST_BYTES], asked[64], why[CGM_CQE_DETAIL];
+    for (size_t i = 0; i < cgm_algorithm_count; i++)
+        if (heeds_all(cgm_algorithms[i], spec) && cgm_algorithms[i]->check &&
+            cgm_algorithms[i]->check(spec, why, sizeof why) == CGM_INVALID_ARGUMENT)
+            return cgm_detail(choice->text, choice->size, CGM_INVALID_ARGUMENT, "%s: %s",
+                              cgm_algorithms[i]->name, why);
+    list_names(spec, false, list);
+    cgm_parameter_list(spec->asked, asked, sizeof asked);
+    return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
+                      "auto: no algorithm does %s with%s%s%s; without that it can be done by %s",
+                      op_name(choice), spec->atomic_gemm ? " atomic_gemm" : "",
+                      spec->atomic_gemm && asked[0] ? " and "
+                      : asked[0]                    ? " "
+                                                    : "",
+                      asked, list);
+}
+
 static int choose_auto(const struct choice *choice, const struct cgm_algorithm **ret_algorithm)
 {
     const struct cgm_spec *spec = choice->spec;
     const struct cgm_algorithm *serial = cgm_algorithm_find(CGM_ALGO_NO_OVERLAP);
     const struct cgm_algorithm *best = cheapest(spec);
-    char list[LIST_BYTES], asked[64];
+    char list[LIST_BYTES];
     uint32_t count = list_names(spec, true, list);
-    if (!best) {
-        list_names(spec, false, list);
-        cgm_parameter_list(spec->asked, asked, sizeof asked);
-        return cgm_detail(
-            choice->text, choice->size, CGM_NOT_SUPPORTED,
-            "auto: no algorithm does %s with%s%s%s; without that it can be done by %s",
-            op_name(choice), spec->atomic_gemm ? " atomic_gemm" : "",
-            spec->atomic_gemm && asked[0] ? " and "
-            : asked[0]                    ? " "
-                                          : "",
-            asked, list);
-    }
+    if (!best)
+        return refuse_auto(choice);
     if (count == 1) {
         *ret_algorithm = best;
         snprintf(choice->text, choice->size, "auto: %s is the only algorithm that does this", list);
