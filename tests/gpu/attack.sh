@@ -84,7 +84,7 @@ side_by_side() {
     # Ranks share a GPU.
     one="env CUDA_VISIBLE_DEVICES=0"
     another="env CUDA_VISIBLE_DEVICES=$((gpus > 1 ? gpus - 1 : 0))"
-    begin hostile $limit $one "$bin/test_hostile"
+    begin hostile $((limit + 90)) $one "$bin/test_hostile"
     # Alone it takes a minute; where all of them share a GPU, three at times.
     begin deaths-executor $((limit + 90)) $one "$bin/test_deaths" 'test_executor*'
     begin deaths $limit $another "$bin/test_deaths" '-test_executor*'
