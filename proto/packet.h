@@ -37,8 +37,8 @@ struct cgm_packet {
 
 /* Packs and sends; never raises SIGPIPE. The fds stay the caller's. Status: OK; INVALID_ARGUMENT
  * when the message is larger than a packet (errno is EMSGSIZE), or an fd is one that the system
- * passes to nobody; DAEMON_LOST when the peer is gone; RING_FULL when a
- * non-blocking socket has no room now. */
+ * passes to nobody; DAEMON_LOST when the peer is gone; RING_FULL when a non-blocking socket has no
+ * room now. */
 int cgm_packet_send(int socket, uint16_t type, uint32_t serial, const ProtobufCMessage *message,
                     const int *fds, unsigned n_fds);
 

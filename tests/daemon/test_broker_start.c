@@ -104,16 +104,22 @@ static void test_silent_end_is_named(void **state)
     daemon_stop(&daemon);
 }
 
-static void test_an_end_as_soon_as_there_is_a_socket(void **state)
+/* Which is before it listens. */
+static void launch_until_there_is_a_socket(struct daemon *daemon)
 {
     static const char *const no_settings[] = {NULL};
+    daemon_launch(daemon, no_settings);
+    while (access(daemon->socket, F_OK) != 0)
+        assert_int_equal(waitpid(daemon->pid, NULL, WNOHANG), 0);
+}
+
+static void test_an_end_as_soon_as_there_is_a_socket(void **state)
+{
     struct daemon daemon;
     (void)state;
     daemon_init(&daemon);
     for (int i = 0; i < 50; i++) {
-        daemon_launch(&daemon, no_settings);
-        while (access(daemon.socket, F_OK) != 0)
-            assert_int_equal(waitpid(daemon.pid, NULL, WNOHANG), 0);
+        launch_until_there_is_a_socket(&daemon);
         assert_int_equal(kill(daemon.pid, SIGTERM), 0);
         assert_int_equal(daemon_wait(&daemon), 0);
         assert_int_not_equal(access(daemon.socket, F_OK), 0);
@@ -124,15 +130,12 @@ static void test_an_end_as_soon_as_there_is_a_socket(void **state)
 
 static void test_a_reload_as_soon_as_there_is_a_socket(void **state)
 {
-    static const char *const no_settings[] = {NULL};
     struct daemon daemon;
     struct client client;
     (void)state;
     daemon_init(&daemon);
     for (int i = 0; i < 20; i++) {
-        daemon_launch(&daemon, no_settings);
-        while (access(daemon.socket, F_OK) != 0)
-            assert_int_equal(waitpid(daemon.pid, NULL, WNOHANG), 0);
+        launch_until_there_is_a_socket(&daemon);
         assert_int_equal(kill(daemon.pid, SIGHUP), 0);
         daemon_wait_for_socket(&daemon);
         client_open(&client, &daemon);
