@@ -32,10 +32,9 @@ struct cgm_comm {
     char group_text[96]; /* the library, or why there is none */
     uint64_t join_timeout_ms;
     uint64_t last_number[CGM_COMM_SIZE_MAX]; /* of each rank; 0: none yet of this executor */
-    uint64_t retired;     /* every number up to it has ended and every rank has come */
-    uint64_t launched;    /* every number up to it was launched or has ended; never below retired */
-    uint64_t last_launch; /* counts launches, also of what has no number */
-    int dead_status; /* not OK: every submission fails with it, and every number not launched */
+    uint64_t retired;  /* every number up to it has ended and every rank has come */
+    uint64_t launched; /* every number up to it was launched or has ended; never below retired */
+    int dead_status;   /* not OK: every submission fails with it, and every number not launched */
     char dead_detail[CGM_CQE_DETAIL];
     bool devices_shared;
     struct cgm_gang **window;    /* [CGM_COMM_WINDOW]: gangs above `retired`, by number */
@@ -47,7 +46,6 @@ struct cgm_comm {
     struct cgm_gang *failing;    /* the next of `gangs` that it looks at */
     struct cgm_gang *free_gangs; /* by next_free */
     uint32_t n_free_gangs;
-    struct cgm_gang *waiting, *last_waiting;
     struct cgm_flight *free_flights[CGM_FLIGHT_SIZES]; /* flight.c */
     uint32_t n_free_flights[CGM_FLIGHT_SIZES];
     uint32_t n_flights; /* taken */

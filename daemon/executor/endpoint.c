@@ -113,6 +113,7 @@ static void accept_job(struct cgm_endpoint *endpoint, const struct cgm_entry *en
     int status = cgm_entry_check(endpoint, entry, job, detail, sizeof(detail), &burns);
     if (status == CGM_OK) {
         cgm_contents_on_submit(job);
+        cgm_uses_wait(job);
         job->behind = behind_of(job);
         if (job->comm_number != 0)
             cgm_gang_submit(job);
@@ -225,20 +226,21 @@ bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint)
 
 uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most)
 {
-    uint32_t count = takeable(endpoint, most);
-    for (uint32_t i = 0; i < count; i++) {
+    uint32_t count = takeable(endpoint, most), taken = 0;
+    while (taken < count && !cgm_poller_is_tired(endpoint->poller)) {
         uint32_t at = endpoint->sq_head & endpoint->ring.mask;
         uint32_t slot = atomic_load_explicit(&endpoint->ring.sq[at], memory_order_relaxed);
         endpoint->sq_head++;
+        taken++;
         if (!take_entry(endpoint, slot))
             break;
     }
-    if (count > 0)
+    if (taken > 0)
         atomic_store_explicit(&endpoint->ring.header->sq_head, endpoint->sq_head,
                               memory_order_release);
     if (endpoint->cancels)
         cgm_cancels_step(endpoint);
-    return count;
+    return taken;
 }
 
 void cgm_endpoint_on_submit(struct cgm_request *request)

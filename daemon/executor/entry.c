@@ -2,6 +2,7 @@
 
 #include "daemon/executor/gang.h"
 #include "daemon/executor/idle_imports.h"
+#include "daemon/executor/overlap.h"
 #include "daemon/executor/plan.h"
 #include "proto/messages.h"
 #include "proto/status.h"
@@ -197,11 +198,6 @@ static int check_right(const char *name, const struct cgm_operand *o, const stru
     return CGM_OK;
 }
 
-static uint64_t row_bytes(const struct cgm_view *view)
-{
-    return view->cols * cgm_dtype_bytes(view->dtype);
-}
-
 static uint64_t stride_bytes(const struct cgm_view *view)
 {
     return view->stride * cgm_dtype_bytes(view->dtype);
@@ -261,24 +257,6 @@ static int check_operand(struct cgm_endpoint *endpoint, const struct cgm_operand
     if (grant->memory->contents)
         job->in_user_buffers |= 1u << operand;
     return CGM_OK;
-}
-
-/* Columns of one matrix that lie beside each other: rows are equally far apart, if there are more
- * than one, and those of `b` begin and end in the gaps between those of `a`. a begins first. */
-static bool lie_in_gaps(const struct cgm_view *a, const struct cgm_view *b)
-{
-    uint64_t stride = stride_bytes(a), from = (b->offset_bytes - a->offset_bytes) % stride;
-    bool equally_far = b->rows == 1 || stride == stride_bytes(b);
-    return a->rows > 1 && equally_far && from >= row_bytes(a) && from + row_bytes(b) <= stride;
-}
-
-bool cgm_views_overlap(const struct cgm_view *a, const struct cgm_view *b)
-{
-    uint64_t end_a = 0, end_b = 0;
-    if (a->mem != b->mem || !cgm_view_end(a, &end_a) || !cgm_view_end(b, &end_b) ||
-        a->offset_bytes >= end_b || b->offset_bytes >= end_a)
-        return false;
-    return a->offset_bytes <= b->offset_bytes ? !lie_in_gaps(a, b) : !lie_in_gaps(b, a);
 }
 
 /* An operand of the job that shares bytes with this one; -1: none. */
@@ -391,6 +369,7 @@ int cgm_entry_check(struct cgm_endpoint *endpoint, const struct cgm_entry *entry
 
 void cgm_job_release(struct cgm_job *job)
 {
+    cgm_uses_end(job);
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
         if (job->memory[i])
             cgm_memory_leave(job->endpoint->poller->executor, job->memory[i]);

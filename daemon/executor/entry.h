@@ -18,9 +18,6 @@ const char *cgm_operand_name(int operand);
 /* Whether a job of this plan reads the operand: also out, where it adds to it. */
 bool cgm_job_reads(const struct cgm_job *job, int operand);
 
-/* Whether they share bytes; both lie within their memory. */
-bool cgm_views_overlap(const struct cgm_view *a, const struct cgm_view *b);
-
 /* Drops what cgm_entry_check referenced. */
 void cgm_job_release(struct cgm_job *job);
 

@@ -171,11 +171,17 @@ static struct cgm_flight *flight_for(const struct cgm_gang *gang, struct cgm_spa
     return cgm_flight_take(gang->comm, (uint32_t)__builtin_popcountll(ranks_of(gang)), memory);
 }
 
+/* Behind what is there, or behind as much of it as leaves room. */
+static void say_behind(struct cgm_gang *gang, const char *words)
+{
+    size_t used = strlen(gang->detail), most = sizeof(gang->detail) - strlen(words) - 1;
+    cgm_detail(gang->detail + (used < most ? used : most), strlen(words) + 1, 0, "%s", words);
+}
+
 static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
                      const struct cgm_recorded *recorded, uint64_t now_ns)
 {
     struct cgm_flight *flight = gang->flight;
-    uint32_t looks = CGM_POISON_LOOKS;
     flight->plan = gang->plan;
     flight->gang = gang;
     flight->kind = kind;
@@ -191,11 +197,11 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
             continue;
         flight->chunk = job->chunk;
         memcpy(cgm_flight_views(flight, rank), job->view, sizeof(job->view));
-        if (kind == CGM_FLIGHT_POISON)
-            cgm_poison_spare(gang, rank, cgm_flight_views(flight, rank), &looks);
         if (job->flags & CGM_ENTRY_WANT_PHASES && kind != CGM_FLIGHT_POISON)
             cgm_flight_want_phases(flight);
     }
+    if (kind == CGM_FLIGHT_POISON && !cgm_poison_spare(gang))
+        say_behind(gang, "; outputs are not all NaN (too many jobs)");
     cgm_flight_start(flight, now_ns);
     cgm_gang_list_move(gang, !flight->held);
     if (flight->held) /* until it takes off the recording may be given up for another one */
@@ -205,8 +211,8 @@ static void gang_fly(struct cgm_gang *gang, enum cgm_flight_kind kind,
 static void gang_start(struct cgm_gang *gang)
 {
     gang->state = CGM_GANG_RUNNING;
-    cgm_gang_list_stop_waiting(gang);
-    gang->launch = ++gang->comm->last_launch;
+    gang->launch = ++gang->comm->poller->last_launch;
+    each_job(gang, cgm_uses_begin);
     cgm_journal_count(&gang->comm->poller->executor->journal->jobs_launched, gang->n_expected);
 }
 
@@ -254,19 +260,12 @@ static void gang_launch(struct cgm_gang *gang, const struct cgm_recorded *record
     cgm_window_advance(gang->comm);
 }
 
-/* Behind what is there, or behind as much of it as leaves room. */
-static void say_behind(struct cgm_gang *gang, const char *words)
-{
-    size_t used = strlen(gang->detail), most = sizeof(gang->detail) - strlen(words) - 1;
-    cgm_detail(gang->detail + (used < most ? used : most), strlen(words) + 1, 0, "%s", words);
-}
-
 /* Outputs of a failed job are NaN; of those whose stream has not come nothing may be touched. */
 static void gang_poison(struct cgm_gang *gang, uint64_t now_ns)
 {
     uint32_t left = 0;
     gang->state = CGM_GANG_FAILING;
-    cgm_gang_list_stop_waiting(gang);
+    each_job(gang, cgm_uses_end);
     for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
         struct cgm_job *job = gang->jobs[rank];
         if (job && !gang->launch && !cgm_job_is_ready(job))
@@ -306,6 +305,7 @@ void cgm_gang_fail(struct cgm_gang *gang, int status, const char *detail)
         cgm_window_note_end(comm, gang->number, status);
     if (held) {
         gang->state = CGM_GANG_FAILING;
+        each_job(gang, cgm_uses_end);
         cgm_flight_divert(gang->flight);
         return;
     }

@@ -28,8 +28,8 @@ enum cgm_gang_state {
 struct cgm_gang {
     struct cgm_gang_link links[CGM_GANG_LISTS];
     struct cgm_gang *next_free;
-    bool moving, waiting; /* is in that list */
-    bool is_burnt;        /* it counts in its comm's n_burnt */
+    bool moving;   /* is in that list */
+    bool is_burnt; /* it counts in its comm's n_burnt */
     struct cgm_comm *comm;
     struct cgm_plan *plan; /* of the first job; referenced until the end. NULL: none has come */
     uint64_t number;       /* 0: a local operation of one rank, in no window */
@@ -44,7 +44,7 @@ struct cgm_gang {
         uint64_t from_ns, limit_ms;
     } deadline;
     uint64_t default_ns; /* when the first job came that asked for none; 0: all did */
-    uint64_t launch;     /* counts its comm's launches; 0: it was not launched */
+    uint64_t launch;     /* counts the poller's launches; 0: it was not launched */
     struct cgm_flight *flight;
     int status;
     char detail[CGM_CQE_DETAIL];

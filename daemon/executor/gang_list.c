@@ -36,27 +36,12 @@ void cgm_gang_list_enter(struct cgm_gang *gang)
     struct cgm_comm *comm = gang->comm;
     list_add(&comm->poller->gangs, gang, CGM_GANGS_ALL);
     list_add(&comm->gangs, gang, CGM_GANGS_OF_COMM);
-    gang->waiting = gang->number == 0;
-    if (gang->waiting)
-        list_append(&comm->waiting, &comm->last_waiting, gang, CGM_GANGS_WAITING);
-}
-
-void cgm_gang_list_stop_waiting(struct cgm_gang *gang)
-{
-    struct cgm_comm *comm = gang->comm;
-    if (!gang->waiting)
-        return;
-    gang->waiting = false;
-    if (comm->last_waiting == gang)
-        comm->last_waiting = gang->links[CGM_GANGS_WAITING].previous;
-    list_remove(&comm->waiting, gang, CGM_GANGS_WAITING);
 }
 
 void cgm_gang_list_leave(struct cgm_gang *gang)
 {
     struct cgm_poller *poller = gang->comm->poller;
     cgm_gang_list_move(gang, false);
-    cgm_gang_list_stop_waiting(gang);
     if (poller->looked_at == gang)
         poller->looked_at = gang->links[CGM_GANGS_ALL].next;
     if (gang->comm->failing == gang)

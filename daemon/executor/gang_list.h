@@ -1,8 +1,7 @@
 /* Where gangs lie until they have ended: all of them in a list of the poller and in one of their
- * comm; those that need nobody's word any more, launched or about to be, in one that the poller
+ * comm; and those that need nobody's word any more, launched or about to be, in one that the poller
  * looks through all the time, unless their launch is held (runway.h) or waits for contents
- * (contents.h); and those without a number, until they are launched or fail, in one of their comm.
- * All may be long, and are looked through piece by piece.
+ * (contents.h). All may be long, and are looked through piece by piece.
  * On the poller. */
 #ifndef CGM_GANG_LIST_H
 #define CGM_GANG_LIST_H
@@ -15,7 +14,6 @@ enum cgm_gang_list {
     CGM_GANGS_ALL,     /* from poller->gangs */
     CGM_GANGS_OF_COMM, /* from comm->gangs */
     CGM_GANGS_MOVING,  /* from poller->moving */
-    CGM_GANGS_WAITING, /* from comm->waiting, in the order of their coming */
     CGM_GANG_LISTS,
 };
 
@@ -23,14 +21,12 @@ struct cgm_gang_link {
     struct cgm_gang *previous, *next;
 };
 
-/* At the front of the first two, and, without a number, at the end of the fourth. */
+/* At the front of the first two. */
 void cgm_gang_list_enter(struct cgm_gang *gang);
 /* Out of all. */
 void cgm_gang_list_leave(struct cgm_gang *gang);
 /* At the end of the third, or out of it; nothing where it is so already. Local jobs that came
  * together are launched in this order, which is that of their submission. */
 void cgm_gang_list_move(struct cgm_gang *gang, bool moving);
-/* Out of the fourth; nothing where it is not in it. */
-void cgm_gang_list_stop_waiting(struct cgm_gang *gang);
 
 #endif

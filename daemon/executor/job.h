@@ -32,7 +32,9 @@ struct cgm_job {
     bool writes;              /* the journal has it among the writers of its results */
     struct cgm_void *voids;   /* before it there, when it is not the first */
     struct cgm_memory *memory[CGM_OPERAND_COUNT]; /* referenced; NULL: absent */
+    uint32_t reading, writing; /* bits of the operands that are among the uses of their objects */
     struct cgm_view view[CGM_OPERAND_COUNT];
+    struct cgm_use uses[CGM_OPERAND_COUNT];
 };
 
 /* What it does: its plan's operation where it runs that. */

@@ -1,103 +1,133 @@
 #include "daemon/executor/poison.h"
 
 #include "daemon/executor/comm.h"
-#include "daemon/executor/entry.h"
+#include "daemon/executor/executor.h"
 #include "daemon/executor/gang.h"
+#include "daemon/executor/overlap.h"
 #include "daemon/executor/plan.h"
-#include "daemon/executor/window.h"
 #include "proto/status.h"
 
-/* Whether the job has such an operand that shares bytes with the view. */
-static bool job_has_there(const struct cgm_job *job, const struct cgm_view *view, bool written)
+#define OUTPUTS_MAX (4u * CGM_COMM_SIZE_MAX)
+_Static_assert(__builtin_popcount(CGM_OPERANDS_WRITTEN) == 4, "of each job");
+
+/* That may be made NaN, as far as is known. */
+struct output {
+    struct cgm_memory *memory;
+    const struct cgm_job *job;
+    struct cgm_view *view; /* of the flight's */
+    uint64_t begin, end;   /* as in struct cgm_use */
+};
+
+static struct output output_of(const struct cgm_job *job, int operand, struct cgm_view *view)
 {
-    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
-        if (job->memory[i] && (written ? CGM_OPERANDS_WRITTEN >> i & 1 : cgm_job_reads(job, i)) &&
-            cgm_views_overlap(&job->view[i], view))
-            return true;
-    return false;
+    struct output output = {job->memory[operand], job, view, view->offset_bytes, 0};
+    cgm_view_end(view, &output.end);
+    return output;
 }
 
-/* Or one of the gang's jobs; looks at them as long as it may. */
-static bool has_there(const struct cgm_gang *gang, const struct cgm_view *view, bool written,
-                      uint32_t *looks)
+static uint32_t outputs_of(struct cgm_gang *gang, struct output *ret_outputs)
 {
+    uint32_t count = 0;
     for (uint32_t rank = 0; rank < gang->comm->size; rank++) {
         const struct cgm_job *job = gang->jobs[rank];
-        if (*looks == 0)
-            return true;
-        *looks -= 1;
-        if (job && job_has_there(job, view, written))
-            return true;
+        for (int i = 0; job && i < CGM_OPERAND_COUNT; i++) {
+            if (!(CGM_OPERANDS_WRITTEN >> i & 1) || !job->memory[i])
+                continue;
+            struct cgm_view *view = &cgm_flight_views(gang->flight, rank)[i];
+            if (!gang->launch && job->memory[i]->contents)
+                view->mem = NULL;
+            else
+                ret_outputs[count++] = output_of(job, i, view);
+        }
     }
-    return false;
+    return count;
 }
 
-/* By a number before the job that is not launched. */
-static bool a_number_reads(const struct cgm_job *job, const struct cgm_view *view, uint32_t *looks)
+/* Moves those that lie in the first one's object to the front; how many there are. */
+static uint32_t bring_together(struct output *outputs, uint32_t count)
 {
-    struct cgm_comm *comm = job->plan->comm;
-    if (comm->dead_status != CGM_OK)
-        return false;
-    if (job->behind > comm->launched + *looks)
-        return true;
-    for (uint64_t number = comm->launched + 1; number < job->behind; number++) {
-        const struct cgm_gang *other = *cgm_window_slot(comm, number);
-        if (other && other->state < CGM_GANG_RUNNING && has_there(other, view, false, looks))
-            return true;
+    uint32_t together = 1;
+    for (uint32_t i = 1; i < count; i++) {
+        struct output one = outputs[i];
+        if (one.memory != outputs[0].memory)
+            continue;
+        outputs[i] = outputs[together];
+        outputs[together++] = one;
     }
-    return false;
+    return together;
 }
 
-/* By one that has no number, came before the job and is not launched. Those of lost ranks will not
- * be. */
-static bool a_local_one_reads(const struct cgm_job *job, const struct cgm_view *view,
-                              uint32_t *looks)
+/* Whether the job comes before this one, and will be launched. */
+static bool will_read(const struct cgm_job *job, const struct cgm_job *before)
 {
     const struct cgm_comm *comm = job->plan->comm;
-    for (const struct cgm_gang *gang = comm->waiting; gang;
-         gang = gang->links[CGM_GANGS_WAITING].next) {
-        const struct cgm_job *other = gang->jobs[cgm_gang_first_rank(gang)];
-        if (other->came > job->came)
+    if (before->plan->comm != comm)
+        return false;
+    if (before->comm_number)
+        return comm->dead_status == CGM_OK && before->comm_number < job->behind;
+    return before->came < job->came && !(comm->lost_ranks >> before->rank & 1);
+}
+
+static bool is_to_stay(const struct cgm_gang *gang, const struct output *output,
+                       const struct cgm_use *use)
+{
+    if (use->end <= output->begin || output->end <= use->begin)
+        return false;
+    return (gang->launch ? use->job->plan->comm == gang->comm : will_read(output->job, use->job)) &&
+           cgm_views_overlap(output->view, cgm_use_view(use));
+}
+
+/* Takes out those that share bytes with the use; how many are left. */
+static uint32_t spare_from(const struct cgm_gang *gang, struct output *outputs, uint32_t count,
+                           const struct cgm_use *use)
+{
+    for (uint32_t i = 0; i < count;) {
+        if (!is_to_stay(gang, &outputs[i], use)) {
+            i++;
+            continue;
+        }
+        outputs[i].view->mem = NULL;
+        outputs[i] = outputs[--count];
+    }
+    return count;
+}
+
+static void give_up(struct cgm_executor *executor, const struct output *outputs, uint32_t count)
+{
+    cgm_memory_taint(executor, outputs[0].memory);
+    for (uint32_t i = 0; i < count; i++)
+        outputs[i].view->mem = NULL;
+}
+
+/* Of outputs in one object: those that were launched behind the gang come first among its writers,
+ * and none of them was seen to end before it (flight.c). A look at one that is not in the
+ * processor's caches takes as long as eight comparisons with it. */
+static bool spare_in_object(const struct cgm_gang *gang, struct output *outputs, uint32_t count,
+                            uint32_t *looks)
+{
+    const struct cgm_memory *memory = outputs[0].memory;
+    const struct cgm_use *use = gang->launch ? memory->writers.first : memory->readers.first;
+    for (; use && count > 0; use = use->next) {
+        if (gang->launch && use->job->gang->launch <= gang->launch)
+            return true;
+        gang->comm->poller->looks += 1 + count / 8;
+        if (++*looks > CGM_POISON_LOOKS) {
+            give_up(gang->comm->poller->executor, outputs, count);
             return false;
-        if (*looks == 0)
-            return true;
-        *looks -= 1;
-        if (!(comm->lost_ranks >> other->rank & 1) && job_has_there(other, view, false))
-            return true;
+        }
+        count = spare_from(gang, outputs, count, use);
     }
-    return false;
+    return true;
 }
 
-/* By one that was launched behind it. None of those was seen to end before it (flight.c). */
-static bool is_written(const struct cgm_gang *gang, const struct cgm_view *view, uint32_t *looks)
+bool cgm_poison_spare(struct cgm_gang *gang)
 {
-    for (const struct cgm_gang *other = gang->comm->gangs; other;
-         other = other->links[CGM_GANGS_OF_COMM].next) {
-        if (*looks == 0)
-            return true;
-        *looks -= 1;
-        if (other != gang && other->state == CGM_GANG_RUNNING && other->launch > gang->launch &&
-            has_there(other, view, true, looks))
-            return true;
+    struct output outputs[OUTPUTS_MAX];
+    uint32_t count = outputs_of(gang, outputs), together, looks = 0;
+    bool all = true;
+    for (uint32_t i = 0; i < count; i += together) {
+        together = bring_together(&outputs[i], count - i);
+        all &= spare_in_object(gang, &outputs[i], together, &looks);
     }
-    return false;
-}
-
-static bool is_spared(const struct cgm_gang *gang, const struct cgm_job *job, int operand,
-                      const struct cgm_view *view, uint32_t *looks)
-{
-    if (gang->launch)
-        return is_written(gang, view, looks);
-    return job->memory[operand]->contents || a_number_reads(job, view, looks) ||
-           a_local_one_reads(job, view, looks);
-}
-
-void cgm_poison_spare(const struct cgm_gang *gang, uint32_t rank, struct cgm_view *views,
-                      uint32_t *looks)
-{
-    const struct cgm_job *job = gang->jobs[rank];
-    for (int i = 0; i < CGM_OPERAND_COUNT; i++)
-        if (CGM_OPERANDS_WRITTEN >> i & 1 && job->memory[i] &&
-            is_spared(gang, job, i, &views[i], looks))
-            views[i].mem = NULL;
+    return all;
 }

@@ -5,17 +5,16 @@
 #ifndef CGM_POISON_H
 #define CGM_POISON_H
 
+#include <stdbool.h>
 #include <stdint.h>
-
-#include "daemon/executor/backend.h"
 
 struct cgm_gang;
 
-/* So many looks at other jobs each gang may have: whoever fails in a crowd of them spares all. */
-#define CGM_POISON_LOOKS 1024u
+/* So many looks at other jobs' operands one gang takes, some 40 ns each. */
+#define CGM_POISON_LOOKS 8192u
 
-/* Takes those out of the rank's outputs. views: of its operands; looks: as many as are left. */
-void cgm_poison_spare(const struct cgm_gang *gang, uint32_t rank, struct cgm_view *views,
-                      uint32_t *looks);
+/* Takes those out of the views of the gang's flight. False: of some there was no telling with so
+ * many looks; they are out of the views, too, and tainted. */
+bool cgm_poison_spare(struct cgm_gang *gang);
 
 #endif

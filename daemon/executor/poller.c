@@ -135,9 +135,10 @@ static void look_at_fresh_rings(struct cgm_poller *poller, uint64_t now_ns)
 static bool round_moving(struct cgm_poller *poller, uint64_t now_ns, unsigned most)
 {
     bool busy = false;
+    poller->looks = 0;
     if (!poller->moving_at)
         poller->moving_at = poller->moving;
-    for (unsigned i = 0; poller->moving_at && i < most; i++) {
+    for (unsigned i = 0; poller->moving_at && i < most && !cgm_poller_is_tired(poller); i++) {
         struct cgm_gang *gang = poller->moving_at;
         poller->moving_at = gang->links[CGM_GANGS_MOVING].next;
         if (gang->state == CGM_GANG_COLLECTED && !cgm_gang_may_launch(gang))
@@ -164,7 +165,9 @@ static bool round_gangs(struct cgm_poller *poller, uint64_t now_ns)
     bool busy = false;
     if (!poller->looked_at)
         begin_look(poller, now_ns);
-    for (unsigned i = 0; poller->looked_at && i < GANGS_PER_ROUND; i++) {
+    poller->looks = 0;
+    for (unsigned i = 0; poller->looked_at && i < GANGS_PER_ROUND && !cgm_poller_is_tired(poller);
+         i++) {
         struct cgm_gang *gang = poller->looked_at;
         poller->looked_at = gang->links[CGM_GANGS_ALL].next;
         poller->look_seen++;

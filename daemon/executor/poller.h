@@ -31,6 +31,9 @@ struct cgm_tuning;
  * it sleeps in between. */
 #define CGM_LOOK_NS_PER_MEMBER 50u
 
+/* At other jobs' operands, by jobs that fail (poison.h); some 40 ns each. */
+#define CGM_POLLER_LOOKS 4096u
+
 struct cgm_poller_counters {
     uint64_t sleeps, syscalls; /* made by the poller; none while it is awake */
     uint64_t allocations;      /* on the way of jobs; none in a steady state */
@@ -92,7 +95,9 @@ struct cgm_poller {
     struct cgm_spare job_memory, failed_memory; /* of jobs, and of those whose outputs become NaN */
     struct cgm_spare phase_memory;
     struct cgm_poller_counters counters;
-    uint64_t last_came; /* counts the jobs of all sessions */
+    uint64_t last_came;   /* counts the jobs of all sessions */
+    uint64_t last_launch; /* ... and launches of all comms, also of what has no number */
+    uint32_t looks;       /* of poison.c, in this piece of a round */
 };
 
 int cgm_poller_start(struct cgm_poller *poller, struct cgm_executor *executor);
@@ -102,6 +107,13 @@ void cgm_poller_post(struct cgm_poller *poller, struct cgm_task *task);
 void cgm_poller_wake(struct cgm_poller *poller);
 
 /* On the poller's thread. */
+
+/* Jobs that failed have taken as long as a piece of a round may: a user's entries, gangs that move,
+ * or all of them. What else there is of it waits for the next round. */
+static inline bool cgm_poller_is_tired(const struct cgm_poller *poller)
+{
+    return poller->looks >= CGM_POLLER_LOOKS;
+}
 
 /* A clock without the time in which the process stood still. */
 static inline uint64_t cgm_poller_time_ns(const struct cgm_poller *poller, uint64_t now_ns)

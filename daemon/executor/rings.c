@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "daemon/executor/endpoint.h"
+#include "daemon/executor/poller.h"
 #include "proto/status.h"
 
 #define CAPACITY_MIN 4u
@@ -103,8 +104,11 @@ static uint32_t entries_for(uint32_t looks)
  * stays. */
 static bool user_drain(struct cgm_ring_user *user, uint32_t looks, uint64_t now_ns)
 {
+    struct cgm_poller *poller = user->rings[0]->poller;
     bool busy = false;
-    for (uint32_t seen = 0; seen < user->n_rings && looks > 0; seen++) {
+    poller->looks = 0;
+    for (uint32_t seen = 0; seen < user->n_rings && looks > 0 && !cgm_poller_is_tired(poller);
+         seen++) {
         if (user->at >= user->n_rings)
             user->at = 0;
         uint32_t taken = cgm_endpoint_drain(user->rings[user->at++], entries_for(looks));

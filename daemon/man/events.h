@@ -90,10 +90,12 @@ static const struct cgm_event_row cgm_events[] = {
      "daemon.line:test_deadlines_count_in_line "
      "daemon.line:test_the_last_copy_has_the_last_word"},
     {"A job fails, is cancelled or late before its launch",
-     "Its outputs are made NaN, but for what a job before it has yet to read, and not with "
-     "hundreds of jobs of its comm in flight. Those that lie in user buffers are marked: who would "
-     "read them fails with TAINTED. Of a rank whose entry was "
-     "refused those are made NaN that are right by themselves, if its rows are",
+     "Its outputs are made NaN, but for those that share bytes with what a job before it has yet "
+     "to read. Those that lie in user buffers are marked: who would read them fails with TAINTED. "
+     "Of a rank whose entry was refused those are made NaN that are right by themselves, if its "
+     "rows are. Where other jobs in flight use the same objects in more than 8192 operands these "
+     "are tainted instead, and the detail says so",
+     "fault.spared:test_behind_many fault.spared:test_behind_too_many "
      "daemon.entries:test_bad_entries_are_refused_by_name "
      "daemon.line:test_who_fails_spoils_nothing_before_it "
      "daemon.line:test_who_fails_spoils_no_copy_before_it "
