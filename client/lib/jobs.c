@@ -356,12 +356,12 @@ static bool lane_is_late(const struct cgm_jobs *jobs, const struct cgm_lane *lan
                                  (jobs->lane && jobs->lane->life >= lane->life));
 }
 
-void cgm_jobs_install(struct cgm_jobs *jobs, struct cgm_lane *lane)
+bool cgm_jobs_install(struct cgm_jobs *jobs, struct cgm_lane *lane)
 {
     struct cgm_lane *before = jobs->lane;
     if (jobs->lost || lane_is_late(jobs, lane)) {
         cgm_lane_free(lane);
-        return;
+        return false;
     }
     if (before) {
         lane_bury(jobs, before, CGM_EXECUTOR_LOST, NULL);
@@ -374,6 +374,7 @@ void cgm_jobs_install(struct cgm_jobs *jobs, struct cgm_lane *lane)
     notify_watch(jobs, lane, EPOLL_CTL_ADD);
     cgm_jobs_collect(jobs);
     wake_everybody(jobs);
+    return true;
 }
 
 void cgm_jobs_end_well(struct cgm_jobs *jobs, uint64_t comm, uint64_t comm_number)

@@ -64,8 +64,9 @@ void cgm_jobs_unlock(struct cgm_jobs *jobs);
 
 /* ---- under the lock: */
 
-/* Makes this the newest lane and buries the one before. Takes the lane over. */
-void cgm_jobs_install(struct cgm_jobs *jobs, struct cgm_lane *lane);
+/* Makes this the newest lane and buries the one before. Takes the lane over. False: it came too
+ * late, and is gone. */
+bool cgm_jobs_install(struct cgm_jobs *jobs, struct cgm_lane *lane);
 
 /* The executors up to `life` are gone, or with DAEMON_LOST the daemon is. */
 void cgm_jobs_lose(struct cgm_jobs *jobs, uint64_t life, int status, const char *detail);

@@ -68,9 +68,10 @@ static int lane_from_ring(commgemm_client *client, struct cgm_reply *reply,
 
 static void install(commgemm_client *client, struct cgm_lane *lane)
 {
-    atomic_store(&client->executor_life, lane->life);
+    uint64_t life = lane->life;
     cgm_jobs_lock(&client->jobs);
-    cgm_jobs_install(&client->jobs, lane);
+    if (cgm_jobs_install(&client->jobs, lane))
+        atomic_store(&client->executor_life, life);
     cgm_jobs_unlock(&client->jobs);
 }
 
