@@ -6,6 +6,9 @@
 #include "proto/messages.h"
 #include "proto/status.h"
 
+/* To find one takes microseconds. */
+#define SEEN_AT_ONCE 64u
+
 /* NULL: it is not in flight. Whoever asks again and again for what is not there takes little time
  * of the poller, whatever else is in flight. */
 static struct cgm_job *job_find(const struct cgm_endpoint *endpoint, uint64_t ticket)
@@ -41,13 +44,21 @@ static void cancel_now(struct cgm_endpoint *endpoint, uint64_t ticket)
 static bool may_be_ahead(const struct cgm_endpoint *endpoint, uint64_t ticket)
 {
     return ticket > endpoint->last_ticket && ticket - endpoint->last_ticket <= endpoint->entries &&
-           endpoint->ring.header && cgm_endpoint_has_work(endpoint);
+           endpoint->ring.header && cgm_endpoint_has_entries(endpoint);
+}
+
+/* The others have their turn when the ring is drained again. */
+static bool goes_on(const struct cgm_endpoint *endpoint, uint32_t seen)
+{
+    return !endpoint->ring.header ||
+           (seen < SEEN_AT_ONCE && !cgm_poller_is_tired(endpoint->poller));
 }
 
 void cgm_cancels_step(struct cgm_endpoint *endpoint)
 {
     struct cgm_task **link = &endpoint->cancels;
-    while (*link) {
+    uint32_t seen = 0;
+    while (*link && goes_on(endpoint, seen++)) {
         struct cgm_request *request = (struct cgm_request *)*link;
         uint64_t ticket = ((const Cgm__CancelForward *)request->message)->ticket;
         if (may_be_ahead(endpoint, ticket)) {
@@ -56,6 +67,15 @@ void cgm_cancels_step(struct cgm_endpoint *endpoint)
         }
         *link = request->task.next;
         cancel_now(endpoint, ticket);
+        cgm_request_ok(request);
+    }
+}
+
+void cgm_cancels_drop(struct cgm_endpoint *endpoint)
+{
+    while (endpoint->cancels) {
+        struct cgm_request *request = (struct cgm_request *)endpoint->cancels;
+        endpoint->cancels = request->task.next;
         cgm_request_ok(request);
     }
 }

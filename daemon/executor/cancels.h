@@ -9,7 +9,10 @@ struct cgm_request;
 /* The broker's request. */
 void cgm_cancels_on_request(struct cgm_request *request);
 
-/* Cancels what need not wait for its turn any more. */
+/* Cancels what need not wait for its entry any more, or a piece of that. */
 void cgm_cancels_step(struct cgm_endpoint *endpoint);
+
+/* Of a session that has ended: its jobs fail with that. */
+void cgm_cancels_drop(struct cgm_endpoint *endpoint);
 
 #endif

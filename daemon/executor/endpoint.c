@@ -214,7 +214,7 @@ static uint32_t takeable(struct cgm_endpoint *endpoint, uint32_t most)
     return pending < most ? pending : most;
 }
 
-bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint)
+bool cgm_endpoint_has_entries(const struct cgm_endpoint *endpoint)
 {
     const struct cgm_ring_header *header = endpoint->ring.header;
     if (cgm_endpoint_is_mute(endpoint))
@@ -222,6 +222,11 @@ bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint)
     uint32_t reaped = atomic_load_explicit(&header->cq_head, memory_order_relaxed);
     return endpoint->accepted - reaped < endpoint->entries &&
            atomic_load_explicit(&header->sq_tail, memory_order_acquire) != endpoint->sq_head;
+}
+
+bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint)
+{
+    return endpoint->cancels || cgm_endpoint_has_entries(endpoint);
 }
 
 uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most)
@@ -463,7 +468,7 @@ void cgm_endpoint_on_remove(struct cgm_request *request)
         return;
     }
     endpoint->bad = true;
-    cgm_cancels_step(endpoint);
+    cgm_cancels_drop(endpoint);
     cgm_map_each(&poller->comms, lose_session, endpoint);
     cgm_wishes_session_lost(&request->executor->wishes, m->session);
     endpoint->removal = request;

@@ -35,7 +35,7 @@ struct cgm_endpoint {
     uint32_t used_jobs;       /* from the start on: those behind were never in flight */
     uint64_t *tickets;        /* of jobs, in the same order; 0: it is free */
     struct cgm_map grants;    /* id -> struct cgm_grant */
-    struct cgm_task *cancels; /* requests that await that their entry is taken */
+    struct cgm_task *cancels; /* requests that await their entry, or their turn */
     struct cgm_request *removal;
     struct cgm_loss loss; /* of the noops that it leaves; until then it is not removed */
     uint32_t n_dropped;   /* of the jobs: so many were looked at */
@@ -60,6 +60,9 @@ static inline bool cgm_endpoint_is_mute(const struct cgm_endpoint *endpoint)
 uint32_t cgm_endpoint_drain(struct cgm_endpoint *endpoint, uint32_t most);
 
 /* True when the ring has entries that could be taken now. */
+bool cgm_endpoint_has_entries(const struct cgm_endpoint *endpoint);
+
+/* True when it has, or cancels. */
 bool cgm_endpoint_has_work(const struct cgm_endpoint *endpoint);
 
 /* True when the job's stream has come. */

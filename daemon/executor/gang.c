@@ -335,7 +335,8 @@ static bool is_lost(const struct cgm_gang *gang)
 bool cgm_gang_fail_lost(struct cgm_comm *comm)
 {
     uint32_t failed = 0;
-    for (uint32_t seen = 0; comm->failing && seen < SEEN_AT_ONCE && failed < FAILED_AT_ONCE;
+    for (uint32_t seen = 0; comm->failing && seen < SEEN_AT_ONCE && failed < FAILED_AT_ONCE &&
+                            !cgm_poller_is_tired(comm->poller);
          seen++) {
         struct cgm_gang *gang = comm->failing;
         comm->failing = gang->links[CGM_GANGS_OF_COMM].next;

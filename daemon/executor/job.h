@@ -8,6 +8,7 @@
 #include "daemon/executor/backend.h"
 #include "daemon/executor/contents.h"
 #include "daemon/executor/memory.h"
+#include "daemon/executor/uses.h"
 #include "proto/ring.h"
 
 struct cgm_endpoint;

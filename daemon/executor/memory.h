@@ -9,7 +9,6 @@
 #include "daemon/executor/backend.h"
 #include "daemon/executor/reclaim.h"
 #include "daemon/executor/request.h"
-#include "daemon/executor/uses.h"
 #include "daemon/executor/wishes.h"
 
 struct cgm_contents;
@@ -29,10 +28,9 @@ struct cgm_memory {
     uint64_t bytes;      /* as asked for: the bound of every operand */
     uint64_t mem_bytes;  /* as the backend rounded up: the bound of copies, which go by words */
     bool tainted, read_only;
-    bool holes;                           /* closed because of them */
-    uint64_t unused_since_ns;             /* of an import without users */
-    uint32_t users;                       /* unfinished jobs that name it, and pins of plans */
-    struct cgm_use_list readers, writers; /* of those jobs; uses.h */
+    bool holes;                    /* closed because of them */
+    uint64_t unused_since_ns;      /* of an import without users */
+    uint32_t users;                /* unfinished jobs that name it, and pins of plans */
     struct cgm_request *removal;   /* answered when the last user is gone; NULL: not removed */
     struct cgm_wish wish;          /* while it is made */
     struct cgm_plan *owner;        /* of a user buffer; NULL: a buffer or an import */

@@ -60,29 +60,26 @@ static uint32_t bring_together(struct output *outputs, uint32_t count)
 /* Whether the job comes before this one, and will be launched. */
 static bool will_read(const struct cgm_job *job, const struct cgm_job *before)
 {
-    const struct cgm_comm *comm = job->plan->comm;
-    if (before->plan->comm != comm)
-        return false;
-    if (before->comm_number)
-        return comm->dead_status == CGM_OK && before->comm_number < job->behind;
-    return before->came < job->came && !(comm->lost_ranks >> before->rank & 1);
+    return before->comm_number
+               ? before->comm_number < job->behind
+               : before->came < job->came && !(before->plan->comm->lost_ranks >> before->rank & 1);
 }
 
-static bool is_to_stay(const struct cgm_gang *gang, const struct output *output,
-                       const struct cgm_use *use)
+static bool is_to_stay(const struct output *output, const struct cgm_use *use,
+                       enum cgm_use_kind kind)
 {
     if (use->end <= output->begin || output->end <= use->begin)
         return false;
-    return (gang->launch ? use->job->plan->comm == gang->comm : will_read(output->job, use->job)) &&
+    return (kind == CGM_USE_WRITTEN || will_read(output->job, use->job)) &&
            cgm_views_overlap(output->view, cgm_use_view(use));
 }
 
 /* Takes out those that share bytes with the use; how many are left. */
-static uint32_t spare_from(const struct cgm_gang *gang, struct output *outputs, uint32_t count,
-                           const struct cgm_use *use)
+static uint32_t spare_from(struct output *outputs, uint32_t count, const struct cgm_use *use,
+                           enum cgm_use_kind kind)
 {
     for (uint32_t i = 0; i < count;) {
-        if (!is_to_stay(gang, &outputs[i], use)) {
+        if (!is_to_stay(&outputs[i], use, kind)) {
             i++;
             continue;
         }
@@ -92,42 +89,68 @@ static uint32_t spare_from(const struct cgm_gang *gang, struct output *outputs, 
     return count;
 }
 
-static void give_up(struct cgm_executor *executor, const struct output *outputs, uint32_t count)
+/* Looks at what others have to do with one object, as far as there are looks left. */
+struct search {
+    struct cgm_gang *gang;
+    struct output *outputs; /* in the object, that no use was found to share bytes with */
+    uint32_t count;
+    uint32_t looks; /* taken, in other objects too */
+    bool given_up;
+};
+
+/* What was launched behind the gang comes first of what is being written, and none of that was seen
+ * to end before it (flight.c). A look at one that is not in the processor's caches takes as long as
+ * eight comparisons with it. */
+static void look_at(struct search *search, enum cgm_use_kind kind)
 {
-    cgm_memory_taint(executor, outputs[0].memory);
-    for (uint32_t i = 0; i < count; i++)
-        outputs[i].view->mem = NULL;
+    const struct cgm_gang *gang = search->gang;
+    const struct cgm_use *use = cgm_uses_last(gang->comm, search->outputs->memory, kind);
+    for (; use && search->count > 0; use = use->next) {
+        if (kind == CGM_USE_WRITTEN && use->job->gang->launch <= gang->launch)
+            return;
+        if (search->looks == CGM_POISON_LOOKS) {
+            search->given_up = true;
+            return;
+        }
+        search->looks++;
+        gang->comm->poller->looks += 1 + search->count / 8;
+        search->count = spare_from(search->outputs, search->count, use, kind);
+    }
 }
 
-/* Of outputs in one object: those that were launched behind the gang come first among its writers,
- * and none of them was seen to end before it (flight.c). A look at one that is not in the
- * processor's caches takes as long as eight comparisons with it. */
-static bool spare_in_object(const struct cgm_gang *gang, struct output *outputs, uint32_t count,
-                            uint32_t *looks)
+static void taint(const struct search *search)
 {
-    const struct cgm_memory *memory = outputs[0].memory;
-    const struct cgm_use *use = gang->launch ? memory->writers.first : memory->readers.first;
-    for (; use && count > 0; use = use->next) {
-        if (gang->launch && use->job->gang->launch <= gang->launch)
-            return true;
-        gang->comm->poller->looks += 1 + count / 8;
-        if (++*looks > CGM_POISON_LOOKS) {
-            give_up(gang->comm->poller->executor, outputs, count);
-            return false;
-        }
-        count = spare_from(gang, outputs, count, use);
+    cgm_memory_taint(search->gang->comm->poller->executor, search->outputs->memory);
+    for (uint32_t i = 0; i < search->count; i++)
+        search->outputs[i].view->mem = NULL;
+}
+
+static void spare_in_object(struct search *search)
+{
+    search->given_up = false;
+    if (search->gang->launch) {
+        look_at(search, CGM_USE_WRITTEN);
+    } else {
+        if (search->gang->comm->dead_status == CGM_OK) /* else no number is launched any more */
+            look_at(search, CGM_USE_READ);
+        look_at(search, CGM_USE_READ_ALONE);
     }
-    return true;
+    if (search->given_up)
+        taint(search);
 }
 
 bool cgm_poison_spare(struct cgm_gang *gang)
 {
     struct output outputs[OUTPUTS_MAX];
-    uint32_t count = outputs_of(gang, outputs), together, looks = 0;
+    struct search search = {.gang = gang};
+    uint32_t count = outputs_of(gang, outputs), together;
     bool all = true;
     for (uint32_t i = 0; i < count; i += together) {
         together = bring_together(&outputs[i], count - i);
-        all &= spare_in_object(gang, &outputs[i], together, &looks);
+        search.outputs = &outputs[i];
+        search.count = together;
+        spare_in_object(&search);
+        all &= !search.given_up;
     }
     return all;
 }

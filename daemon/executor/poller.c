@@ -23,6 +23,7 @@
 #include "daemon/executor/slice.h"
 #include "daemon/executor/transfer.h"
 #include "daemon/executor/tuning.h"
+#include "daemon/executor/uses.h"
 #include "proto/room.h"
 #include "proto/status.h"
 
@@ -238,6 +239,7 @@ static bool poller_round(struct cgm_poller *poller)
     uint64_t now_ns = cgm_now_ns();
     look_for_standstill(poller, now_ns);
     look_at_imports(poller, now_ns);
+    poller->looks = 0;
     bool busy = cgm_task_list_run(&poller->inbox);
     if (poller->n_fresh > 0)
         look_at_fresh_rings(poller, now_ns);
@@ -246,6 +248,7 @@ static bool poller_round(struct cgm_poller *poller)
     if (!poller->ends)
         busy |= cgm_rings_drain(&poller->rings, now_ns);
     if (poller->losses) {
+        poller->looks = 0;
         cgm_losses_step(poller);
         busy = true;
     }
@@ -429,13 +432,14 @@ static void *poller_main(void *argument)
 int cgm_poller_start(struct cgm_poller *poller, struct cgm_executor *executor)
 {
     poller->executor = executor;
+    poller->uses = calloc(1, sizeof(*poller->uses));
     poller->job_memory.own_bytes = CGM_ROOM_OF_BROKER;
     poller->failed_memory.own_bytes = CGM_ROOM_OF_BROKER / 2;
     poller->phase_memory.own_bytes = CGM_ROOM_OF_DAEMON;
     cgm_task_list_init(&poller->inbox);
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     poller->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (poller->epoll_fd < 0 || poller->wake_fd < 0 ||
+    if (!poller->uses || poller->epoll_fd < 0 || poller->wake_fd < 0 ||
         poller_watch(poller, poller->wake_fd, NULL) != CGM_OK)
         return CGM_NO_MEMORY;
     if (pthread_create(&poller->thread, NULL, poller_main, poller) != 0)

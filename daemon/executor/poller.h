@@ -25,6 +25,7 @@ struct cgm_plan;
 struct cgm_request;
 struct cgm_quiet;
 struct cgm_tuning;
+struct cgm_uses;
 
 /* Lists that only time or a stream's write moves on are looked through no more often than this for
  * each of their members: whatever one client leaves lying, the others keep most of the poller, and
@@ -95,6 +96,7 @@ struct cgm_poller {
     struct cgm_spare job_memory, failed_memory; /* of jobs, and of those whose outputs become NaN */
     struct cgm_spare phase_memory;
     struct cgm_poller_counters counters;
+    struct cgm_uses *uses;
     uint64_t last_came;   /* counts the jobs of all sessions */
     uint64_t last_launch; /* ... and launches of all comms, also of what has no number */
     uint32_t looks;       /* of poison.c, in this piece of a round */
@@ -108,8 +110,8 @@ void cgm_poller_wake(struct cgm_poller *poller);
 
 /* On the poller's thread. */
 
-/* Jobs that failed have taken as long as a piece of a round may: a user's entries, gangs that move,
- * or all of them. What else there is of it waits for the next round. */
+/* Jobs that failed have taken as long as a piece of a round may: requests, a user's entries, gangs
+ * that move, or all of them. What else there is of it waits for the next round. */
 static inline bool cgm_poller_is_tired(const struct cgm_poller *poller)
 {
     return poller->looks >= CGM_POLLER_LOOKS;

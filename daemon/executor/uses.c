@@ -1,53 +1,66 @@
 #include "daemon/executor/uses.h"
 
+#include "daemon/executor/comm.h"
+#include "daemon/executor/endpoint.h"
 #include "daemon/executor/entry.h"
-#include "daemon/executor/job.h"
+#include "daemon/executor/plan.h"
+#include "daemon/executor/poller.h"
 
-static void list_prepend(struct cgm_use_list *list, struct cgm_use *use)
+static const struct cgm_memory *memory_of(const struct cgm_use *use)
 {
-    use->previous = NULL;
-    use->next = list->first;
-    *(list->first ? &list->first->previous : &list->last) = use;
-    list->first = use;
+    return use->job->memory[use - use->job->uses];
 }
 
-static void list_append(struct cgm_use_list *list, struct cgm_use *use)
+/* Where the first one of a comm and object is, or would be. Clients know ids, but not these
+ * addresses: nobody can fill the slot of another one. */
+static struct cgm_use **find(const struct cgm_comm *comm, const struct cgm_memory *memory,
+                             enum cgm_use_kind kind)
 {
-    use->previous = list->last;
-    use->next = NULL;
-    *(list->last ? &list->last->next : &list->first) = use;
-    list->last = use;
+    uint64_t key = (uintptr_t)comm * 0x9e3779b97f4a7c15 + (uintptr_t)memory;
+    struct cgm_use **slots = comm->poller->uses->slots[kind];
+    struct cgm_use **link = &slots[key * 0xc2b2ae3d27d4eb4f >> 32 & (CGM_USES_SLOTS - 1)];
+    while (*link && ((*link)->job->plan->comm != comm || memory_of(*link) != memory))
+        link = &(*link)->other;
+    return link;
 }
 
-static void list_remove(struct cgm_use_list *list, const struct cgm_use *use)
+static void enter(struct cgm_job *job, int operand, enum cgm_use_kind kind)
 {
-    *(use->previous ? &use->previous->next : &list->first) = use->next;
-    *(use->next ? &use->next->previous : &list->last) = use->previous;
-}
-
-static struct cgm_use *use_of(struct cgm_job *job, int operand)
-{
+    struct cgm_use **link = find(job->plan->comm, job->memory[operand], kind), *first = *link;
     struct cgm_use *use = &job->uses[operand];
-    use->job = job;
-    use->begin = job->view[operand].offset_bytes;
+    *use = (struct cgm_use){.next = first,
+                            .other = first ? first->other : NULL,
+                            .job = job,
+                            .begin = job->view[operand].offset_bytes};
     cgm_view_end(&job->view[operand], &use->end); /* it was checked when the job came */
-    return use;
+    if (first)
+        first->previous = use;
+    *link = use;
 }
 
-static void stop_reading(struct cgm_job *job)
+static void leave(const struct cgm_use *use, enum cgm_use_kind kind)
 {
-    for (; job->reading; job->reading &= job->reading - 1) {
-        int operand = __builtin_ctz(job->reading);
-        list_remove(&job->memory[operand]->readers, &job->uses[operand]);
+    struct cgm_use *next = use->next;
+    if (next)
+        next->previous = use->previous;
+    if (use->previous) {
+        use->previous->next = next;
+        return;
     }
+    if (next)
+        next->other = use->other;
+    *find(use->job->plan->comm, memory_of(use), kind) = next ? next : use->other;
 }
 
-static void stop_writing(struct cgm_job *job)
+static void leave_all(struct cgm_job *job, uint32_t *operands, enum cgm_use_kind kind)
 {
-    for (; job->writing; job->writing &= job->writing - 1) {
-        int operand = __builtin_ctz(job->writing);
-        list_remove(&job->memory[operand]->writers, &job->uses[operand]);
-    }
+    for (; *operands; *operands &= *operands - 1)
+        leave(&job->uses[__builtin_ctz(*operands)], kind);
+}
+
+static enum cgm_use_kind reads_as(const struct cgm_job *job)
+{
+    return job->comm_number ? CGM_USE_READ : CGM_USE_READ_ALONE;
 }
 
 void cgm_uses_wait(struct cgm_job *job)
@@ -55,26 +68,32 @@ void cgm_uses_wait(struct cgm_job *job)
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
         if (!job->memory[i] || !cgm_job_reads(job, i))
             continue;
+        enter(job, i, reads_as(job));
         job->reading |= 1u << i;
-        list_append(&job->memory[i]->readers, use_of(job, i));
     }
 }
 
 void cgm_uses_begin(struct cgm_job *job)
 {
-    stop_reading(job);
+    leave_all(job, &job->reading, reads_as(job));
     for (int i = 0; i < CGM_OPERAND_COUNT; i++) {
         if (!job->memory[i] || !(CGM_OPERANDS_WRITTEN >> i & 1))
             continue;
+        enter(job, i, CGM_USE_WRITTEN);
         job->writing |= 1u << i;
-        list_prepend(&job->memory[i]->writers, use_of(job, i));
     }
 }
 
 void cgm_uses_end(struct cgm_job *job)
 {
-    stop_reading(job);
-    stop_writing(job);
+    leave_all(job, &job->reading, reads_as(job));
+    leave_all(job, &job->writing, CGM_USE_WRITTEN);
+}
+
+const struct cgm_use *cgm_uses_last(const struct cgm_comm *comm, const struct cgm_memory *memory,
+                                    enum cgm_use_kind kind)
+{
+    return *find(comm, memory, kind);
 }
 
 const struct cgm_view *cgm_use_view(const struct cgm_use *use)

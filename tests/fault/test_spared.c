@@ -31,25 +31,9 @@ struct scene {
 
 /* ---- one client ------------------------------------------------------------------------------ */
 
-static struct scene *scene_open(const struct daemon *daemon, uint32_t size)
+static void make_buffer(struct scene *scene)
 {
-    static const uint32_t ranks[] = {0, 1};
-    struct scene *scene = calloc(1, sizeof(*scene));
-    struct commgemm_connect_options options;
-    struct commgemm_join_options join;
     void *at;
-    assert_non_null(scene);
-    commgemm_connect_options_init(&options);
-    options.socket = daemon->socket;
-    options.ring_entries = ENTRIES;
-    assert_int_equal(commgemm_connect(&options, &scene->client), COMMGEMM_OK);
-    assert_int_equal(commgemm_wait_executor(scene->client, WAIT_MS), COMMGEMM_OK);
-    commgemm_join_options_init(&join);
-    join.name = "spared";
-    join.create = 1;
-    join.size = join.n_ranks = size;
-    join.ranks = ranks;
-    assert_int_equal(commgemm_comm_join(scene->client, &join, &scene->comm), COMMGEMM_OK);
     assert_int_equal(commgemm_buffer_create(scene->client, NULL,
                                             (uint64_t)TILES * TILE * sizeof(float), 0, 0, 0,
                                             &scene->buffer),
@@ -58,7 +42,40 @@ static struct scene *scene_open(const struct daemon *daemon, uint32_t size)
     scene->matrix = at;
     for (uint32_t i = 0; i < TILES * TILE; i++)
         scene->matrix[i] = BEFORE;
+}
+
+/* In a comm of its own, with a buffer of its own but where it is the other one's. */
+static struct scene *scene_open_beside(const struct daemon *daemon, uint32_t size,
+                                       const struct scene *other)
+{
+    static const uint32_t ranks[] = {0, 1};
+    struct scene *scene = calloc(1, sizeof(*scene));
+    struct commgemm_connect_options options;
+    struct commgemm_join_options join;
+    assert_non_null(scene);
+    commgemm_connect_options_init(&options);
+    options.socket = daemon->socket;
+    options.ring_entries = ENTRIES;
+    assert_int_equal(commgemm_connect(&options, &scene->client), COMMGEMM_OK);
+    assert_int_equal(commgemm_wait_executor(scene->client, WAIT_MS), COMMGEMM_OK);
+    commgemm_join_options_init(&join);
+    join.name = other ? "beside" : "spared";
+    join.create = 1;
+    join.size = join.n_ranks = size;
+    join.ranks = ranks;
+    assert_int_equal(commgemm_comm_join(scene->client, &join, &scene->comm), COMMGEMM_OK);
+    if (!other)
+        make_buffer(scene);
+    else
+        assert_int_equal(
+            commgemm_buffer_open(scene->client, NULL, other->buffer.id, 0, &scene->buffer),
+            COMMGEMM_OK);
     return scene;
+}
+
+static struct scene *scene_open(const struct daemon *daemon, uint32_t size)
+{
+    return scene_open_beside(daemon, size, NULL);
 }
 
 static void scene_close(struct scene *scene)
@@ -197,6 +214,20 @@ static void test_behind_too_many(void **state)
     cancel_behind(scene, 4000, OUT(4000), true, "; outputs are not all NaN (too many jobs)");
     check_is(scene, OUT(4000), BEFORE);
     assert_true(is_tainted(scene));
+    scene_close(scene);
+}
+
+/* Those of another comm are not looked at. */
+static void test_beside_another_comm(void **state)
+{
+    struct scene *scene = scene_open(*state, 2);
+    struct scene *beside = scene_open_beside(*state, 2, scene);
+    cancel_behind(beside, 4000, OUT(4000), true, "too many jobs");
+    assert_int_equal(commgemm_buffer_rewritten(scene->client, &scene->buffer), COMMGEMM_OK);
+    cancel_behind(scene, 1000, OUT(4001), true, "cancelled");
+    check_nan(scene, OUT(4001));
+    assert_false(is_tainted(scene));
+    scene_close(beside);
     scene_close(scene);
 }
 
@@ -348,9 +379,10 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_behind_many),     cmocka_unit_test(test_behind_a_reader),
-        cmocka_unit_test(test_behind_too_many), cmocka_unit_test(test_before_many),
-        cmocka_unit_test(test_between_rows),    cmocka_unit_test(test_operands_between_rows),
+        cmocka_unit_test(test_behind_many),           cmocka_unit_test(test_behind_a_reader),
+        cmocka_unit_test(test_behind_too_many),       cmocka_unit_test(test_beside_another_comm),
+        cmocka_unit_test(test_before_many),           cmocka_unit_test(test_between_rows),
+        cmocka_unit_test(test_operands_between_rows),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -240,6 +240,29 @@ static void test_cancel_waits_for_its_entry(void **state)
     scene_close(scene);
 }
 
+/* The poller's other work goes on between them, and it does not sleep before they are done. */
+static void test_many_cancels_take_turns(void **state)
+{
+    struct scene *scene = scene_open();
+    struct party *party = &scene->crowd[0];
+    struct cgm_endpoint *endpoint = &party->endpoint;
+    (void)state;
+    endpoint->session = 5;
+    assert_int_equal(cgm_map_add(&executor.poller.endpoints, 5, endpoint), CGM_OK);
+    while (party->submitted < ENTRIES)
+        submit(party);
+    for (uint64_t ticket = 1; ticket <= ENTRIES; ticket++)
+        cancel(5, ticket);
+    assert_int_equal(cgm_endpoint_drain(endpoint, ENTRIES), ENTRIES);
+    assert_non_null(endpoint->cancels);
+    assert_true(cgm_endpoint_has_work(endpoint));
+    assert_int_equal(cgm_endpoint_drain(endpoint, ENTRIES), 0);
+    assert_null(endpoint->cancels);
+    assert_false(cgm_endpoint_has_work(endpoint));
+    cgm_map_fini(&executor.poller.endpoints);
+    scene_close(scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_who_is_alone_waits_for_nobody),
         cmocka_unit_test(test_work_behind_many_idle_rings_is_found),
         cmocka_unit_test(test_cancel_waits_for_its_entry),
+        cmocka_unit_test(test_many_cancels_take_turns),
     };
     return cmocka_run_group_tests_name("rings", tests, NULL, NULL);
 }
