@@ -84,8 +84,12 @@ void cgm_cancels_on_request(struct cgm_request *request)
 {
     const Cgm__CancelForward *m = (const Cgm__CancelForward *)request->message;
     struct cgm_endpoint *endpoint = cgm_map_get(&request->executor->poller.endpoints, m->session);
-    if (!endpoint) {
+    if (!endpoint || endpoint->removal) {
         cgm_request_ok(request);
+        return;
+    }
+    if (cgm_poller_is_tired(endpoint->poller)) {
+        cgm_request_to_poller(request, cgm_cancels_on_request);
         return;
     }
     if (endpoint->ring_fd >= 0)

@@ -65,56 +65,74 @@ static bool will_read(const struct cgm_job *job, const struct cgm_job *before)
                : before->came < job->came && !(before->plan->comm->lost_ranks >> before->rank & 1);
 }
 
-static bool is_to_stay(const struct output *output, const struct cgm_use *use,
-                       enum cgm_use_kind kind)
-{
-    if (use->end <= output->begin || output->end <= use->begin)
-        return false;
-    return (kind == CGM_USE_WRITTEN || will_read(output->job, use->job)) &&
-           cgm_views_overlap(output->view, cgm_use_view(use));
-}
-
-/* Takes out those that share bytes with the use; how many are left. */
-static uint32_t spare_from(struct output *outputs, uint32_t count, const struct cgm_use *use,
-                           enum cgm_use_kind kind)
-{
-    for (uint32_t i = 0; i < count;) {
-        if (!is_to_stay(&outputs[i], use, kind)) {
-            i++;
-            continue;
-        }
-        outputs[i].view->mem = NULL;
-        outputs[i] = outputs[--count];
-    }
-    return count;
-}
-
-/* Looks at what others have to do with one object, as far as there are looks left. */
+/* Looks at what others have to do with one object, as long as it may. */
 struct search {
     struct cgm_gang *gang;
     struct output *outputs; /* in the object, that no use was found to share bytes with */
     uint32_t count;
-    uint32_t looks; /* taken, in other objects too */
+    uint32_t effort; /* so far, for other objects too */
     bool given_up;
 };
 
+/* Some 5 ns each: a use comes from memory mostly, its bytes' limits are in one line with that, and
+ * rows that lie in each other's gaps take two sums by Euclid's turns, shorter where they are
+ * equally far apart. */
+enum { EFFORT_USE = 8, EFFORT_LIMITS = 1, EFFORT_ROWS = 16, EFFORT_OTHER_ROWS = 200 };
+
+static uint64_t stride_bytes(const struct cgm_view *view)
+{
+    return view->stride * cgm_dtype_bytes(view->dtype);
+}
+
+static bool shares_bytes(struct search *search, const struct output *output,
+                         const struct cgm_use *use)
+{
+    const struct cgm_view *view = cgm_use_view(use);
+    bool alike = view->rows == 1 || output->view->rows == 1 ||
+                 stride_bytes(view) == stride_bytes(output->view);
+    search->effort += alike ? EFFORT_ROWS : EFFORT_OTHER_ROWS;
+    return cgm_views_overlap(output->view, view);
+}
+
+static bool is_to_stay(struct search *search, const struct output *output,
+                       const struct cgm_use *use, enum cgm_use_kind kind)
+{
+    search->effort += EFFORT_LIMITS;
+    return use->begin < output->end && output->begin < use->end &&
+           (kind == CGM_USE_WRITTEN || will_read(output->job, use->job)) &&
+           shares_bytes(search, output, use);
+}
+
+static bool may_go_on(struct search *search)
+{
+    search->given_up = search->effort >= CGM_POISON_EFFORT;
+    return !search->given_up;
+}
+
+/* Takes out the outputs that share bytes with the use. */
+static void spare_from(struct search *search, const struct cgm_use *use, enum cgm_use_kind kind)
+{
+    search->effort += EFFORT_USE;
+    for (uint32_t i = 0; i < search->count && may_go_on(search);) {
+        if (!is_to_stay(search, &search->outputs[i], use, kind)) {
+            i++;
+            continue;
+        }
+        search->outputs[i].view->mem = NULL;
+        search->outputs[i] = search->outputs[--search->count];
+    }
+}
+
 /* What was launched behind the gang comes first of what is being written, and none of that was seen
- * to end before it (flight.c). A look at one that is not in the processor's caches takes as long as
- * eight comparisons with it. */
+ * to end before it (flight.c). */
 static void look_at(struct search *search, enum cgm_use_kind kind)
 {
     const struct cgm_gang *gang = search->gang;
     const struct cgm_use *use = cgm_uses_last(gang->comm, search->outputs->memory, kind);
-    for (; use && search->count > 0; use = use->next) {
+    for (; use && search->count > 0 && may_go_on(search); use = use->next) {
         if (kind == CGM_USE_WRITTEN && use->job->gang->launch <= gang->launch)
             return;
-        if (search->looks == CGM_POISON_LOOKS) {
-            search->given_up = true;
-            return;
-        }
-        search->looks++;
-        gang->comm->poller->looks += 1 + search->count / 8;
-        search->count = spare_from(search->outputs, search->count, use, kind);
+        spare_from(search, use, kind);
     }
 }
 
@@ -152,5 +170,6 @@ bool cgm_poison_spare(struct cgm_gang *gang)
         spare_in_object(&search);
         all &= !search.given_up;
     }
+    gang->comm->poller->effort += search.effort;
     return all;
 }

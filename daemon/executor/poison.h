@@ -10,11 +10,12 @@
 
 struct cgm_gang;
 
-/* So many looks at other jobs' operands one gang takes, some 40 ns each. */
-#define CGM_POISON_LOOKS 8192u
+/* How long one gang may look, in pieces of some 5 ns: at 8192 operands that are nowhere near, at
+ * fewer where outputs are many, at some hundred that lie between their rows. */
+#define CGM_POISON_EFFORT 81920u
 
-/* Takes those out of the views of the gang's flight. False: of some there was no telling with so
- * many looks; they are out of the views, too, and tainted. */
+/* Takes those out of the views of the gang's flight. False: of some there was no telling in that
+ * time; they are out of the views, too, and tainted. */
 bool cgm_poison_spare(struct cgm_gang *gang);
 
 #endif

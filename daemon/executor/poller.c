@@ -136,7 +136,7 @@ static void look_at_fresh_rings(struct cgm_poller *poller, uint64_t now_ns)
 static bool round_moving(struct cgm_poller *poller, uint64_t now_ns, unsigned most)
 {
     bool busy = false;
-    poller->looks = 0;
+    poller->effort = 0;
     if (!poller->moving_at)
         poller->moving_at = poller->moving;
     for (unsigned i = 0; poller->moving_at && i < most && !cgm_poller_is_tired(poller); i++) {
@@ -166,7 +166,7 @@ static bool round_gangs(struct cgm_poller *poller, uint64_t now_ns)
     bool busy = false;
     if (!poller->looked_at)
         begin_look(poller, now_ns);
-    poller->looks = 0;
+    poller->effort = 0;
     for (unsigned i = 0; poller->looked_at && i < GANGS_PER_ROUND && !cgm_poller_is_tired(poller);
          i++) {
         struct cgm_gang *gang = poller->looked_at;
@@ -239,7 +239,7 @@ static bool poller_round(struct cgm_poller *poller)
     uint64_t now_ns = cgm_now_ns();
     look_for_standstill(poller, now_ns);
     look_at_imports(poller, now_ns);
-    poller->looks = 0;
+    poller->effort = 0;
     bool busy = cgm_task_list_run(&poller->inbox);
     if (poller->n_fresh > 0)
         look_at_fresh_rings(poller, now_ns);
@@ -248,7 +248,7 @@ static bool poller_round(struct cgm_poller *poller)
     if (!poller->ends)
         busy |= cgm_rings_drain(&poller->rings, now_ns);
     if (poller->losses) {
-        poller->looks = 0;
+        poller->effort = 0;
         cgm_losses_step(poller);
         busy = true;
     }

@@ -32,8 +32,8 @@ struct cgm_uses;
  * it sleeps in between. */
 #define CGM_LOOK_NS_PER_MEMBER 50u
 
-/* At other jobs' operands, by jobs that fail (poison.h); some 40 ns each. */
-#define CGM_POLLER_LOOKS 4096u
+/* Of jobs that fail, for each piece of a round; as in poison.h. */
+#define CGM_POLLER_EFFORT 20480u
 
 struct cgm_poller_counters {
     uint64_t sleeps, syscalls; /* made by the poller; none while it is awake */
@@ -99,7 +99,7 @@ struct cgm_poller {
     struct cgm_uses *uses;
     uint64_t last_came;   /* counts the jobs of all sessions */
     uint64_t last_launch; /* ... and launches of all comms, also of what has no number */
-    uint32_t looks;       /* of poison.c, in this piece of a round */
+    uint32_t effort;      /* of poison.c, in this piece of a round */
 };
 
 int cgm_poller_start(struct cgm_poller *poller, struct cgm_executor *executor);
@@ -114,7 +114,7 @@ void cgm_poller_wake(struct cgm_poller *poller);
  * that move, or all of them. What else there is of it waits for the next round. */
 static inline bool cgm_poller_is_tired(const struct cgm_poller *poller)
 {
-    return poller->looks >= CGM_POLLER_LOOKS;
+    return poller->effort >= CGM_POLLER_EFFORT;
 }
 
 /* A clock without the time in which the process stood still. */

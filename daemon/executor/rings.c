@@ -106,7 +106,7 @@ static bool user_drain(struct cgm_ring_user *user, uint32_t looks, uint64_t now_
 {
     struct cgm_poller *poller = user->rings[0]->poller;
     bool busy = false;
-    poller->looks = 0;
+    poller->effort = 0;
     for (uint32_t seen = 0; seen < user->n_rings && looks > 0 && !cgm_poller_is_tired(poller);
          seen++) {
         if (user->at >= user->n_rings)

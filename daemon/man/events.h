@@ -93,9 +93,8 @@ static const struct cgm_event_row cgm_events[] = {
      "Its outputs are made NaN, but for those that share bytes with what a job before it has yet "
      "to read. Those that lie in user buffers are marked: who would read them fails with TAINTED. "
      "Of a rank whose entry was refused those are made NaN that are right by themselves, if its "
-     "rows are. Where other jobs of the comm have more than 8192 operands in the same objects "
-     "these "
-     "are tainted instead, and the detail says so",
+     "rows are. Where other jobs of the comm have thousands of operands in the same objects, or "
+     "some hundred between their rows, these are tainted instead, and the detail says so",
      "fault.spared:test_behind_many fault.spared:test_behind_too_many "
      "daemon.entries:test_bad_entries_are_refused_by_name "
      "daemon.line:test_who_fails_spoils_nothing_before_it "

@@ -217,6 +217,35 @@ static void test_behind_too_many(void **state)
     scene_close(scene);
 }
 
+/* To see that rows lie in each other's gaps takes longer than to see that nothing is near. */
+static void test_between_many_rows(void **state)
+{
+    static const uint32_t counts[] = {300, 600};
+    for (uint32_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        struct scene *scene = scene_open(*state, 2);
+        struct commgemm_job job;
+        uint64_t ticket = 0;
+        commgemm_job_init(&job);
+        job.plan = plan_of(scene, COMMGEMM_OP_GEMM_AR, SIDE, 0);
+        job.lhs = tile(scene, 0);
+        job.lhs.row_stride_bytes = 5u * TILE * sizeof(float);
+        job.rhs = tile(scene, OUT(0));
+        job.out = tile(scene, OUT(1));
+        job.deadline_ms = WAIT_MS;
+        for (uint32_t n = 0; n < counts[i]; n++)
+            submit(scene, &job);
+        job.out = tile(scene, 1);
+        job.out.row_stride_bytes = 6u * TILE * sizeof(float);
+        ticket = submit(scene, &job);
+        assert_int_equal(commgemm_cancel(scene->client, ticket), COMMGEMM_OK);
+        wait_for(scene, ticket, COMMGEMM_CANCELLED, i ? "too many jobs" : "cancelled");
+        assert_true(is_tainted(scene) == i);
+        assert_true(i || isnan(scene->matrix[TILE]));
+        check_is(scene, 0, BEFORE);
+        scene_close(scene);
+    }
+}
+
 /* Those of another comm are not looked at. */
 static void test_beside_another_comm(void **state)
 {
@@ -379,10 +408,10 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_behind_many),           cmocka_unit_test(test_behind_a_reader),
-        cmocka_unit_test(test_behind_too_many),       cmocka_unit_test(test_beside_another_comm),
-        cmocka_unit_test(test_before_many),           cmocka_unit_test(test_between_rows),
-        cmocka_unit_test(test_operands_between_rows),
+        cmocka_unit_test(test_behind_many),         cmocka_unit_test(test_behind_a_reader),
+        cmocka_unit_test(test_behind_too_many),     cmocka_unit_test(test_between_many_rows),
+        cmocka_unit_test(test_beside_another_comm), cmocka_unit_test(test_before_many),
+        cmocka_unit_test(test_between_rows),        cmocka_unit_test(test_operands_between_rows),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
