@@ -67,10 +67,10 @@ static bool will_read(const struct cgm_job *job, const struct cgm_job *before)
 
 /* Looks at what others have to do with one object, as long as it may. */
 struct search {
-    struct cgm_gang *gang;
+    const struct cgm_gang *gang;
     struct output *outputs; /* in the object, that no use was found to share bytes with */
     uint32_t count;
-    uint32_t effort; /* so far, for other objects too */
+    uint32_t effort, limit;
     bool given_up;
 };
 
@@ -105,7 +105,7 @@ static bool is_to_stay(struct search *search, const struct output *output,
 
 static bool may_go_on(struct search *search)
 {
-    search->given_up = search->effort >= CGM_POISON_EFFORT;
+    search->given_up = search->effort >= search->limit;
     return !search->given_up;
 }
 
@@ -136,6 +136,51 @@ static void look_at(struct search *search, enum cgm_use_kind kind)
     }
 }
 
+static void search_for(struct search *search, uint32_t limit)
+{
+    search->given_up = false;
+    search->effort = 0;
+    search->limit = limit;
+    if (search->gang->launch) {
+        look_at(search, CGM_USE_WRITTEN);
+        return;
+    }
+    if (search->gang->comm->dead_status == CGM_OK) /* else no number is launched any more */
+        look_at(search, CGM_USE_READ);
+    look_at(search, CGM_USE_READ_ALONE);
+}
+
+/* One for each object. */
+static uint32_t searches_of(const struct cgm_gang *gang, struct output *outputs, uint32_t count,
+                            struct search *ret_searches)
+{
+    uint32_t n = 0, together;
+    for (uint32_t i = 0; i < count; i += together) {
+        together = bring_together(&outputs[i], count - i);
+        ret_searches[n++] = (struct search){gang, &outputs[i], together, 0, 0, false};
+    }
+    return n;
+}
+
+/* Each has a share, then those that were not done have what they need of as much again: whoever has
+ * thousands of jobs in his objects leaves enough for those of other ranks. Returns the effort. */
+static uint32_t search_all(struct search *searches, uint32_t n)
+{
+    uint32_t effort = 0, left = CGM_POISON_EFFORT;
+    for (uint32_t i = 0; i < n; i++) {
+        search_for(&searches[i], CGM_POISON_EFFORT / n);
+        effort += searches[i].effort;
+    }
+    for (uint32_t i = 0; i < n && n > 1 && left > 0; i++) {
+        if (!searches[i].given_up)
+            continue;
+        search_for(&searches[i], left);
+        effort += searches[i].effort;
+        left -= searches[i].effort < left ? searches[i].effort : left;
+    }
+    return effort;
+}
+
 static void taint(const struct search *search)
 {
     cgm_memory_taint(search->gang->comm->poller->executor, search->outputs->memory);
@@ -143,33 +188,18 @@ static void taint(const struct search *search)
         search->outputs[i].view->mem = NULL;
 }
 
-static void spare_in_object(struct search *search)
-{
-    search->given_up = false;
-    if (search->gang->launch) {
-        look_at(search, CGM_USE_WRITTEN);
-    } else {
-        if (search->gang->comm->dead_status == CGM_OK) /* else no number is launched any more */
-            look_at(search, CGM_USE_READ);
-        look_at(search, CGM_USE_READ_ALONE);
-    }
-    if (search->given_up)
-        taint(search);
-}
-
 bool cgm_poison_spare(struct cgm_gang *gang)
 {
     struct output outputs[OUTPUTS_MAX];
-    struct search search = {.gang = gang};
-    uint32_t count = outputs_of(gang, outputs), together;
+    struct search searches[OUTPUTS_MAX];
+    uint32_t n = searches_of(gang, outputs, outputs_of(gang, outputs), searches);
     bool all = true;
-    for (uint32_t i = 0; i < count; i += together) {
-        together = bring_together(&outputs[i], count - i);
-        search.outputs = &outputs[i];
-        search.count = together;
-        spare_in_object(&search);
-        all &= !search.given_up;
+    gang->comm->poller->effort += search_all(searches, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!searches[i].given_up)
+            continue;
+        taint(&searches[i]);
+        all = false;
     }
-    gang->comm->poller->effort += search.effort;
     return all;
 }

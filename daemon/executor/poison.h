@@ -11,7 +11,8 @@
 struct cgm_gang;
 
 /* How long one gang may look, in pieces of some 5 ns: at 8192 operands that are nowhere near, at
- * fewer where outputs are many, at some hundred that lie between their rows. */
+ * fewer where outputs are many, at some hundred that lie between their rows. Twice as long where
+ * outputs lie in several objects. */
 #define CGM_POISON_EFFORT 81920u
 
 /* Takes those out of the views of the gang's flight. False: of some there was no telling in that

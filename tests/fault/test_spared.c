@@ -48,7 +48,7 @@ static void make_buffer(struct scene *scene)
 static struct scene *scene_open_beside(const struct daemon *daemon, uint32_t size,
                                        const struct scene *other)
 {
-    static const uint32_t ranks[] = {0, 1};
+    static const uint32_t ranks[] = {0, 1, 2, 3};
     struct scene *scene = calloc(1, sizeof(*scene));
     struct commgemm_connect_options options;
     struct commgemm_join_options join;
@@ -127,12 +127,16 @@ static void wait_for(const struct scene *scene, uint64_t ticket, int status, con
         fail_msg("'%s' says nothing of '%s'", completion.detail, words);
 }
 
-static bool is_tainted(const struct scene *scene)
+static bool buffer_is_tainted(const struct scene *scene, uint64_t id)
 {
     struct commgemm_buffer buffer;
-    assert_int_equal(commgemm_buffer_open(scene->client, NULL, scene->buffer.id, 0, &buffer),
-                     COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_open(scene->client, NULL, id, 0, &buffer), COMMGEMM_OK);
     return buffer.tainted;
+}
+
+static bool is_tainted(const struct scene *scene)
+{
+    return buffer_is_tainted(scene, scene->buffer.id);
 }
 
 static void check_nan(const struct scene *scene, uint32_t index)
@@ -244,6 +248,42 @@ static void test_between_many_rows(void **state)
         check_is(scene, 0, BEFORE);
         scene_close(scene);
     }
+}
+
+/* What one rank has in its object takes nothing from what another one's output is to become. */
+static void test_beside_a_rank_with_many(void **state)
+{
+    struct scene *scene = scene_open(*state, 4);
+    struct commgemm_job crowded, other;
+    struct commgemm_buffer buffer;
+    void *at;
+    assert_int_equal(commgemm_buffer_create(scene->client, NULL, PAGE, 0, 0, 0, &buffer),
+                     COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_map(scene->client, &buffer, &at), COMMGEMM_OK);
+    commgemm_job_init(&crowded);
+    crowded.plan = plan_of(scene, COMMGEMM_OP_GEMM_AR, SIDE, 0);
+    crowded.deadline_ms = WAIT_MS;
+    other = crowded;
+    other.rank = 1;
+    other.lhs = other.rhs = commgemm_operand_at(&buffer, 0);
+    other.out = commgemm_operand_at(&buffer, PAGE / 2);
+    crowded.lhs = tile(scene, 0);
+    crowded.lhs.row_stride_bytes = 5u * TILE * sizeof(float);
+    crowded.rhs = tile(scene, OUT(0));
+    crowded.out = tile(scene, OUT(1));
+    for (uint32_t n = 0; n < 600; n++) {
+        submit(scene, &crowded);
+        submit(scene, &other);
+    }
+    crowded.out = tile(scene, 1);
+    crowded.out.row_stride_bytes = 6u * TILE * sizeof(float);
+    uint64_t first = submit(scene, &crowded), second = submit(scene, &other);
+    assert_int_equal(commgemm_cancel(scene->client, first), COMMGEMM_OK);
+    wait_for(scene, second, COMMGEMM_CANCELLED, "too many jobs");
+    assert_true(is_tainted(scene));
+    assert_false(buffer_is_tainted(scene, buffer.id));
+    assert_true(isnan(((float *)at)[PAGE / 2 / sizeof(float)]));
+    scene_close(scene);
 }
 
 /* Those of another comm are not looked at. */
@@ -408,10 +448,15 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_behind_many),         cmocka_unit_test(test_behind_a_reader),
-        cmocka_unit_test(test_behind_too_many),     cmocka_unit_test(test_between_many_rows),
-        cmocka_unit_test(test_beside_another_comm), cmocka_unit_test(test_before_many),
-        cmocka_unit_test(test_between_rows),        cmocka_unit_test(test_operands_between_rows),
+        cmocka_unit_test(test_behind_many),
+        cmocka_unit_test(test_behind_a_reader),
+        cmocka_unit_test(test_behind_too_many),
+        cmocka_unit_test(test_between_many_rows),
+        cmocka_unit_test(test_beside_a_rank_with_many),
+        cmocka_unit_test(test_beside_another_comm),
+        cmocka_unit_test(test_before_many),
+        cmocka_unit_test(test_between_rows),
+        cmocka_unit_test(test_operands_between_rows),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
