@@ -88,10 +88,6 @@ void cgm_cancels_on_request(struct cgm_request *request)
         cgm_request_ok(request);
         return;
     }
-    if (cgm_poller_is_tired(endpoint->poller)) {
-        cgm_request_to_poller(request, cgm_cancels_on_request);
-        return;
-    }
     if (endpoint->ring_fd >= 0)
         cgm_endpoint_begin(endpoint);
     request->task.next = endpoint->cancels;

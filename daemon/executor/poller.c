@@ -23,7 +23,6 @@
 #include "daemon/executor/slice.h"
 #include "daemon/executor/transfer.h"
 #include "daemon/executor/tuning.h"
-#include "daemon/executor/uses.h"
 #include "proto/room.h"
 #include "proto/status.h"
 
@@ -49,6 +48,8 @@
 
 /* How often the wake-ups of rings that have not begun are looked for while it is awake. */
 #define FRESH_LOOK_NS 1000000ull
+
+#define TASKS_PER_ROUND 8u
 
 /* Of the gangs so many are looked at at a time. */
 #define GANGS_PER_ROUND 128u
@@ -131,6 +132,17 @@ static void look_at_fresh_rings(struct cgm_poller *poller, uint64_t now_ns)
 }
 
 /* ---- one round ------------------------------------------------------------------------------ */
+
+/* There is other work, from which however many tasks somebody can cause must not keep it. */
+static bool round_inbox(struct cgm_poller *poller)
+{
+    unsigned seen = 0;
+    poller->effort = 0;
+    while (seen < TASKS_PER_ROUND && !cgm_poller_is_tired(poller) &&
+           cgm_task_list_run(&poller->inbox))
+        seen++;
+    return seen > 0;
+}
 
 /* A piece of them, up to the last one. New ones go to the end. */
 static bool round_moving(struct cgm_poller *poller, uint64_t now_ns, unsigned most)
@@ -239,8 +251,7 @@ static bool poller_round(struct cgm_poller *poller)
     uint64_t now_ns = cgm_now_ns();
     look_for_standstill(poller, now_ns);
     look_at_imports(poller, now_ns);
-    poller->effort = 0;
-    bool busy = cgm_task_list_run(&poller->inbox);
+    bool busy = round_inbox(poller);
     if (poller->n_fresh > 0)
         look_at_fresh_rings(poller, now_ns);
     if (poller->first_query)
@@ -432,14 +443,13 @@ static void *poller_main(void *argument)
 int cgm_poller_start(struct cgm_poller *poller, struct cgm_executor *executor)
 {
     poller->executor = executor;
-    poller->uses = calloc(1, sizeof(*poller->uses));
     poller->job_memory.own_bytes = CGM_ROOM_OF_BROKER;
     poller->failed_memory.own_bytes = CGM_ROOM_OF_BROKER / 2;
     poller->phase_memory.own_bytes = CGM_ROOM_OF_DAEMON;
     cgm_task_list_init(&poller->inbox);
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     poller->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!poller->uses || poller->epoll_fd < 0 || poller->wake_fd < 0 ||
+    if (poller->epoll_fd < 0 || poller->wake_fd < 0 ||
         poller_watch(poller, poller->wake_fd, NULL) != CGM_OK)
         return CGM_NO_MEMORY;
     if (pthread_create(&poller->thread, NULL, poller_main, poller) != 0)

@@ -15,6 +15,7 @@
 #include "daemon/executor/rings.h"
 #include "daemon/executor/spare.h"
 #include "daemon/executor/task.h"
+#include "daemon/executor/uses.h"
 #include "proto/spin.h"
 
 struct cgm_executor;
@@ -25,7 +26,6 @@ struct cgm_plan;
 struct cgm_request;
 struct cgm_quiet;
 struct cgm_tuning;
-struct cgm_uses;
 
 /* Lists that only time or a stream's write moves on are looked through no more often than this for
  * each of their members: whatever one client leaves lying, the others keep most of the poller, and
@@ -96,7 +96,7 @@ struct cgm_poller {
     struct cgm_spare job_memory, failed_memory; /* of jobs, and of those whose outputs become NaN */
     struct cgm_spare phase_memory;
     struct cgm_poller_counters counters;
-    struct cgm_uses *uses;
+    struct cgm_uses uses;
     uint64_t last_came;   /* counts the jobs of all sessions */
     uint64_t last_launch; /* ... and launches of all comms, also of what has no number */
     uint32_t effort;      /* of poison.c, in this piece of a round */

@@ -8,8 +8,6 @@
 #include "daemon/executor/slice.h"
 #include "proto/status.h"
 
-#define TASKS_PER_RUN 8
-
 void cgm_task_list_init(struct cgm_task_list *list)
 {
     pthread_mutex_init(&list->lock, NULL);
@@ -40,22 +38,18 @@ static void list_prepend(struct cgm_task_list *list, struct cgm_task *task)
     atomic_store_explicit(&list->filled, true, memory_order_release);
 }
 
-static struct cgm_task *list_take_all(struct cgm_task_list *list)
+/* NULL: there is none. */
+static struct cgm_task *list_take_first(struct cgm_task_list *list)
 {
     struct cgm_task *first = list->first;
-    list->first = NULL;
-    list->end = &list->first;
-    atomic_store_explicit(&list->filled, false, memory_order_relaxed);
-    return first;
-}
-
-static void run_all(struct cgm_task *task)
-{
-    while (task) {
-        struct cgm_task *next = task->next;
-        task->run(task);
-        task = next;
+    if (!first)
+        return NULL;
+    list->first = first->next;
+    if (!list->first) {
+        list->end = &list->first;
+        atomic_store_explicit(&list->filled, false, memory_order_relaxed);
     }
+    return first;
 }
 
 void cgm_task_list_post(struct cgm_task_list *list, struct cgm_task *task)
@@ -65,26 +59,15 @@ void cgm_task_list_post(struct cgm_task_list *list, struct cgm_task *task)
     pthread_mutex_unlock(&list->lock);
 }
 
-static struct cgm_task *list_take_some(struct cgm_task_list *list, int most)
-{
-    struct cgm_task *first = list->first, **end = &list->first;
-    for (; *end && most > 0; most--)
-        end = &(*end)->next;
-    if (!*end)
-        return list_take_all(list);
-    list->first = *end;
-    *end = NULL;
-    return first;
-}
-
 bool cgm_task_list_run(struct cgm_task_list *list)
 {
     if (!atomic_load_explicit(&list->filled, memory_order_acquire))
         return false;
     pthread_mutex_lock(&list->lock);
-    struct cgm_task *first = list_take_some(list, TASKS_PER_RUN);
+    struct cgm_task *first = list_take_first(list);
     pthread_mutex_unlock(&list->lock);
-    run_all(first);
+    if (first)
+        first->run(first);
     return first != NULL;
 }
 
@@ -110,7 +93,7 @@ static void *worker_main(void *argument)
     pthread_mutex_lock(&worker->list.lock);
     for (;;) {
         /* One at a time: another may be posted before the rest. */
-        struct cgm_task *first = list_take_some(&worker->list, 1);
+        struct cgm_task *first = list_take_first(&worker->list);
         if (!first && worker->stop)
             break;
         if (!first) {
@@ -123,7 +106,7 @@ static void *worker_main(void *argument)
             continue;
         }
         pthread_mutex_unlock(&worker->list.lock);
-        run_all(first);
+        first->run(first);
         await_spinning(worker);
         pthread_mutex_lock(&worker->list.lock);
     }

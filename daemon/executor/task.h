@@ -27,8 +27,7 @@ struct cgm_task_list {
 void cgm_task_list_init(struct cgm_task_list *list);
 void cgm_task_list_fini(struct cgm_task_list *list);
 void cgm_task_list_post(struct cgm_task_list *list, struct cgm_task *task);
-/* Runs the first few; true when there was any. Who runs it has other things to look at, and must
- * not be kept from them by however many tasks somebody can cause. */
+/* Runs the first one; true when there was any. */
 bool cgm_task_list_run(struct cgm_task_list *list);
 
 /* A thread that runs tasks in the order of posting. */

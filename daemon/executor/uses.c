@@ -17,7 +17,7 @@ static struct cgm_use **find(const struct cgm_comm *comm, const struct cgm_memor
                              enum cgm_use_kind kind)
 {
     uint64_t key = (uintptr_t)comm * 0x9e3779b97f4a7c15 + (uintptr_t)memory;
-    struct cgm_use **slots = comm->poller->uses->slots[kind];
+    struct cgm_use **slots = comm->poller->uses.slots[kind];
     struct cgm_use **link = &slots[key * 0xc2b2ae3d27d4eb4f >> 32 & (CGM_USES_SLOTS - 1)];
     while (*link && ((*link)->job->plan->comm != comm || memory_of(*link) != memory))
         link = &(*link)->other;
