@@ -604,18 +604,18 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * The stream goes on however the job ends: when it failed, was cancelled, or when executor or
  * daemon died; the completion says which. Outputs of a failed job are NaN, integers the lowest one,
  * unless it failed before the stream had come: they are as the stream left them then; or one shares
- * bytes with what another job of the comm is to find there, one before it that has yet to read it,
- * or, if it was launched, one launched behind it that was to write it, however that ends: all of
- * that output stays as it is then; or they lie in user buffers, and it was not launched; or the
- * rank's own entry was refused, for its rows or flags, or for that output itself; or that took
- * longer than job_timeout, or there was no memory for it, or other jobs of the comm that are in
- * flight have so many operands in the same objects, thousands, or some hundred that lie between its
- * rows, that it is not looked up what they are to find: the detail says so, and a buffer among them
- * is tainted. On failure nothing was submitted, or the job was cancelled on all ranks and is over:
- * the stream may have been made to wait for that. NOT_SUPPORTED without a CUDA driver, with
- * no_ring, and while the stream is being captured. The first call for each executor registers the
- * ring with the driver. From then on commgemm_disconnect waits until the contexts of the streams
- * have run empty. */
+ * bytes with what another job of the comm is to find there, one before it that is not launched yet
+ * and is to read it, or, if it was launched, one launched behind it that was to write it, however
+ * that ends: all of that output stays as it is then; or they lie in user buffers, and it was not
+ * launched; or the rank's own entry was refused, for its rows or flags, or for that output itself;
+ * or that took longer than job_timeout, or there was no memory for it, or other jobs of the comm
+ * that are in flight have so many operands around it in the same object, thousands, or some hundred
+ * where they lie between its rows or the job has outputs in many objects, that it is not looked up
+ * what they are to find: the detail says so, and a buffer among them is tainted. On failure nothing
+ * was submitted, or the job was cancelled on all ranks and is over: the stream may have been made
+ * to wait for that. NOT_SUPPORTED without a CUDA driver, with no_ring, and while the stream is
+ * being captured. The first call for each executor registers the ring with the driver. From then on
+ * commgemm_disconnect waits until the contexts of the streams have run empty. */
 int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job *job, void *stream,
                               uint64_t *ret_ticket);
 

@@ -123,12 +123,25 @@ static void spare_from(struct search *search, const struct cgm_use *use, enum cg
     }
 }
 
+/* Whether one of the outputs lies where they are at all. */
+static bool is_among(struct search *search, const struct cgm_use *first)
+{
+    uint32_t i = 0;
+    while (i < search->count &&
+           (first->low >= search->outputs[i].end || first->high <= search->outputs[i].begin))
+        i++;
+    search->effort += i * EFFORT_LIMITS;
+    return i < search->count;
+}
+
 /* What was launched behind the gang comes first of what is being written, and none of that was seen
  * to end before it (flight.c). */
 static void look_at(struct search *search, enum cgm_use_kind kind)
 {
     const struct cgm_gang *gang = search->gang;
     const struct cgm_use *use = cgm_uses_last(gang->comm, search->outputs->memory, kind);
+    if (!use || !is_among(search, use))
+        return;
     for (; use && search->count > 0 && may_go_on(search); use = use->next) {
         if (kind == CGM_USE_WRITTEN && use->job->gang->launch <= gang->launch)
             return;
@@ -157,28 +170,38 @@ static uint32_t searches_of(const struct cgm_gang *gang, struct output *outputs,
     uint32_t n = 0, together;
     for (uint32_t i = 0; i < count; i += together) {
         together = bring_together(&outputs[i], count - i);
-        ret_searches[n++] = (struct search){gang, &outputs[i], together, 0, 0, false};
+        ret_searches[n++] = (struct search){gang, &outputs[i], together, 0, 0, true};
     }
     return n;
 }
 
-/* Each has a share, then those that were not done have what they need of as much again: whoever has
- * thousands of jobs in his objects leaves enough for those of other ranks. Returns the effort. */
-static uint32_t search_all(struct search *searches, uint32_t n)
+/* Those that were not done before may take up to `limit` each. How many are not done now. */
+static uint32_t search_each(struct search *searches, uint32_t n, uint32_t limit,
+                            uint32_t *ret_effort)
 {
-    uint32_t effort = 0, left = CGM_POISON_EFFORT;
+    uint32_t not_done = 0;
+    *ret_effort = 0;
     for (uint32_t i = 0; i < n; i++) {
-        search_for(&searches[i], CGM_POISON_EFFORT / n);
-        effort += searches[i].effort;
-    }
-    for (uint32_t i = 0; i < n && n > 1 && left > 0; i++) {
         if (!searches[i].given_up)
             continue;
-        search_for(&searches[i], left);
-        effort += searches[i].effort;
-        left -= searches[i].effort < left ? searches[i].effort : left;
+        search_for(&searches[i], limit);
+        *ret_effort += searches[i].effort;
+        not_done += searches[i].given_up;
     }
-    return effort;
+    return not_done;
+}
+
+/* Those of which little has to be seen are done first: whoever has thousands of jobs in his objects
+ * leaves enough for those of other ranks. Returns the effort. */
+static uint32_t search_all(struct search *searches, uint32_t n, uint32_t most)
+{
+    uint32_t left = most, last = 0, not_done = n, effort;
+    while (not_done > 0 && left / (2 * not_done) > last) {
+        last = left / (2 * not_done);
+        not_done = search_each(searches, n, last, &effort);
+        left -= effort < left ? effort : left;
+    }
+    return most - left;
 }
 
 static void taint(const struct search *search)
@@ -194,7 +217,8 @@ bool cgm_poison_spare(struct cgm_gang *gang)
     struct search searches[OUTPUTS_MAX];
     uint32_t n = searches_of(gang, outputs, outputs_of(gang, outputs), searches);
     bool all = true;
-    gang->comm->poller->effort += search_all(searches, n);
+    uint32_t most = CGM_POISON_EFFORT + CGM_POISON_EFFORT / 32 * gang->comm->size;
+    gang->comm->poller->effort += search_all(searches, n, most);
     for (uint32_t i = 0; i < n; i++) {
         if (!searches[i].given_up)
             continue;

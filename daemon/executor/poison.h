@@ -10,10 +10,10 @@
 
 struct cgm_gang;
 
-/* How long one gang may look, in pieces of some 5 ns: at 8192 operands that are nowhere near, at
- * fewer where outputs are many, at some hundred that lie between their rows. Twice as long where
- * outputs lie in several objects. */
-#define CGM_POISON_EFFORT 81920u
+/* How long one gang may look, in pieces of some 5 ns; with 64 ranks three times as long. Half of
+ * it, where there is one object: at 7000 operands that are not near, though others are, at fewer
+ * where outputs are many, at some three hundred that lie between their rows. */
+#define CGM_POISON_EFFORT 131072u
 
 /* Takes those out of the views of the gang's flight. False: of some there was no telling in that
  * time; they are out of the views, too, and tainted. */

@@ -33,6 +33,8 @@ static void enter(struct cgm_job *job, int operand, enum cgm_use_kind kind)
                             .job = job,
                             .begin = job->view[operand].offset_bytes};
     cgm_view_end(&job->view[operand], &use->end); /* it was checked when the job came */
+    use->low = first && first->low < use->begin ? first->low : use->begin;
+    use->high = first && first->high > use->end ? first->high : use->end;
     if (first)
         first->previous = use;
     *link = use;
@@ -47,8 +49,11 @@ static void leave(const struct cgm_use *use, enum cgm_use_kind kind)
         use->previous->next = next;
         return;
     }
-    if (next)
+    if (next) {
         next->other = use->other;
+        next->low = use->low;
+        next->high = use->high;
+    }
     *find(use->job->plan->comm, memory_of(use), kind) = next ? next : use->other;
 }
 

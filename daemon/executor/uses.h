@@ -26,6 +26,7 @@ struct cgm_use {
     struct cgm_use *other; /* the first one of others in the slot, where it is the first */
     struct cgm_job *job;   /* the operand is that of job->uses which it is */
     uint64_t begin, end;   /* its bytes lie from here on, and below */
+    uint64_t low, high;    /* as they, of all behind it too, where it is the first */
 };
 
 /* A hash table of first ones: nothing is allocated for a use. */

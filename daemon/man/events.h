@@ -90,12 +90,14 @@ static const struct cgm_event_row cgm_events[] = {
      "daemon.line:test_deadlines_count_in_line "
      "daemon.line:test_the_last_copy_has_the_last_word"},
     {"A job fails, is cancelled or late before its launch",
-     "Its outputs are made NaN, but for those that share bytes with what a job before it has yet "
-     "to read. Those that lie in user buffers are marked: who would read them fails with TAINTED. "
-     "Of a rank whose entry was refused those are made NaN that are right by themselves, if its "
-     "rows are. Where other jobs of the comm have thousands of operands in the same objects, or "
-     "some hundred between their rows, these are tainted instead, and the detail says so",
+     "Its outputs are made NaN, but for those that share bytes with what a job before it that is "
+     "not launched yet is to read. Those that lie in user buffers are marked: who would read them "
+     "fails with TAINTED. Of a rank whose entry was refused those are made NaN that are right by "
+     "themselves, if its rows are. Where other jobs of the comm have thousands of operands around "
+     "them in the same object, or some hundred between their rows or in each of many objects, they "
+     "are tainted instead, and the detail says so",
      "fault.spared:test_behind_many fault.spared:test_behind_too_many "
+     "fault.spared:test_beside_a_rank_with_many "
      "daemon.entries:test_bad_entries_are_refused_by_name "
      "daemon.line:test_who_fails_spoils_nothing_before_it "
      "daemon.line:test_who_fails_spoils_no_copy_before_it "
