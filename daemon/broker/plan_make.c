@@ -130,6 +130,17 @@ static int charge_queues(struct cgm_broker *broker, const struct cgm_plan *plan,
                 : CGM_OK;
 }
 
+/* Who asked first pays, as far as he has room. */
+static int charge_waiters(struct cgm_broker *broker, struct cgm_plan *plan, uint64_t bytes,
+                          char *ret_detail, size_t size)
+{
+    int status;
+    do
+        status = charge_bytes(broker, plan, bytes, ret_detail, size);
+    while (status == CGM_QUOTA && cgm_plan_pass_to_waiter(broker, plan, ret_detail));
+    return status;
+}
+
 /* Plans that are being made at the same time are all in the quota before any has its memory. */
 static void on_measured(struct cgm_broker *broker, const struct cgm_call *call,
                         const struct cgm_result *result)
@@ -140,8 +151,8 @@ static void on_measured(struct cgm_broker *broker, const struct cgm_call *call,
     int status = result->status;
     snprintf(detail, sizeof(detail), "%s", result->detail);
     if (status == CGM_OK)
-        status = charge_bytes(broker, plan, ((const Cgm__PlanMeasured *)result->message)->bytes,
-                              detail, sizeof(detail));
+        status = charge_waiters(broker, plan, ((const Cgm__PlanMeasured *)result->message)->bytes,
+                                detail, sizeof(detail));
     if (status == CGM_OK)
         status = charge_queues(broker, plan, detail, sizeof(detail));
     if (status == CGM_OK) {

@@ -77,12 +77,49 @@ void cgm_plan_refuse_waiters(struct cgm_broker *broker, struct cgm_plan *plan, u
             refuse(broker, w, status, detail);
 }
 
+static void refuse_user(struct cgm_broker *broker, struct cgm_plan *plan, uid_t uid, int status,
+                        const char *detail)
+{
+    for (struct cgm_plan_waiter *w = plan->waiters; w; w = w->next) {
+        const struct cgm_session *session = cgm_registry_find(&broker->sessions, w->session);
+        if (w->status == CGM_OK && session && session->uid == uid)
+            refuse(broker, w, status, detail);
+    }
+}
+
+/* Who came first of those that have not been refused. */
+static const struct cgm_session *first_waiter(const struct cgm_broker *broker,
+                                              const struct cgm_plan *plan)
+{
+    const struct cgm_session *first = NULL, *session;
+    for (const struct cgm_plan_waiter *w = plan->waiters; w; w = w->next)
+        if (w->status == CGM_OK && (session = cgm_registry_find(&broker->sessions, w->session)))
+            first = session;
+    return first;
+}
+
+bool cgm_plan_pass_to_waiter(struct cgm_broker *broker, struct cgm_plan *plan, const char *detail)
+{
+    const struct cgm_session *next;
+    refuse_user(broker, plan, plan->estate->uid, CGM_QUOTA, detail);
+    while ((next = first_waiter(broker, plan))) {
+        char why[384] = "";
+        int status = cgm_estate_pass(broker, plan->estate, next->uid, why, sizeof(why));
+        if (status == CGM_OK)
+            return true;
+        refuse_user(broker, plan, next->uid, status, why);
+    }
+    return false;
+}
+
 /* Nobody is told that he has it before it is known who pays. */
 void cgm_plan_answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, int status,
                              const char *detail)
 {
     for (struct cgm_plan_waiter *w = plan->waiters; w; w = w->next) {
         char why[384] = "";
+        if (w->status != CGM_OK)
+            continue;
         int result = status == CGM_OK ? reference_waiter(broker, plan, w->session, why, sizeof(why))
                                       : status;
         if (result != CGM_OK)

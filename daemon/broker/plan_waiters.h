@@ -15,7 +15,7 @@ struct cgm_plan_waiter {
     uint64_t session;
     uint32_t serial;
     bool existed;
-    int status; /* of its reference; but for CGM_OK it has been answered */
+    int status; /* but for CGM_OK it has been answered */
 };
 
 /* The request is answered later. existed: whether another one had made it. */
@@ -24,6 +24,10 @@ int cgm_plan_wait(struct cgm_request *request, struct cgm_plan *plan, bool exist
 /* With CGM_OK each that is still in the comm gets its reference, as far as its quotas have room. */
 void cgm_plan_answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, int status,
                              const char *detail);
+
+/* There is no room for it in the quotas of who pays, as the detail says: his are refused, and
+ * another that waits pays. False: there is none that has room. */
+bool cgm_plan_pass_to_waiter(struct cgm_broker *broker, struct cgm_plan *plan, const char *detail);
 
 /* The session's, while they are answered: it has lost the plan that they had got. */
 void cgm_plan_refuse_waiters(struct cgm_broker *broker, struct cgm_plan *plan, uint64_t session,

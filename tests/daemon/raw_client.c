@@ -294,6 +294,12 @@ uint64_t plan_create(struct client *client, uint64_t comm, uint64_t m)
     return plan_made(client, &create);
 }
 
+uint32_t plan_create_send(struct client *client, uint64_t comm, uint64_t m)
+{
+    Cgm__PlanCreate create = plan_request(comm, m);
+    return client_send(client, CGM_MSG_PLAN_CREATE, &create.base, NULL, 0);
+}
+
 void plan_create_error(struct client *client, uint64_t comm, uint64_t m, int status,
                        const char *detail)
 {

@@ -78,6 +78,7 @@ uint32_t send_join(struct client *client, const char *name, uint32_t size, uint3
 uint64_t buffer_create(struct client *client, const char *name, uint64_t bytes, uint32_t mode,
                        int *ret_fd);
 uint64_t plan_create(struct client *client, uint64_t comm, uint64_t m);
+uint32_t plan_create_send(struct client *client, uint64_t comm, uint64_t m); /* its serial */
 void plan_create_error(struct client *client, uint64_t comm, uint64_t m, int status,
                        const char *detail);
 /* One that a real executor makes: m, n and k are `size`. */

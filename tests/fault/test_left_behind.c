@@ -2,6 +2,7 @@
  * quotas have room for it: nobody fills another's. */
 #include "tests/daemon/broker_fixture.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #define ANN (STRANGER + 1u)
@@ -282,6 +283,46 @@ static void test_plans_without_room(void **state)
     scene_close(&scene);
 }
 
+static int create_plan_status(struct client *client, uint32_t serial)
+{
+    struct message *reply = client_reply(client, serial);
+    int status = reply->type == CGM_MSG_ERROR ? ((Cgm__Error *)reply->body)->status : CGM_OK;
+    if (status != CGM_OK)
+        assert_non_null(strstr(((Cgm__Error *)reply->body)->detail, "of uid 12346"));
+    message_free(reply);
+    return status;
+}
+
+static void destroy_plans(struct client *client)
+{
+    Cgm__PlanDestroyAll all = CGM__PLAN_DESTROY_ALL__INIT;
+    message_free(client_call(client, CGM_MSG_PLAN_DESTROY_ALL, &all.base, NULL, 0,
+                             CGM_MSG_PLAN_DESTROY_ALL_REPLY));
+}
+
+/* Both want it at the same time, and Ann has no room for it: that is hers alone. */
+static void test_a_plan_for_who_has_room(void **state)
+{
+    struct scene scene;
+    (void)state;
+    skip_unless_root();
+    scene_open(&scene, "quota_bytes=1000000");
+    uint64_t comm = both_join(&scene);
+    buffer_create(&scene.ann, NULL, 990000, 0, NULL);
+    for (unsigned i = 0; i < 200; i++) {
+        uint32_t ann = plan_create_send(&scene.ann, comm, 8);
+        uint32_t bob = plan_create_send(&scene.bob, comm, 8);
+        int status = create_plan_status(&scene.ann, ann);
+        assert_true(status == CGM_OK || status == CGM_QUOTA);
+        assert_int_equal(create_plan_status(&scene.bob, bob), CGM_OK);
+        assert_int_equal(quota_used(&scene.operator, ANN, "quota_plans"), 0);
+        assert_int_equal(quota_used(&scene.operator, BOB, "quota_plans"), 1);
+        destroy_plans(&scene.ann);
+        destroy_plans(&scene.bob);
+    }
+    scene_close(&scene);
+}
+
 /* Who comes back to a plan of his, which another pays for now, is told what he lacks. */
 static void test_the_owner_comes_back_to_a_plan(void **state)
 {
@@ -333,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_comms_with_pairs),
         cmocka_unit_test(test_pairs_without_room),
         cmocka_unit_test(test_plans_without_room),
+        cmocka_unit_test(test_a_plan_for_who_has_room),
         cmocka_unit_test(test_the_owner_comes_back_to_a_plan),
         cmocka_unit_test(test_comms_without_room),
     };
