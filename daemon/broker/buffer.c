@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/broker/broker.h"
+#include "daemon/broker/buffer_waiters.h"
 #include "daemon/broker/log.h"
 #include "daemon/broker/session.h"
 #include "daemon/broker/user_log.h"
@@ -69,6 +70,7 @@ static void free_object(struct cgm_broker *broker, struct cgm_buffer *buffer, ui
     cgm_names_remove(&broker->buffer_names, buffer->name);
     cgm_registry_remove(&broker->buffers, buffer->id);
     cgm_closer_drop(broker, payer, &buffer->fd, 1);
+    cgm_buffer_forget_waiters(buffer);
     free(buffer);
 }
 

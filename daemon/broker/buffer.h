@@ -15,6 +15,8 @@
 enum cgm_buffer_flags { CGM_BUFFER_IPC = 1u << 0 };
 #define CGM_IPC_HANDLE_BYTES 64u
 
+struct cgm_buffer_waiter;
+
 struct cgm_buffer {
     uint64_t id;
     char name[CGM_NAME_BYTES_MAX + 1]; /* "": it goes with its last holder */
@@ -33,6 +35,7 @@ struct cgm_buffer {
     uint64_t plan;                        /* whose user buffer it is; 0: nobody's */
     struct cgm_buffer_hold *first, *last; /* of all sessions, in the order in which they came */
     uint32_t holders;                     /* how many those are */
+    struct cgm_buffer_waiter *waiters;    /* while it is made; buffer_waiters.h */
     uint32_t guest; /* the other user who might write it, and may have its fd for ever */
 };
 

@@ -4,6 +4,7 @@
 
 #include "daemon/broker/broker.h"
 #include "daemon/broker/buffer.h"
+#include "daemon/broker/buffer_waiters.h"
 #include "daemon/broker/plan.h"
 #include "daemon/broker/quota.h"
 #include "daemon/broker/session.h"
@@ -71,9 +72,19 @@ static int buffer_new(struct cgm_request *request, const Cgm__BufferCreate *crea
     return CGM_OK;
 }
 
-/* A create that failed or whose client is gone leaves no buffer, named or not. */
+static void refuse_waiter(struct cgm_broker *broker, const struct cgm_call *call)
+{
+    cgm_answer_error(broker, call->session, call->serial, CGM_NOT_FOUND,
+                     "there is no such buffer: to make it has failed");
+}
+
+/* A create that failed or whose client is gone leaves no buffer, named or not, but to those who
+ * have opened it by its name meanwhile. */
 static void undo_create(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
+    cgm_buffer_answer_waiters(broker, buffer, refuse_waiter);
+    if (buffer->holders > 0)
+        return;
     cgm_buffer_unname(broker, buffer);
     cgm_buffer_free_unused(broker, buffer);
 }
@@ -104,7 +115,7 @@ static int send_reply(struct cgm_broker *broker, const struct cgm_call *call,
     return CGM_OK;
 }
 
-enum { OPENED_READ_ONLY, OPENED_WRITABLE, CREATED }; /* call.index */
+enum { OPENED_READ_ONLY, OPENED_WRITABLE, CREATED, DESTROYED }; /* call.index */
 
 static void on_granted(struct cgm_broker *broker, const struct cgm_call *call,
                        const struct cgm_result *result)
@@ -128,6 +139,38 @@ static void on_granted(struct cgm_broker *broker, const struct cgm_call *call,
     buffer = cgm_registry_find(&broker->buffers, call->object);
     if (buffer && call->index == CREATED)
         undo_create(broker, buffer);
+}
+
+static void destroy(struct cgm_broker *broker, struct cgm_buffer *buffer, uint64_t session)
+{
+    cgm_user_log(broker, buffer->owner.uid, CGM_LOG_INFO, "buffer %ju: %s destroyed by session %ju",
+                 (uintmax_t)buffer->id, buffer->name[0] ? buffer->name : "unnamed",
+                 (uintmax_t)session);
+    cgm_buffer_unname(broker, buffer);
+    cgm_buffer_free_unused(broker, buffer);
+}
+
+/* Who waited before may have destroyed it. */
+static void serve_waiter(struct cgm_broker *broker, const struct cgm_call *call)
+{
+    char detail[CGM_CQE_DETAIL] = "";
+    Cgm__Ok ok = CGM__OK__INIT;
+    struct cgm_session *session = cgm_registry_find(&broker->sessions, call->session);
+    struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, call->object);
+    if (!session)
+        return;
+    if (!buffer || !buffer->name[0]) {
+        cgm_answer_error(broker, call->session, call->serial, CGM_NOT_FOUND,
+                         "the buffer was destroyed meanwhile");
+    } else if (call->index == DESTROYED) {
+        destroy(broker, buffer, call->session);
+        cgm_answer(broker, call->session, call->serial, CGM_MSG_OK, &ok.base, NULL, 0);
+    } else {
+        int status = cgm_buffer_grant(session, buffer, call->index == OPENED_WRITABLE, false, call,
+                                      detail, sizeof(detail));
+        if (status != CGM_OK)
+            cgm_answer_error(broker, call->session, call->serial, status, "%s", detail);
+    }
 }
 
 /* The executor's memory may be larger than asked for; the quota counts what there is. */
@@ -161,8 +204,10 @@ static void on_allocated(struct cgm_broker *broker, const struct cgm_call *call,
         next.done = on_granted;
         next.index = CREATED;
         status = cgm_buffer_grant(session, buffer, true, false, &next, detail, sizeof(detail));
-        if (status == CGM_OK)
+        if (status == CGM_OK) {
+            cgm_buffer_answer_waiters(broker, buffer, serve_waiter);
             return;
+        }
         /* The failed grant has freed a nameless buffer. */
         buffer = cgm_registry_find(&broker->buffers, call->object);
     }
@@ -190,7 +235,8 @@ int cgm_buffer_on_create(struct cgm_request *request)
 /* ---- open, close, destroy ---------------------------------------------------------------------
  */
 
-static int find_ready(struct cgm_request *request, const char *name, int has_id, uint64_t id)
+/* By its name also one that is being made. */
+static int find(struct cgm_request *request, const char *name, int has_id, uint64_t id)
 {
     struct cgm_buffer *buffer = NULL;
     if (name && name[0])
@@ -199,7 +245,7 @@ static int find_ready(struct cgm_request *request, const char *name, int has_id,
         buffer = cgm_registry_find(&request->broker->buffers, id);
     else
         return cgm_refuse(request, CGM_INVALID_ARGUMENT, "the buffer needs a name or an id");
-    if (buffer && buffer->ready) {
+    if (buffer && (buffer->ready || (name && name[0]))) {
         request->object = buffer;
         return CGM_OK;
     }
@@ -230,7 +276,7 @@ int cgm_buffer_find_to_open(struct cgm_request *request)
 {
     const Cgm__BufferOpen *open_request = (const Cgm__BufferOpen *)request->message;
     unsigned want = open_request->read_only ? CGM_MAY_READ : CGM_MAY_READ | CGM_MAY_WRITE;
-    int status = find_ready(request, open_request->name, open_request->has_id, open_request->id);
+    int status = find(request, open_request->name, open_request->has_id, open_request->id);
     if (status != CGM_OK)
         return status;
     struct cgm_buffer *buffer = request->object;
@@ -252,6 +298,8 @@ int cgm_buffer_on_open(struct cgm_request *request)
     char detail[CGM_CQE_DETAIL];
     struct cgm_call call = cgm_request_call(request, on_granted, buffer->id);
     call.index = writable ? OPENED_WRITABLE : OPENED_READ_ONLY;
+    if (!buffer->ready)
+        return cgm_buffer_wait(request, buffer, &call);
     int status =
         cgm_buffer_grant(request->session, buffer, writable, false, &call, detail, sizeof(detail));
     return status == CGM_OK ? CGM_OK : cgm_refuse(request, status, "%s", detail);
@@ -288,8 +336,8 @@ int cgm_buffer_on_close(struct cgm_request *request)
 
 int cgm_buffer_find_owned(struct cgm_request *request)
 {
-    const Cgm__BufferDestroy *destroy = (const Cgm__BufferDestroy *)request->message;
-    int status = find_ready(request, destroy->name, destroy->has_id, destroy->id);
+    const Cgm__BufferDestroy *destroy_it = (const Cgm__BufferDestroy *)request->message;
+    int status = find(request, destroy_it->name, destroy_it->has_id, destroy_it->id);
     if (status != CGM_OK)
         return status;
     const struct cgm_buffer *buffer = request->object;
@@ -307,11 +355,11 @@ int cgm_buffer_find_owned(struct cgm_request *request)
 int cgm_buffer_on_destroy(struct cgm_request *request)
 {
     struct cgm_buffer *buffer = request->object;
-    cgm_user_log(request->broker, buffer->owner.uid, CGM_LOG_INFO,
-                 "buffer %ju: %s destroyed by session %ju", (uintmax_t)buffer->id,
-                 buffer->name[0] ? buffer->name : "unnamed", (uintmax_t)request->session->id);
-    cgm_buffer_unname(request->broker, buffer);
-    cgm_buffer_free_unused(request->broker, buffer);
+    struct cgm_call call = cgm_request_call(request, NULL, buffer->id);
+    call.index = DESTROYED;
+    if (!buffer->ready)
+        return cgm_buffer_wait(request, buffer, &call);
+    destroy(request->broker, buffer, request->session->id);
     cgm_reply_ok(request);
     return CGM_OK;
 }

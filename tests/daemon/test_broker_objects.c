@@ -99,6 +99,92 @@ static void test_names_are_taken_once(void **state)
     client_close(&client);
 }
 
+static uint32_t create_send(struct client *client, const char *name)
+{
+    Cgm__BufferCreate create = CGM__BUFFER_CREATE__INIT;
+    create.name = (char *)(uintptr_t)name;
+    create.bytes = 4096;
+    return client_send(client, CGM_MSG_BUFFER_CREATE, &create.base, NULL, 0);
+}
+
+static uint32_t open_send(struct client *client, const char *name)
+{
+    Cgm__BufferOpen open_it = CGM__BUFFER_OPEN__INIT;
+    open_it.name = (char *)(uintptr_t)name;
+    return client_send(client, CGM_MSG_BUFFER_OPEN, &open_it.base, NULL, 0);
+}
+
+static uint32_t destroy_send(struct client *client, const char *name)
+{
+    Cgm__BufferDestroy destroy = CGM__BUFFER_DESTROY__INIT;
+    destroy.name = (char *)(uintptr_t)name;
+    return client_send(client, CGM_MSG_BUFFER_DESTROY, &destroy.base, NULL, 0);
+}
+
+static int status_of(struct client *client, uint32_t serial)
+{
+    struct message *reply = client_reply(client, serial);
+    int status = reply->type == CGM_MSG_ERROR ? ((Cgm__Error *)reply->body)->status : CGM_OK;
+    message_free(reply);
+    return status;
+}
+
+/* Whoever is told that there is one can open it, and destroy it, though it is being made still. */
+static void test_who_comes_second_finds_it(void **state)
+{
+    struct client clients[2];
+    unsigned found = 0;
+    for (int i = 0; i < 2; i++)
+        client_open(&clients[i], *state);
+    wait_for_executor(&clients[0]);
+    for (unsigned round = 0; round < 500; round++) {
+        uint32_t serial[2];
+        for (int i = 0; i < 2; i++)
+            serial[i] = create_send(&clients[i], "shared");
+        bool second = status_of(&clients[1], serial[1]) == CGM_EXISTS;
+        struct client *late = &clients[second];
+        if (!second)
+            assert_int_equal(status_of(&clients[0], serial[0]), CGM_EXISTS);
+        uint32_t opened = open_send(late, "shared"), destroyed = destroy_send(late, "shared");
+        uint32_t again = open_send(late, "shared");
+        assert_int_equal(status_of(late, opened), CGM_OK);
+        assert_int_equal(status_of(late, destroyed), CGM_OK);
+        assert_int_equal(status_of(late, again), CGM_NOT_FOUND);
+        if (second)
+            assert_int_equal(status_of(&clients[0], serial[0]), CGM_OK);
+        found += second;
+    }
+    print_message("the second one was late %u times\n", found);
+    for (int i = 0; i < 2; i++)
+        client_close(&clients[i]);
+}
+
+/* Its maker hangs up as soon as he has asked for it. Who has it open by its name can rely on that.
+ */
+static void test_who_has_it_keeps_its_name(void **state)
+{
+    struct client client;
+    unsigned opened = 0;
+    client_open(&client, *state);
+    wait_for_executor(&client);
+    for (unsigned round = 0; round < 300; round++) {
+        struct client maker;
+        client_open(&maker, *state);
+        create_send(&maker, "left");
+        usleep(round % 10 * 50);
+        uint32_t serial = open_send(&client, "left");
+        client_close(&maker);
+        if (status_of(&client, serial) != CGM_OK)
+            continue;
+        opened++;
+        wait_for_status(&client, "sessions", 1);
+        assert_int_equal(status_of(&client, open_send(&client, "left")), CGM_OK);
+        assert_int_equal(status_of(&client, destroy_send(&client, "left")), CGM_OK);
+    }
+    print_message("opened %u times\n", opened);
+    client_close(&client);
+}
+
 static void test_read_only_open_gives_a_read_only_fd(void **state)
 {
     Cgm__BufferOpen open_request = CGM__BUFFER_OPEN__INIT;
@@ -457,6 +543,8 @@ int main(void)
         WITH_DAEMON(test_buffer_arguments),
         WITH_DAEMON(test_unnamed_goes_with_its_session_named_stays),
         WITH_DAEMON(test_names_are_taken_once),
+        WITH_DAEMON(test_who_comes_second_finds_it),
+        WITH_DAEMON(test_who_has_it_keeps_its_name),
         WITH_DAEMON(test_read_only_open_gives_a_read_only_fd),
         WITH_DAEMON(test_each_session_has_its_own_open_file),
         cmocka_unit_test(test_permissions_by_mode),
