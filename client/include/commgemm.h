@@ -316,7 +316,8 @@ enum commgemm_buffer_flags { COMMGEMM_BUFFER_IPC = 1 };
 int commgemm_buffer_create(commgemm_client *client, const char *name, uint64_t bytes, int device,
                            uint32_t mode, uint32_t flags, struct commgemm_buffer *ret_buffer);
 
-/* Opens a buffer by name, or by id when name is NULL. NOT_FOUND, PERMISSION. */
+/* Opens a buffer by name, or by id when name is NULL. One of that name that is still being created
+ * is waited for. NOT_FOUND, also when that fails; PERMISSION. */
 int commgemm_buffer_open(commgemm_client *client, const char *name, uint64_t id, int read_only,
                          struct commgemm_buffer *ret_buffer);
 
