@@ -28,6 +28,7 @@ struct cgm_buffer {
     uint32_t index; /* in the journal */
     bool tainted;
     bool ready;    /* the executor has allocated it */
+    bool opened;   /* somebody has been told that he has it */
     bool left_out; /* no executor gets it any more; replay.h */
     int fd;        /* -1: IPC memory, or not ready */
     uint8_t ipc_handle[CGM_IPC_HANDLE_BYTES];

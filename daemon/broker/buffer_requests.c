@@ -79,11 +79,11 @@ static void refuse_waiter(struct cgm_broker *broker, const struct cgm_call *call
 }
 
 /* A create that failed or whose client is gone leaves no buffer, named or not, but to those who
- * have opened it by its name meanwhile. */
+ * have opened it by its name meanwhile, or are about to: when that fails too, it goes. */
 static void undo_create(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
     cgm_buffer_answer_waiters(broker, buffer, refuse_waiter);
-    if (buffer->holders > 0)
+    if (buffer->opened || buffer->holders > 0)
         return;
     cgm_buffer_unname(broker, buffer);
     cgm_buffer_free_unused(broker, buffer);
@@ -126,6 +126,7 @@ static void on_granted(struct cgm_broker *broker, const struct cgm_call *call,
     int status = result->status;
     if (status == CGM_OK && session && buffer && cgm_registry_find(&session->buffers, buffer->id)) {
         status = send_reply(broker, call, session, buffer, call->index != OPENED_READ_ONLY);
+        buffer->opened |= status == CGM_OK;
         if (status == CGM_OK)
             return;
         detail = "the daemon has no file descriptor left for it";
@@ -137,7 +138,7 @@ static void on_granted(struct cgm_broker *broker, const struct cgm_call *call,
     if (session && buffer && cgm_registry_find(&session->buffers, buffer->id))
         cgm_buffer_close_once(session, cgm_registry_find(&session->buffers, buffer->id));
     buffer = cgm_registry_find(&broker->buffers, call->object);
-    if (buffer && call->index == CREATED)
+    if (buffer && !buffer->opened)
         undo_create(broker, buffer);
 }
 
