@@ -317,7 +317,8 @@ int commgemm_buffer_create(commgemm_client *client, const char *name, uint64_t b
                            uint32_t mode, uint32_t flags, struct commgemm_buffer *ret_buffer);
 
 /* Opens a buffer by name, or by id when name is NULL. One of that name that is still being created
- * is waited for. NOT_FOUND, also when that fails; PERMISSION. */
+ * is waited for, by its owner: to others it is NOT_FOUND until it is there, though to create it is
+ * EXISTS. NOT_FOUND, also when that fails; PERMISSION. */
 int commgemm_buffer_open(commgemm_client *client, const char *name, uint64_t id, int read_only,
                          struct commgemm_buffer *ret_buffer);
 

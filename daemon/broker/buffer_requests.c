@@ -236,7 +236,7 @@ int cgm_buffer_on_create(struct cgm_request *request)
 /* ---- open, close, destroy ---------------------------------------------------------------------
  */
 
-/* By its name also one that is being made. */
+/* By its name also one that is being made, for its owner: nobody else is to wait for him. */
 static int find(struct cgm_request *request, const char *name, int has_id, uint64_t id)
 {
     struct cgm_buffer *buffer = NULL;
@@ -246,7 +246,8 @@ static int find(struct cgm_request *request, const char *name, int has_id, uint6
         buffer = cgm_registry_find(&request->broker->buffers, id);
     else
         return cgm_refuse(request, CGM_INVALID_ARGUMENT, "the buffer needs a name or an id");
-    if (buffer && (buffer->ready || (name && name[0]))) {
+    if (buffer &&
+        (buffer->ready || (name && name[0] && cgm_owner_is(&buffer->owner, request->session)))) {
         request->object = buffer;
         return CGM_OK;
     }
