@@ -66,6 +66,11 @@ struct cgm_view {
     int dtype;
 };
 
+static inline uint64_t cgm_view_stride_bytes(const struct cgm_view *view)
+{
+    return view->stride * cgm_dtype_bytes(view->dtype);
+}
+
 /* The byte behind a view's last element, from the start of its memory; false when that is no
  * number. rows is not 0. */
 static inline bool cgm_view_end(const struct cgm_view *view, uint64_t *ret_end)

@@ -198,11 +198,6 @@ static int check_right(const char *name, const struct cgm_operand *o, const stru
     return CGM_OK;
 }
 
-static uint64_t stride_bytes(const struct cgm_view *view)
-{
-    return view->stride * cgm_dtype_bytes(view->dtype);
-}
-
 /* The plan's own jobs write its user buffers. After check_range: the view has the stride that 0
  * stands for, and one row has none. */
 static int check_own_buffer(const char *name, int operand, const struct cgm_memory *memory,
@@ -217,7 +212,7 @@ static int check_own_buffer(const char *name, int operand, const struct cgm_memo
         owner++;
     if (job->opcode == CGM_OPCODE_RUN &&
         cgm_operation_may_use_buffer(&plan->spec, owner, job->rank, operand, view->offset_bytes,
-                                     view->rows > 1 ? stride_bytes(view) : 0))
+                                     view->rows > 1 ? cgm_view_stride_bytes(view) : 0))
         return CGM_OK;
     return cgm_detail(detail, bytes, CGM_INVALID_ARGUMENT,
                       "%s: it lies in the plan's own user buffer of rank %u, which the job writes",

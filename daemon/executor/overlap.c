@@ -10,7 +10,7 @@ static struct rows rows_of(const struct cgm_view *view)
 {
     uint64_t element = cgm_dtype_bytes(view->dtype);
     struct rows rows = {view->offset_bytes, view->cols * element, view->rows,
-                        view->stride * element};
+                        cgm_view_stride_bytes(view)};
     if (rows.count == 1 || rows.stride == rows.bytes) {
         rows.bytes *= rows.count;
         rows.stride = rows.bytes;

@@ -79,17 +79,12 @@ struct search {
  * equally far apart. */
 enum { EFFORT_USE = 8, EFFORT_LIMITS = 1, EFFORT_ROWS = 16, EFFORT_OTHER_ROWS = 200 };
 
-static uint64_t stride_bytes(const struct cgm_view *view)
-{
-    return view->stride * cgm_dtype_bytes(view->dtype);
-}
-
 static bool shares_bytes(struct search *search, const struct output *output,
                          const struct cgm_use *use)
 {
     const struct cgm_view *view = cgm_use_view(use);
     bool alike = view->rows == 1 || output->view->rows == 1 ||
-                 stride_bytes(view) == stride_bytes(output->view);
+                 cgm_view_stride_bytes(view) == cgm_view_stride_bytes(output->view);
     search->effort += alike ? EFFORT_ROWS : EFFORT_OTHER_ROWS;
     return cgm_views_overlap(output->view, view);
 }

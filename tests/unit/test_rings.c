@@ -212,18 +212,29 @@ static void cancel(uint64_t session, uint64_t ticket)
     cgm_cancels_on_request(request);
 }
 
+/* Of session 5, whose ring is full. */
+static struct cgm_endpoint *begin_cancelling(struct scene *scene)
+{
+    struct party *party = &scene->crowd[0];
+    party->endpoint.session = 5;
+    assert_int_equal(cgm_map_add(&executor.poller.endpoints, 5, &party->endpoint), CGM_OK);
+    while (party->submitted < ENTRIES)
+        submit(party);
+    return &party->endpoint;
+}
+
+static void end_cancelling(struct scene *scene)
+{
+    cgm_map_fini(&executor.poller.endpoints);
+    scene_close(scene);
+}
+
 /* Nobody waits until a ring that is full of other entries is empty. */
 static void test_cancel_waits_for_its_entry(void **state)
 {
     struct scene *scene = scene_open();
-    struct party *party = &scene->crowd[0];
-    struct cgm_endpoint *endpoint = &party->endpoint;
+    struct cgm_endpoint *endpoint = begin_cancelling(scene);
     (void)state;
-    endpoint->session = 5;
-    assert_int_equal(cgm_map_add(&executor.poller.endpoints, 5, endpoint), CGM_OK);
-    while (party->submitted < ENTRIES - 1)
-        submit(party);
-    submit(party);
     endpoint->ring.entry[ENTRIES - 1].opcode = CGM_OPCODE_NOOP; /* its stream never comes */
     cancel(5, ENTRIES);
     cancel(5, ENTRIES + 1);
@@ -236,21 +247,15 @@ static void test_cancel_waits_for_its_entry(void **state)
     assert_int_equal(endpoint->ring.cq[ENTRIES - 1].status, CGM_CANCELLED);
     cancel(5, 1);
     assert_null(endpoint->cancels);
-    cgm_map_fini(&executor.poller.endpoints);
-    scene_close(scene);
+    end_cancelling(scene);
 }
 
 /* The poller's other work goes on between them, and it does not sleep before they are done. */
 static void test_many_cancels_take_turns(void **state)
 {
     struct scene *scene = scene_open();
-    struct party *party = &scene->crowd[0];
-    struct cgm_endpoint *endpoint = &party->endpoint;
+    struct cgm_endpoint *endpoint = begin_cancelling(scene);
     (void)state;
-    endpoint->session = 5;
-    assert_int_equal(cgm_map_add(&executor.poller.endpoints, 5, endpoint), CGM_OK);
-    while (party->submitted < ENTRIES)
-        submit(party);
     for (uint64_t ticket = 1; ticket <= ENTRIES; ticket++)
         cancel(5, ticket);
     assert_int_equal(cgm_endpoint_drain(endpoint, ENTRIES), ENTRIES);
@@ -259,8 +264,7 @@ static void test_many_cancels_take_turns(void **state)
     assert_int_equal(cgm_endpoint_drain(endpoint, ENTRIES), 0);
     assert_null(endpoint->cancels);
     assert_false(cgm_endpoint_has_work(endpoint));
-    cgm_map_fini(&executor.poller.endpoints);
-    scene_close(scene);
+    end_cancelling(scene);
 }
 
 int main(void)
