@@ -185,6 +185,28 @@ static void test_who_has_it_keeps_its_name(void **state)
     client_close(&client);
 }
 
+/* The executor dies before it has granted it to either: there is none. */
+static void test_who_is_refused_leaves_no_name(void **state)
+{
+    struct client clients[2];
+    for (int i = 0; i < 2; i++)
+        client_open(&clients[i], *state);
+    wait_for_executor(&clients[0]);
+    fake_fault(*state, "slow", "BufferAlloc", "");
+    fake_fault(*state, "die", "Grant", "");
+    uint32_t created = create_send(&clients[0], "risky");
+    while (!fake_has_line(*state, "BufferAlloc"))
+        usleep(1000);
+    uint32_t opened = open_send(&clients[1], "risky");
+    assert_int_equal(status_of(&clients[0], created), CGM_EXECUTOR_LOST);
+    assert_int_equal(status_of(&clients[1], opened), CGM_EXECUTOR_LOST);
+    wait_for_executor(&clients[0]);
+    assert_int_equal(status_of(&clients[0], open_send(&clients[0], "risky")), CGM_NOT_FOUND);
+    buffer_create(&clients[0], "risky", 1, 0, NULL);
+    for (int i = 0; i < 2; i++)
+        client_close(&clients[i]);
+}
+
 static void test_read_only_open_gives_a_read_only_fd(void **state)
 {
     Cgm__BufferOpen open_request = CGM__BUFFER_OPEN__INIT;
@@ -545,6 +567,7 @@ int main(void)
         WITH_DAEMON(test_names_are_taken_once),
         WITH_DAEMON(test_who_comes_second_finds_it),
         WITH_DAEMON(test_who_has_it_keeps_its_name),
+        WITH_DAEMON(test_who_is_refused_leaves_no_name),
         WITH_DAEMON(test_read_only_open_gives_a_read_only_fd),
         WITH_DAEMON(test_each_session_has_its_own_open_file),
         cmocka_unit_test(test_permissions_by_mode),
