@@ -340,9 +340,10 @@ int commgemm_buffer_read(commgemm_client *client, const struct commgemm_buffer *
 int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer *buffer,
                           uint64_t offset_bytes, const void *data, uint64_t bytes);
 
-/* Drops this session's reference, however often it opened the buffer, and closes its fds. An
- * unnamed buffer ends with its last one, after its last job. Jobs in flight finish, but for those
- * that are read too late, as at commgemm_plan_destroy. */
+/* Drops this session's reference, however often it opened the buffer, and closes its fds; an open
+ * that another thread waits for still is not undone. An unnamed buffer ends with its last one,
+ * after its last job. Jobs in flight finish, but for those that are read too late, as at
+ * commgemm_plan_destroy. */
 int commgemm_buffer_close(commgemm_client *client, uint64_t id);
 
 /* Removes the name and the daemon's reference. Owner (or root) only. Others who have it open keep

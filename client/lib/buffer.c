@@ -11,53 +11,51 @@
 /* ---- fds --------------------------------------------------------------------------------------
  */
 
-/* An fd of -1 needs no place. */
-static int fd_add(commgemm_client *client, const Cgm__BufferReply *buffer, int fd)
+static void fd_add(commgemm_client *client, struct cgm_buffer_fd *entry)
 {
-    if (fd < 0)
-        return CGM_OK;
-    struct cgm_buffer_fd *entry = malloc(sizeof(*entry));
-    if (!entry)
-        return cgm_fail_plain(CGM_NO_MEMORY);
     pthread_mutex_lock(&client->buffers_lock);
-    *entry = (struct cgm_buffer_fd){
-        .buffer = buffer->id, .life = buffer->executor_life, .fd = fd, .next = client->buffer_fds};
+    entry->next = client->buffer_fds;
     client->buffer_fds = entry;
     pthread_mutex_unlock(&client->buffers_lock);
-    return CGM_OK;
 }
 
-static void fds_close(commgemm_client *client, uint64_t buffer, bool all)
+static struct cgm_buffer_fd *fds_remove(commgemm_client *client, uint64_t buffer)
 {
+    struct cgm_buffer_fd *removed = NULL;
     pthread_mutex_lock(&client->buffers_lock);
     struct cgm_buffer_fd **at = &client->buffer_fds;
     while (*at) {
         struct cgm_buffer_fd *entry = *at;
-        if (!all && entry->buffer != buffer) {
+        if (entry->buffer != buffer) {
             at = &entry->next;
             continue;
         }
         *at = entry->next;
-        close(entry->fd);
-        free(entry);
+        entry->next = removed;
+        removed = entry;
     }
     pthread_mutex_unlock(&client->buffers_lock);
+    return removed;
+}
+
+static void fds_close(struct cgm_buffer_fd *entry)
+{
+    while (entry) {
+        struct cgm_buffer_fd *next = entry->next;
+        close(entry->fd);
+        free(entry);
+        entry = next;
+    }
 }
 
 void cgm_buffers_init(commgemm_client *client)
 {
-    pthread_rwlockattr_t closes_first;
     pthread_mutex_init(&client->buffers_lock, NULL);
-    pthread_rwlockattr_init(&closes_first);
-    pthread_rwlockattr_setkind_np(&closes_first, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&client->opens, &closes_first);
-    pthread_rwlockattr_destroy(&closes_first);
 }
 
 void cgm_buffers_fini(commgemm_client *client)
 {
-    fds_close(client, 0, true);
-    pthread_rwlock_destroy(&client->opens);
+    fds_close(client->buffer_fds);
     pthread_mutex_destroy(&client->buffers_lock);
 }
 
@@ -87,26 +85,40 @@ int cgm_buffers_check(commgemm_client *client, const struct commgemm_buffer *buf
 }
 
 /* ---- create, open, close ----------------------------------------------------------------------
- */
+ * Fds come and go with the daemon's replies, in their order: what was opened before a close is
+ * closed, what was opened after it stays. */
 
-static int take_buffer(commgemm_client *client, struct cgm_reply *reply,
-                       struct commgemm_buffer *ret_buffer)
+struct opening {
+    commgemm_client *client;
+    struct cgm_buffer_fd *entry; /* for the fd; NULL: taken */
+    int fd;                      /* -1: it came without */
+};
+
+struct closing {
+    commgemm_client *client;
+    uint64_t id;
+    struct cgm_buffer_fd *fds; /* which the caller closes: the watcher is not to free memory */
+};
+
+static void take_opened(void *argument, int type, struct cgm_reply *reply)
 {
+    struct opening *opening = argument;
     const Cgm__BufferReply *buffer = (const Cgm__BufferReply *)reply->message;
-    int fd = reply->fds[0];
-    int status = fd_add(client, buffer, fd);
-    if (status != CGM_OK)
-        return status;
-    cgm_reply_take_fd(reply, 0);
-    *ret_buffer = (struct commgemm_buffer){
-        .id = buffer->id,
-        .bytes = buffer->bytes,
-        .generation = buffer->generation,
-        .tainted = buffer->tainted,
-        .writable = buffer->writable,
-        .fd = fd,
-    };
-    return CGM_OK;
+    if (type != CGM_MSG_BUFFER_REPLY || !buffer || reply->cut || reply->fds[0] < 0)
+        return;
+    opening->fd = cgm_reply_take_fd(reply, 0);
+    *opening->entry = (struct cgm_buffer_fd){
+        .buffer = buffer->id, .life = buffer->executor_life, .fd = opening->fd};
+    fd_add(opening->client, opening->entry);
+    opening->entry = NULL;
+}
+
+static void take_closed(void *argument, int type, struct cgm_reply *reply)
+{
+    struct closing *closing = argument;
+    const Cgm__Error *error = (const Cgm__Error *)reply->message;
+    if (type == CGM_MSG_OK || (type == CGM_MSG_ERROR && error && error->status == CGM_NOT_FOUND))
+        closing->fds = fds_remove(closing->client, closing->id);
 }
 
 /* NULL: it made none. */
@@ -132,28 +144,44 @@ static void let_go(commgemm_client *client, uint64_t id, char *name)
     cgm_fail(CGM_OK, "%s", error);
 }
 
-static int ask_for_buffer(commgemm_client *client, int type, const ProtobufCMessage *request,
+static int ask_for_buffer(struct opening *opening, int type, const ProtobufCMessage *message,
                           struct commgemm_buffer *ret_buffer)
 {
+    const struct cgm_wire_request request = {.type = type,
+                                             .message = message,
+                                             .reply_type = CGM_MSG_BUFFER_REPLY,
+                                             .take = take_opened,
+                                             .argument = opening};
     struct cgm_reply reply;
-    int status = cgm_client_call(client, type, request, CGM_MSG_BUFFER_REPLY, &reply);
+    int status = cgm_client_ask(opening->client, &request, &reply);
     if (status != CGM_OK)
         return status;
-    uint64_t id = ((const Cgm__BufferReply *)reply.message)->id;
-    status = reply.cut ? cgm_fail_cut(type) : take_buffer(client, &reply, ret_buffer);
+    const Cgm__BufferReply *buffer = (const Cgm__BufferReply *)reply.message;
+    if (reply.cut) {
+        status = cgm_fail_cut(type);
+        let_go(opening->client, buffer->id, name_made(type, message));
+    } else {
+        *ret_buffer = (struct commgemm_buffer){
+            .id = buffer->id,
+            .bytes = buffer->bytes,
+            .generation = buffer->generation,
+            .tainted = buffer->tainted,
+            .writable = buffer->writable,
+            .fd = opening->fd,
+        };
+    }
     cgm_reply_fini(&reply);
-    if (status != CGM_OK)
-        let_go(client, id, name_made(type, request));
     return status;
 }
 
-/* No close comes between the daemon's answer and the place among the fds. */
 static int call_for_buffer(commgemm_client *client, int type, const ProtobufCMessage *request,
                            struct commgemm_buffer *ret_buffer)
 {
-    pthread_rwlock_rdlock(&client->opens);
-    int status = ask_for_buffer(client, type, request, ret_buffer);
-    pthread_rwlock_unlock(&client->opens);
+    struct opening opening = {.client = client, .entry = malloc(sizeof(*opening.entry)), .fd = -1};
+    if (!opening.entry)
+        return cgm_fail_plain(CGM_NO_MEMORY);
+    int status = ask_for_buffer(&opening, type, request, ret_buffer);
+    free(opening.entry);
     return status;
 }
 
@@ -229,12 +257,15 @@ int commgemm_buffer_close(commgemm_client *client, uint64_t id)
     int status = cgm_check_client(client);
     if (status != CGM_OK)
         return status;
+    struct closing closing = {.client = client, .id = id};
+    const struct cgm_wire_request ask = {.type = CGM_MSG_BUFFER_CLOSE,
+                                         .message = &request.base,
+                                         .reply_type = CGM_MSG_OK,
+                                         .take = take_closed,
+                                         .argument = &closing};
     request.id = id;
-    pthread_rwlock_wrlock(&client->opens);
-    status = cgm_client_tell(client, CGM_MSG_BUFFER_CLOSE, &request.base);
-    if (status == CGM_OK || status == CGM_NOT_FOUND)
-        fds_close(client, id, false);
-    pthread_rwlock_unlock(&client->opens);
+    status = cgm_client_ask(client, &ask, NULL);
+    fds_close(closing.fds);
     return status;
 }
 

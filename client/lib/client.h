@@ -27,7 +27,6 @@ struct commgemm_client {
     _Atomic uint64_t executor_life;
     pthread_mutex_t submit_lock; /* no_ring: one Submit at a time, so that tickets have no gaps */
     pthread_mutex_t buffers_lock;
-    pthread_rwlock_t opens; /* shared while a buffer is opened, by a close alone */
     struct cgm_buffer_fd *buffer_fds;
     struct cgm_staging *staging; /* client/lib/transfer.c; made when first needed */
     pthread_mutex_t staging_lock;
@@ -45,7 +44,11 @@ int cgm_check_client(const commgemm_client *client);
 
 /* cgm_wire_call of a session; one that lets something go comes behind the jobs that may name it.
  * Not under the jobs' lock. */
-int cgm_client_call(commgemm_client *client, int type, const ProtobufCMessage *request,
+int cgm_client_ask(commgemm_client *client, const struct cgm_wire_request *request,
+                   struct cgm_reply *ret_reply);
+
+/* Asks, with no more than a message. */
+int cgm_client_call(commgemm_client *client, int type, const ProtobufCMessage *message,
                     int reply_type, struct cgm_reply *ret_reply);
 
 /* A call whose reply is Ok. */

@@ -110,8 +110,14 @@ static int import_send(commgemm_client *client, struct lists *lists, uint32_t n_
     request.address = origin->address;
     request.has_driver_buffer_id = origin->driver_buffer_id != 0;
     request.driver_buffer_id = origin->driver_buffer_id;
-    return cgm_wire_call(&client->wire, CGM_MSG_IMPORT_CREATE, &request.base, lists->fds,
-                         lists->n_fds, CGM_MSG_IMPORT_REPLY, ret_reply);
+    const struct cgm_wire_request ask = {
+        .type = CGM_MSG_IMPORT_CREATE,
+        .message = &request.base,
+        .fds = lists->fds,
+        .n_fds = lists->n_fds,
+        .reply_type = CGM_MSG_IMPORT_REPLY,
+    };
+    return cgm_client_ask(client, &ask, ret_reply);
 }
 
 static int check_import(commgemm_client *client, const void *segments, uint32_t n_segments,

@@ -34,12 +34,20 @@ static bool lets_go(int type)
     }
 }
 
-int cgm_client_call(commgemm_client *client, int type, const ProtobufCMessage *request,
+int cgm_client_ask(commgemm_client *client, const struct cgm_wire_request *request,
+                   struct cgm_reply *ret_reply)
+{
+    if (lets_go(request->type))
+        cgm_jobs_await_taken(&client->jobs);
+    return cgm_wire_call(&client->wire, request, ret_reply);
+}
+
+int cgm_client_call(commgemm_client *client, int type, const ProtobufCMessage *message,
                     int reply_type, struct cgm_reply *ret_reply)
 {
-    if (lets_go(type))
-        cgm_jobs_await_taken(&client->jobs);
-    return cgm_wire_call(&client->wire, type, request, NULL, 0, reply_type, ret_reply);
+    const struct cgm_wire_request request = {
+        .type = type, .message = message, .reply_type = reply_type};
+    return cgm_client_ask(client, &request, ret_reply);
 }
 
 int cgm_client_tell(commgemm_client *client, int type, const ProtobufCMessage *request)

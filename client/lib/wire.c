@@ -14,6 +14,7 @@
 /* One waiting caller, on its stack. Under wire->lock; whoever sets `ended` unlinks it first. */
 struct cgm_call {
     struct cgm_call *next;
+    const struct cgm_wire_request *request;
     uint32_t serial;
     bool ended;
     int status;
@@ -97,10 +98,11 @@ static void call_end(struct cgm_call *call, int status)
 
 /* Sends, and waits unless that failed: when the daemon is gone, for what it said last. Returns with
  * the call unlinked. */
-static int call_run(struct cgm_wire *wire, struct cgm_call *call, int type,
-                    const ProtobufCMessage *request, const int *fds, unsigned n_fds)
+static int call_run(struct cgm_wire *wire, struct cgm_call *call)
 {
-    int sent = cgm_packet_send(wire->socket, (uint16_t)type, call->serial, request, fds, n_fds);
+    const struct cgm_wire_request *request = call->request;
+    int sent = cgm_packet_send(wire->socket, (uint16_t)request->type, call->serial,
+                               request->message, request->fds, request->n_fds);
     if (sent == CGM_RING_FULL) /* it waits for room in the socket: it is the system that has none */
         sent = CGM_NO_MEMORY;
     pthread_mutex_lock(&wire->lock);
@@ -144,8 +146,9 @@ int cgm_fail_cut(int type)
 }
 
 /* An Ok says all by its type; what it answers has been done, memory for it or not. */
-static int check_reply(const struct cgm_call *call, int type, int reply_type)
+static int check_reply(const struct cgm_call *call)
 {
+    int type = call->request->type, reply_type = call->request->reply_type;
     if (call->type == CGM_MSG_OK && reply_type == CGM_MSG_OK && call->reply.status == CGM_NO_MEMORY)
         return CGM_OK;
     if (call->reply.status == CGM_NO_MEMORY)
@@ -163,17 +166,16 @@ static int check_reply(const struct cgm_call *call, int type, int reply_type)
     return CGM_OK;
 }
 
-int cgm_wire_call(struct cgm_wire *wire, int type, const ProtobufCMessage *request, const int *fds,
-                  unsigned n_fds, int reply_type, struct cgm_reply *ret_reply)
+int cgm_wire_call(struct cgm_wire *wire, const struct cgm_wire_request *request,
+                  struct cgm_reply *ret_reply)
 {
-    struct cgm_call call = {.reply = {.fds = {-1, -1, -1}}};
+    struct cgm_call call = {.request = request, .reply = {.fds = {-1, -1, -1}}};
     pthread_cond_init(&call.on_end, NULL); /* the watcher may end it as soon as it is linked */
     int status = call_link(wire, &call);
     if (status == CGM_OK)
-        status = call_run(wire, &call, type, request, fds, n_fds);
+        status = call_run(wire, &call);
     pthread_cond_destroy(&call.on_end);
-    status =
-        status == CGM_OK ? check_reply(&call, type, reply_type) : fail_call(wire, status, type);
+    status = status == CGM_OK ? check_reply(&call) : fail_call(wire, status, request->type);
     if (status == CGM_OK && ret_reply)
         *ret_reply = call.reply;
     else
@@ -184,21 +186,32 @@ int cgm_wire_call(struct cgm_wire *wire, int type, const ProtobufCMessage *reque
 /* ---- the watcher ------------------------------------------------------------------------------
  */
 
+static struct cgm_call *find_caller(struct cgm_wire *wire, uint32_t serial)
+{
+    pthread_mutex_lock(&wire->lock);
+    struct cgm_call *call = call_unlink(wire, serial);
+    pthread_mutex_unlock(&wire->lock);
+    return call;
+}
+
+/* The caller waits, so that the call is the watcher's until it ends. */
 static void on_reply(struct cgm_wire *wire, struct cgm_packet *packet, bool cut)
 {
     struct cgm_reply reply;
+    struct cgm_call *call = find_caller(wire, packet->header.serial);
     reply_from_packet(packet, &reply);
     reply.cut = cut;
-    pthread_mutex_lock(&wire->lock);
-    struct cgm_call *call = call_unlink(wire, packet->header.serial);
-    if (call) {
-        call->reply = reply;
-        call->type = packet->header.type;
-        call_end(call, CGM_OK);
-    }
-    pthread_mutex_unlock(&wire->lock);
-    if (!call)
+    if (!call) {
         cgm_reply_fini(&reply);
+        return;
+    }
+    call->type = packet->header.type;
+    if (call->request->take)
+        call->request->take(call->request->argument, call->type, &reply);
+    call->reply = reply;
+    pthread_mutex_lock(&wire->lock);
+    call_end(call, CGM_OK);
+    pthread_mutex_unlock(&wire->lock);
 }
 
 int cgm_wire_farewell(struct cgm_wire *wire, char *ret_detail, size_t size)

@@ -52,6 +52,19 @@ struct cgm_wire {
 int cgm_wire_open(struct cgm_wire *wire, int socket, const struct cgm_wire_handler *handler,
                   void *owner);
 
+/* What a caller asks. take runs on the watcher as soon as the reply is there, whatever it says, and
+ * before anything that the daemon said after it: for what must happen in the daemon's order. It may
+ * take the reply's fds out. NULL: nothing must. */
+struct cgm_wire_request {
+    int type;
+    const ProtobufCMessage *message;
+    const int *fds; /* stay the caller's */
+    unsigned n_fds;
+    int reply_type;
+    void (*take)(void *argument, int type, struct cgm_reply *reply);
+    void *argument;
+};
+
 /* Hangs up, waits for the watcher's end and frees. No call may be under way. */
 void cgm_wire_close(struct cgm_wire *wire);
 
@@ -63,8 +76,8 @@ int cgm_wire_farewell(struct cgm_wire *wire, char *ret_detail, size_t size);
 bool cgm_wire_is_lost(struct cgm_wire *wire);
 
 /* Sends a request and waits for its reply. An Error becomes its status and detail, a reply of
- * another type BAD_MESSAGE. The fds stay the caller's. ret_reply NULL: the reply says nothing. */
-int cgm_wire_call(struct cgm_wire *wire, int type, const ProtobufCMessage *request, const int *fds,
-                  unsigned n_fds, int reply_type, struct cgm_reply *ret_reply);
+ * another type BAD_MESSAGE. ret_reply NULL: the reply says nothing. */
+int cgm_wire_call(struct cgm_wire *wire, const struct cgm_wire_request *request,
+                  struct cgm_reply *ret_reply);
 
 #endif

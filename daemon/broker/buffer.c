@@ -205,20 +205,35 @@ void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer
         buffer_free(broker, buffer);
 }
 
-void cgm_buffer_close_once(struct cgm_session *session, struct cgm_buffer_hold *hold)
+static void end_unused(struct cgm_session *session, struct cgm_buffer_hold *hold)
 {
-    if (hold->opens > 0)
-        hold->opens--;
-    if (hold->opens > 0 || hold->by_plan)
+    if (hold->granting > 0 || hold->opens > 0 || hold->by_plan)
         return;
     tell_revoke(hold);
     drop_hold(session, hold);
 }
 
+/* The hold may be a later one than that of the open, which has ended meanwhile. */
+void cgm_buffer_end_grant(struct cgm_session *session, struct cgm_buffer_hold *hold, bool granted)
+{
+    if (hold->granting > 0)
+        hold->granting--;
+    if (granted)
+        hold->opens++;
+    end_unused(session, hold);
+}
+
+void cgm_buffer_close_once(struct cgm_session *session, struct cgm_buffer_hold *hold)
+{
+    if (hold->opens > 0)
+        hold->opens--;
+    end_unused(session, hold);
+}
+
 void cgm_buffer_close(struct cgm_session *session, struct cgm_buffer_hold *hold)
 {
     hold->opens = 0;
-    cgm_buffer_close_once(session, hold);
+    end_unused(session, hold);
 }
 
 void cgm_buffer_drop_all(struct cgm_session *session)
@@ -246,7 +261,7 @@ int cgm_buffer_grant(struct cgm_session *session, struct cgm_buffer *buffer, boo
     int status = hold_of(session, buffer, ret_detail, size, &hold);
     if (status != CGM_OK)
         return status;
-    if (hold->opens == OPENS_MAX && !by_plan)
+    if (hold->granting + hold->opens >= OPENS_MAX && !by_plan)
         return cgm_detail(ret_detail, size, CGM_QUOTA,
                           "session %ju has buffer %ju open %u times, and may not more often",
                           (uintmax_t)session->id, (uintmax_t)buffer->id, OPENS_MAX);
@@ -255,12 +270,12 @@ int cgm_buffer_grant(struct cgm_session *session, struct cgm_buffer *buffer, boo
         buffer->guest = cgm_guest_with(buffer->guest, session->uid);
     hold->by_plan |= by_plan;
     if (!by_plan)
-        hold->opens++;
+        hold->granting++;
     status = cgm_buffer_tell_grant(session, hold, call);
     if (status != CGM_OK)
         cgm_detail(ret_detail, size, status, "%s", cgm_status_text(status));
     if (status != CGM_OK && !by_plan)
-        cgm_buffer_close_once(session, hold);
+        cgm_buffer_end_grant(session, hold, false);
     return status;
 }
 
@@ -362,6 +377,7 @@ void cgm_buffer_drop_of_plan(struct cgm_session *session, struct cgm_buffer *buf
     if (!hold)
         return;
     hold->by_plan = false;
+    hold->granting = 0;
     cgm_buffer_close(session, hold);
 }
 

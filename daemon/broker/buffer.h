@@ -45,7 +45,8 @@ struct cgm_buffer_hold {
     struct cgm_buffer *buffer;
     struct cgm_session *session;
     struct cgm_buffer_hold *next, *previous; /* of the buffer */
-    uint32_t opens;                          /* creates and opens that are not closed */
+    uint32_t granting;                       /* creates and opens that are not answered yet */
+    uint32_t opens;                          /* that are answered, and not closed */
     bool writable;
     bool by_plan; /* PlanChunk granted it: it stays as long as the session has the plan */
 };
@@ -72,7 +73,11 @@ void cgm_buffer_unname(struct cgm_broker *broker, struct cgm_buffer *buffer);
  * one has. Who has no room for it in his quota loses it, and with the last one it is freed. */
 void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer);
 
-/* Undoes every open, or one; the last one ends the hold, and may end the buffer. */
+/* An open is answered: it counts from now on, or it was in vain; then this may end the hold. */
+void cgm_buffer_end_grant(struct cgm_session *session, struct cgm_buffer_hold *hold, bool granted);
+
+/* Undoes every open that is answered, or one; the last one ends the hold, unless another is to be
+ * answered, and may end the buffer. */
 void cgm_buffer_close(struct cgm_session *session, struct cgm_buffer_hold *hold);
 void cgm_buffer_close_once(struct cgm_session *session, struct cgm_buffer_hold *hold);
 

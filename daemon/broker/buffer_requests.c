@@ -122,21 +122,25 @@ static void on_granted(struct cgm_broker *broker, const struct cgm_call *call,
 {
     struct cgm_session *session = cgm_registry_find(&broker->sessions, call->session);
     struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, call->object);
+    struct cgm_buffer_hold *hold =
+        session ? cgm_registry_find(&session->buffers, call->object) : NULL;
     const char *detail = result->detail;
     int status = result->status;
-    if (status == CGM_OK && session && buffer && cgm_registry_find(&session->buffers, buffer->id)) {
+    if (status == CGM_OK && hold) {
         status = send_reply(broker, call, session, buffer, call->index != OPENED_READ_ONLY);
-        buffer->opened |= status == CGM_OK;
-        if (status == CGM_OK)
-            return;
         detail = "the daemon has no file descriptor left for it";
     } else if (status == CGM_OK) {
         status = CGM_NOT_FOUND;
         detail = "the buffer was freed meanwhile";
     }
-    cgm_answer_error(broker, call->session, call->serial, status, "%s", detail);
-    if (session && buffer && cgm_registry_find(&session->buffers, buffer->id))
-        cgm_buffer_close_once(session, cgm_registry_find(&session->buffers, buffer->id));
+    if (status != CGM_OK)
+        cgm_answer_error(broker, call->session, call->serial, status, "%s", detail);
+    else
+        buffer->opened = true;
+    if (hold)
+        cgm_buffer_end_grant(session, hold, status == CGM_OK);
+    if (status == CGM_OK)
+        return;
     buffer = cgm_registry_find(&broker->buffers, call->object);
     if (buffer && !buffer->opened)
         undo_create(broker, buffer);
@@ -319,7 +323,7 @@ int cgm_buffer_find_held(struct cgm_request *request)
     uint64_t id = named_id(request);
     struct cgm_buffer_hold *hold = cgm_registry_find(&request->session->buffers, id);
     request->object = hold;
-    if (!hold)
+    if (!hold || (hold->opens == 0 && !hold->by_plan))
         return cgm_refuse(request, CGM_NOT_FOUND, "session %ju has no buffer %ju open",
                           (uintmax_t)request->session->id, (uintmax_t)id);
     return CGM_OK;

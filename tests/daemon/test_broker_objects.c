@@ -207,6 +207,44 @@ static void test_who_is_refused_leaves_no_name(void **state)
         client_close(&clients[i]);
 }
 
+/* A close undoes what has been answered, not what is to be. */
+static void test_a_close_before_the_answer(void **state)
+{
+    Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+    struct client one, two;
+    client_open(&one, *state);
+    client_open(&two, *state);
+    close_it.id = buffer_create(&one, "slow", 4096, 0, NULL);
+    fake_fault(*state, "slow", "Grant", "");
+    uint32_t opened = open_send(&one, "slow");
+    client_ok(&one, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+    client_error(&one, CGM_MSG_BUFFER_CLOSE, &close_it.base, NULL, 0, CGM_NOT_FOUND, "open");
+    assert_int_equal(status_of(&one, opened), CGM_OK);
+    client_ok(&one, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+    opened = open_send(&two, "slow");
+    client_error(&two, CGM_MSG_BUFFER_CLOSE, &close_it.base, NULL, 0, CGM_NOT_FOUND, "open");
+    assert_int_equal(status_of(&two, opened), CGM_OK);
+    client_ok(&two, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+    assert_int_equal(quota_used(&one, getuid(), "quota_opens"), 0);
+    client_close(&one);
+    client_close(&two);
+}
+
+/* Of several opens one fails: the others stay. */
+static void test_an_open_that_fails_takes_no_other(void **state)
+{
+    Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
+    struct client client;
+    client_open(&client, *state);
+    close_it.id = buffer_create(&client, "one", 4096, 0, NULL);
+    fake_fault(*state, "error", "Grant", "-2");
+    assert_int_not_equal(status_of(&client, open_send(&client, "one")), CGM_OK);
+    fake_heal(*state, "error", "Grant");
+    client_ok(&client, CGM_MSG_BUFFER_CLOSE, &close_it.base);
+    client_error(&client, CGM_MSG_BUFFER_CLOSE, &close_it.base, NULL, 0, CGM_NOT_FOUND, "open");
+    client_close(&client);
+}
+
 static void test_read_only_open_gives_a_read_only_fd(void **state)
 {
     Cgm__BufferOpen open_request = CGM__BUFFER_OPEN__INIT;
@@ -568,6 +606,8 @@ int main(void)
         WITH_DAEMON(test_who_comes_second_finds_it),
         WITH_DAEMON(test_who_has_it_keeps_its_name),
         WITH_DAEMON(test_who_is_refused_leaves_no_name),
+        WITH_DAEMON(test_a_close_before_the_answer),
+        WITH_DAEMON(test_an_open_that_fails_takes_no_other),
         WITH_DAEMON(test_read_only_open_gives_a_read_only_fd),
         WITH_DAEMON(test_each_session_has_its_own_open_file),
         cmocka_unit_test(test_permissions_by_mode),

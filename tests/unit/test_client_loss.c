@@ -61,6 +61,29 @@ static void join_bounded(pthread_t thread)
     assert_int_equal(pthread_timedjoin_np(thread, NULL, &limit), 0);
 }
 
+/* Nor is anybody held up by a caller who waits. */
+static void test_a_close_beside_a_create_that_waits(void **state)
+{
+    struct fixture f;
+    struct commgemm_buffer buffer;
+    struct caller caller = {.f = &f, .call = create_for_ever};
+    (void)state;
+    fixture_open(&f, NULL, 4, 0, 0);
+    assert_ok(commgemm_buffer_create(f.client, NULL, 4096, -1, 0, 0, &buffer));
+    uint64_t before = fake_requests(f.fake);
+    assert_int_equal(pthread_create(&caller.thread, NULL, call_in_thread, &caller), 0);
+    while (fake_requests(f.fake) == before)
+        usleep(1000);
+    alarm(60);
+    assert_ok(commgemm_buffer_close(f.client, buffer.id));
+    assert_ok(commgemm_buffer_create(f.client, NULL, 4096, -1, 0, 0, &buffer));
+    alarm(0);
+    fake_hang_up(f.fake);
+    join_bounded(caller.thread);
+    assert_status(caller.status, COMMGEMM_DAEMON_LOST);
+    fixture_close(&f);
+}
+
 static void run_daemon_lost(int no_ring, uint64_t spin_ns)
 {
     struct fixture f;
@@ -364,6 +387,7 @@ static void test_connect_without_executor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_close_beside_a_create_that_waits),
         cmocka_unit_test(test_daemon_lost),
         cmocka_unit_test(test_memory_goes_with_the_session),
         cmocka_unit_test(test_a_dead_ring_is_the_end_for_who_reaps),
