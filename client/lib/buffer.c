@@ -116,32 +116,23 @@ static void take_opened(void *argument, int type, struct cgm_reply *reply)
 static void take_closed(void *argument, int type, struct cgm_reply *reply)
 {
     struct closing *closing = argument;
-    const Cgm__Error *error = (const Cgm__Error *)reply->message;
-    if (type == CGM_MSG_OK || (type == CGM_MSG_ERROR && error && error->status == CGM_NOT_FOUND))
+    if (cgm_reply_says_gone(type, reply))
         closing->fds = fds_remove(closing->client, closing->id);
 }
 
-/* NULL: it made none. */
-static char *name_made(int type, const ProtobufCMessage *request)
+/* Of the one open that the daemon counts and this side does not, and of what was made with it. No
+ * job has it. */
+static void let_go(commgemm_client *client, const Cgm__BufferReply *buffer, bool created)
 {
-    return type == CGM_MSG_BUFFER_CREATE ? ((const Cgm__BufferCreate *)request)->name : NULL;
-}
-
-/* Of the one open that the daemon counts and this side does not, and of the name that was made with
- * it; the error that is there stays. */
-static void let_go(commgemm_client *client, uint64_t id, char *name)
-{
-    Cgm__BufferDestroy destroy = CGM__BUFFER_DESTROY__INIT;
-    Cgm__BufferClose request = CGM__BUFFER_CLOSE__INIT;
-    char error[CGM_ERROR_BYTES];
-    snprintf(error, sizeof(error), "%s", commgemm_last_error());
-    destroy.name = name;
-    if (name)
-        cgm_client_tell(client, CGM_MSG_BUFFER_DESTROY, &destroy.base);
-    request.id = id;
-    request.has_once = request.once = 1;
-    cgm_client_tell(client, CGM_MSG_BUFFER_CLOSE, &request.base);
-    cgm_fail(CGM_OK, "%s", error);
+    Cgm__BufferClose message = CGM__BUFFER_CLOSE__INIT;
+    const struct cgm_wire_request request = {
+        .type = CGM_MSG_BUFFER_CLOSE, .message = &message.base, .reply_type = CGM_MSG_OK};
+    message.id = buffer->id;
+    message.has_once = message.once = 1;
+    message.has_open = buffer->has_open;
+    message.open = buffer->open;
+    message.has_unmade = message.unmade = created;
+    cgm_wire_call(&client->wire, &request, NULL);
 }
 
 static int ask_for_buffer(struct opening *opening, int type, const ProtobufCMessage *message,
@@ -158,8 +149,8 @@ static int ask_for_buffer(struct opening *opening, int type, const ProtobufCMess
         return status;
     const Cgm__BufferReply *buffer = (const Cgm__BufferReply *)reply.message;
     if (reply.cut) {
+        let_go(opening->client, buffer, type == CGM_MSG_BUFFER_CREATE);
         status = cgm_fail_cut(type);
-        let_go(opening->client, buffer->id, name_made(type, message));
     } else {
         *ret_buffer = (struct commgemm_buffer){
             .id = buffer->id,
@@ -258,13 +249,9 @@ int commgemm_buffer_close(commgemm_client *client, uint64_t id)
     if (status != CGM_OK)
         return status;
     struct closing closing = {.client = client, .id = id};
-    const struct cgm_wire_request ask = {.type = CGM_MSG_BUFFER_CLOSE,
-                                         .message = &request.base,
-                                         .reply_type = CGM_MSG_OK,
-                                         .take = take_closed,
-                                         .argument = &closing};
     request.id = id;
-    status = cgm_client_ask(client, &ask, NULL);
+    status = cgm_client_tell_in_order(client, CGM_MSG_BUFFER_CLOSE, &request.base, take_closed,
+                                      &closing);
     fds_close(closing.fds);
     return status;
 }

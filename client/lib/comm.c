@@ -1,4 +1,4 @@
-#include <string.h>
+#include <stdlib.h>
 
 #include "client/lib/client.h"
 
@@ -107,32 +107,50 @@ static void fill_join(Cgm__CommJoin *request, const struct commgemm_join_options
     request->mode = options->mode;
 }
 
-static int tell_leave(commgemm_client *client, uint64_t comm)
+struct joining {
+    commgemm_client *client;
+    struct cgm_comm *comm; /* to be; NULL: taken */
+};
+
+static void take_joined(void *argument, int type, struct cgm_reply *reply)
 {
-    Cgm__CommLeave request = CGM__COMM_LEAVE__INIT;
-    request.id = comm;
-    return cgm_client_tell(client, CGM_MSG_COMM_LEAVE, &request.base);
+    struct joining *joining = argument;
+    const Cgm__CommReply *comm = (const Cgm__CommReply *)reply->message;
+    if (type != CGM_MSG_COMM_REPLY || !comm || reply->cut)
+        return;
+    cgm_jobs_lock(&joining->client->jobs);
+    cgm_comms_add(&joining->client->jobs.plans, joining->comm, comm->id, comm->size);
+    cgm_jobs_unlock(&joining->client->jobs);
+    joining->comm = NULL;
+}
+
+static int ask_to_join(struct joining *joining, const struct commgemm_join_options *options,
+                       uint64_t *ret_comm)
+{
+    struct cgm_reply reply;
+    Cgm__CommJoin message = CGM__COMM_JOIN__INIT;
+    const struct cgm_wire_request request = {.type = CGM_MSG_COMM_JOIN,
+                                             .message = &message.base,
+                                             .reply_type = CGM_MSG_COMM_REPLY,
+                                             .take = take_joined,
+                                             .argument = joining};
+    fill_join(&message, options);
+    int status = cgm_client_ask(joining->client, &request, &reply);
+    if (status != CGM_OK)
+        return status;
+    *ret_comm = ((const Cgm__CommReply *)reply.message)->id;
+    cgm_reply_fini(&reply);
+    return CGM_OK;
 }
 
 static int join(commgemm_client *client, const struct commgemm_join_options *options,
                 uint64_t *ret_comm)
 {
-    struct cgm_reply reply;
-    Cgm__CommJoin request = CGM__COMM_JOIN__INIT;
-    fill_join(&request, options);
-    int status =
-        cgm_client_call(client, CGM_MSG_COMM_JOIN, &request.base, CGM_MSG_COMM_REPLY, &reply);
-    if (status != CGM_OK)
-        return status;
-    const Cgm__CommReply *comm = (const Cgm__CommReply *)reply.message;
-    cgm_jobs_lock(&client->jobs);
-    status = cgm_comms_add(&client->jobs.plans, comm->id, comm->size);
-    cgm_jobs_unlock(&client->jobs);
-    if (status == CGM_OK)
-        *ret_comm = comm->id;
-    else
-        tell_leave(client, comm->id);
-    cgm_reply_fini(&reply);
+    struct joining joining = {.client = client, .comm = cgm_comm_new()};
+    if (!joining.comm)
+        return cgm_fail_plain(CGM_NO_MEMORY);
+    int status = ask_to_join(&joining, options, ret_comm);
+    free(joining.comm);
     return status;
 }
 
@@ -168,15 +186,28 @@ int commgemm_comm_join_simple(commgemm_client *client, const char *name, uint32_
     return commgemm_comm_join(client, &options, ret_comm);
 }
 
+struct leaving {
+    commgemm_client *client;
+    uint64_t comm;
+};
+
+static void take_left(void *argument, int type, struct cgm_reply *reply)
+{
+    const struct leaving *leaving = argument;
+    if (!cgm_reply_says_gone(type, reply))
+        return;
+    cgm_jobs_lock(&leaving->client->jobs);
+    cgm_comms_remove(&leaving->client->jobs.plans, leaving->comm);
+    cgm_jobs_unlock(&leaving->client->jobs);
+}
+
 int commgemm_comm_leave(commgemm_client *client, uint64_t comm)
 {
+    struct leaving leaving = {client, comm};
+    Cgm__CommLeave request = CGM__COMM_LEAVE__INIT;
     int status = cgm_check_client(client);
-    if (status == CGM_OK)
-        status = tell_leave(client, comm);
     if (status != CGM_OK)
         return status;
-    cgm_jobs_lock(&client->jobs);
-    cgm_comms_remove(&client->jobs.plans, comm);
-    cgm_jobs_unlock(&client->jobs);
-    return CGM_OK;
+    request.id = comm;
+    return cgm_client_tell_in_order(client, CGM_MSG_COMM_LEAVE, &request.base, take_left, &leaving);
 }

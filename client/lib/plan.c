@@ -176,14 +176,28 @@ static void fill_overlap(Cgm__PlanCreate *request, const struct commgemm_plan_op
 /* ---- calls ------------------------------------------------------------------------------------
  */
 
-static int take_plan(commgemm_client *client, uint64_t comm, const Cgm__PlanReply *reply,
-                     struct commgemm_plan *ret_plan)
+struct creating {
+    commgemm_client *client;
+    uint64_t comm;
+    uint32_t op;
+    int status; /* whether this side has it, too */
+};
+
+static void take_created(void *argument, int type, struct cgm_reply *reply)
 {
-    cgm_jobs_lock(&client->jobs);
-    int status = cgm_plans_add(&client->jobs.plans, comm, reply);
-    cgm_jobs_unlock(&client->jobs);
-    if (status != CGM_OK)
-        return status;
+    struct creating *creating = argument;
+    Cgm__PlanReply *plan = (Cgm__PlanReply *)reply->message;
+    if (type != CGM_MSG_PLAN_REPLY || !plan || reply->cut)
+        return;
+    if (!plan->has_op)
+        plan->op = creating->op;
+    cgm_jobs_lock(&creating->client->jobs);
+    creating->status = cgm_plans_add(&creating->client->jobs.plans, creating->comm, plan);
+    cgm_jobs_unlock(&creating->client->jobs);
+}
+
+static void store_plan(const Cgm__PlanReply *reply, uint64_t comm, struct commgemm_plan *ret_plan)
+{
     *ret_plan = (struct commgemm_plan){
         .id = reply->id,
         .comm = comm,
@@ -192,7 +206,6 @@ static int take_plan(commgemm_client *client, uint64_t comm, const Cgm__PlanRepl
         .workspace_bytes = reply->workspace_bytes,
     };
     strncpy(ret_plan->reason, reply->reason, sizeof(ret_plan->reason) - 1);
-    return CGM_OK;
 }
 
 static int create(commgemm_client *client, const struct commgemm_plan_options *options,
@@ -200,19 +213,22 @@ static int create(commgemm_client *client, const struct commgemm_plan_options *o
 {
     uint64_t shape[2];
     struct cgm_reply reply;
-    Cgm__PlanCreate request = CGM__PLAN_CREATE__INIT;
-    fill_operation(&request, options);
-    fill_overlap(&request, options, shape);
-    int status =
-        cgm_client_call(client, CGM_MSG_PLAN_CREATE, &request.base, CGM_MSG_PLAN_REPLY, &reply);
+    Cgm__PlanCreate message = CGM__PLAN_CREATE__INIT;
+    fill_operation(&message, options);
+    fill_overlap(&message, options, shape);
+    struct creating creating = {.client = client, .comm = options->comm, .op = message.op};
+    const struct cgm_wire_request request = {.type = CGM_MSG_PLAN_CREATE,
+                                             .message = &message.base,
+                                             .reply_type = CGM_MSG_PLAN_REPLY,
+                                             .take = take_created,
+                                             .argument = &creating};
+    int status = cgm_client_ask(client, &request, &reply);
     if (status != CGM_OK)
         return status;
-    Cgm__PlanReply *plan = (Cgm__PlanReply *)reply.message;
-    if (!plan->has_op)
-        plan->op = request.op;
-    status = take_plan(client, options->comm, plan, ret_plan);
+    if (creating.status == CGM_OK)
+        store_plan((const Cgm__PlanReply *)reply.message, options->comm, ret_plan);
     cgm_reply_fini(&reply);
-    return status;
+    return creating.status == CGM_OK ? CGM_OK : cgm_fail_plain(creating.status);
 }
 
 int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_options *options,
@@ -234,49 +250,61 @@ int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_opt
     return status == CGM_OK ? create(client, known, ret_plan) : status;
 }
 
-static uint64_t last_serial(commgemm_client *client)
+struct ending {
+    commgemm_client *client;
+    uint64_t plan;
+};
+
+static void take_destroyed(void *argument, int type, struct cgm_reply *reply)
 {
-    cgm_jobs_lock(&client->jobs);
-    uint64_t serial = client->jobs.plans.last_serial;
-    cgm_jobs_unlock(&client->jobs);
-    return serial;
+    const struct ending *ending = argument;
+    if (!cgm_reply_says_gone(type, reply))
+        return;
+    cgm_jobs_lock(&ending->client->jobs);
+    cgm_plans_remove(&ending->client->jobs.plans, ending->plan);
+    cgm_jobs_unlock(&ending->client->jobs);
 }
 
 int commgemm_plan_destroy(commgemm_client *client, uint64_t plan)
 {
+    struct ending ending = {client, plan};
     Cgm__PlanDestroy request = CGM__PLAN_DESTROY__INIT;
     int status = cgm_check_client(client);
     if (status != CGM_OK)
         return status;
-    uint64_t serial = last_serial(client);
     request.id = plan;
-    status = cgm_client_tell(client, CGM_MSG_PLAN_DESTROY, &request.base);
-    if (status != CGM_OK)
-        return status;
+    return cgm_client_tell_in_order(client, CGM_MSG_PLAN_DESTROY, &request.base, take_destroyed,
+                                    &ending);
+}
+
+static void take_all_destroyed(void *argument, int type, struct cgm_reply *reply)
+{
+    commgemm_client *client = argument;
+    (void)reply;
+    if (type != CGM_MSG_PLAN_DESTROY_ALL_REPLY)
+        return;
     cgm_jobs_lock(&client->jobs);
-    cgm_plans_remove(&client->jobs.plans, plan, serial);
+    cgm_plans_remove_all(&client->jobs.plans);
     cgm_jobs_unlock(&client->jobs);
-    return CGM_OK;
 }
 
 int commgemm_plan_destroy_all(commgemm_client *client, uint32_t *ret_count)
 {
     struct cgm_reply reply;
-    Cgm__PlanDestroyAll request = CGM__PLAN_DESTROY_ALL__INIT;
+    Cgm__PlanDestroyAll message = CGM__PLAN_DESTROY_ALL__INIT;
+    const struct cgm_wire_request request = {.type = CGM_MSG_PLAN_DESTROY_ALL,
+                                             .message = &message.base,
+                                             .reply_type = CGM_MSG_PLAN_DESTROY_ALL_REPLY,
+                                             .take = take_all_destroyed,
+                                             .argument = client};
     int status = cgm_check_client(client);
-    if (status != CGM_OK)
-        return status;
-    uint64_t serial = last_serial(client);
-    status = cgm_client_call(client, CGM_MSG_PLAN_DESTROY_ALL, &request.base,
-                             CGM_MSG_PLAN_DESTROY_ALL_REPLY, &reply);
+    if (status == CGM_OK)
+        status = cgm_client_ask(client, &request, &reply);
     if (status != CGM_OK)
         return status;
     if (ret_count)
         *ret_count = ((const Cgm__PlanDestroyAllReply *)reply.message)->count;
     cgm_reply_fini(&reply);
-    cgm_jobs_lock(&client->jobs);
-    cgm_plans_remove_all(&client->jobs.plans, serial);
-    cgm_jobs_unlock(&client->jobs);
     return CGM_OK;
 }
 

@@ -30,21 +30,34 @@ static void comm_unref(struct cgm_comm *comm)
     free(comm);
 }
 
-int cgm_comms_add(struct cgm_plans *plans, uint64_t id, uint32_t size)
+struct cgm_comm *cgm_comm_new(void)
 {
-    struct cgm_comm *comm = comm_find(plans, id);
-    if (comm) {
-        comm->size = size <= CGM_COMM_SIZE_MAX ? size : CGM_COMM_SIZE_MAX;
-        return CGM_OK;
+    return calloc(1, sizeof(struct cgm_comm));
+}
+
+void cgm_comms_add(struct cgm_plans *plans, struct cgm_comm *comm, uint64_t id, uint32_t size)
+{
+    struct cgm_comm *known = comm_find(plans, id);
+    if (known) {
+        free(comm);
+        comm = known;
+    } else {
+        comm->id = id;
+        comm->refs = 1;
+        comm->next = plans->comms;
+        plans->comms = comm;
     }
-    comm = calloc(1, sizeof(*comm));
-    if (!comm)
-        return cgm_fail_plain(CGM_NO_MEMORY);
-    comm->id = id;
     comm->size = size <= CGM_COMM_SIZE_MAX ? size : CGM_COMM_SIZE_MAX;
-    comm->refs = 1;
-    comm->next = plans->comms;
-    plans->comms = comm;
+}
+
+static int comm_ensure(struct cgm_plans *plans, uint64_t id)
+{
+    if (comm_find(plans, id))
+        return CGM_OK;
+    struct cgm_comm *comm = cgm_comm_new();
+    if (!comm)
+        return CGM_NO_MEMORY;
+    cgm_comms_add(plans, comm, id, CGM_COMM_SIZE_MAX);
     return CGM_OK;
 }
 
@@ -74,7 +87,7 @@ void cgm_comms_remove(struct cgm_plans *plans, uint64_t id)
         struct cgm_plan *plan = plans->table[i];
         if (!plan || plan->comm->id != id)
             continue;
-        cgm_plans_remove(plans, plan->id, UINT64_MAX);
+        cgm_plans_remove(plans, plan->id);
         i = UINT32_MAX;
     }
     comm_unlink(plans, id);
@@ -105,7 +118,7 @@ static int table_grow(struct cgm_plans *plans)
     uint32_t size = plans->table ? 2 * (plans->mask + 1) : TABLE_FIRST;
     struct cgm_plan **table = calloc(size, sizeof(struct cgm_plan *));
     if (!table)
-        return cgm_fail_plain(CGM_NO_MEMORY);
+        return CGM_NO_MEMORY;
     for (uint32_t i = 0; plans->table && i <= plans->mask; i++)
         if (plans->table[i])
             table[place_of(table, size - 1, plans->table[i]->id)] = plans->table[i];
@@ -133,15 +146,14 @@ static struct cgm_plan *plan_new(struct cgm_comm *comm, const Cgm__PlanReply *re
 
 int cgm_plans_add(struct cgm_plans *plans, uint64_t comm, const Cgm__PlanReply *reply)
 {
-    int status = comm_find(plans, comm) ? CGM_OK : cgm_comms_add(plans, comm, CGM_COMM_SIZE_MAX);
+    int status = comm_ensure(plans, comm);
     if (status == CGM_OK && (!plans->table || 2 * (plans->count + 1) > plans->mask + 1))
         status = table_grow(plans);
     if (status != CGM_OK)
         return status;
     struct cgm_plan *plan = plan_new(comm_find(plans, comm), reply);
     if (!plan)
-        return cgm_fail_plain(CGM_NO_MEMORY);
-    plan->serial = ++plans->last_serial;
+        return CGM_NO_MEMORY;
     assert(plans->table);
     struct cgm_plan **place = &plans->table[place_of(plans->table, plans->mask, plan->id)];
     if (*place)
@@ -175,24 +187,23 @@ static void remove_at(struct cgm_plans *plans, uint32_t i)
     close_gap(plans, i);
 }
 
-void cgm_plans_remove(struct cgm_plans *plans, uint64_t id, uint64_t serial)
+void cgm_plans_remove(struct cgm_plans *plans, uint64_t id)
 {
-    const struct cgm_plan *plan = cgm_plans_find(plans, id);
-    if (plan && plan->serial <= serial)
+    if (cgm_plans_find(plans, id))
         remove_at(plans, place_of(plans->table, plans->mask, id));
 }
 
-void cgm_plans_remove_all(struct cgm_plans *plans, uint64_t serial)
+void cgm_plans_remove_all(struct cgm_plans *plans)
 {
     /* What a removal moves comes to its place, or to one that is not passed yet. */
     for (uint32_t i = 0; plans->table && i <= plans->mask; i++)
-        while (plans->table[i] && plans->table[i]->serial <= serial)
+        while (plans->table[i])
             remove_at(plans, i);
 }
 
 void cgm_plans_fini(struct cgm_plans *plans)
 {
-    cgm_plans_remove_all(plans, UINT64_MAX);
+    cgm_plans_remove_all(plans);
     free(plans->table);
     plans->table = NULL;
     while (plans->comms)

@@ -1,6 +1,7 @@
 /* What a submission must know without asking: which comm a plan belongs to, whether its operation
- * is collective, and how many collective jobs each rank has submitted. Everything is guarded by the
- * lock of the jobs. */
+ * is collective, and how many collective jobs each rank has submitted. What the session has comes
+ * and goes here with the daemon's replies, in their order. Everything is guarded by the lock of the
+ * jobs. */
 #ifndef CGM_CLIENT_PLANS_H
 #define CGM_CLIENT_PLANS_H
 
@@ -25,8 +26,7 @@ struct cgm_plan {
     struct cgm_comm *comm;
     int op, algorithm;
     bool collective;
-    uint32_t refs;   /* of the table and of slots */
-    uint64_t serial; /* counts what was added to the table */
+    uint32_t refs; /* of the table and of slots */
     char reason[CGM_REASON_BYTES];
 };
 
@@ -34,13 +34,14 @@ struct cgm_plan {
 struct cgm_plans {
     struct cgm_plan **table;
     uint32_t mask, count; /* table NULL: empty */
-    uint64_t last_serial;
     struct cgm_comm *comms;
 };
 void cgm_plans_fini(struct cgm_plans *plans);
 
-/* Notes a comm; known ones keep their numbers. NO_MEMORY. */
-int cgm_comms_add(struct cgm_plans *plans, uint64_t id, uint32_t size);
+/* NULL: no memory. Freed by cgm_comms_add, or by free(). */
+struct cgm_comm *cgm_comm_new(void);
+/* Notes a comm; one that is known keeps its numbers. Takes over `comm`. */
+void cgm_comms_add(struct cgm_plans *plans, struct cgm_comm *comm, uint64_t id, uint32_t size);
 /* Before the rank's first number is taken. NO_MEMORY. */
 int cgm_comm_ensure_numbers(struct cgm_comm *comm, uint32_t rank);
 /* Forgets the comm and its plans. */
@@ -49,10 +50,8 @@ void cgm_comms_remove(struct cgm_plans *plans, uint64_t id);
 /* Notes a plan and its comm; replaces an older record of the same id. NO_MEMORY. */
 int cgm_plans_add(struct cgm_plans *plans, uint64_t comm, const Cgm__PlanReply *reply);
 struct cgm_plan *cgm_plans_find(const struct cgm_plans *plans, uint64_t id);
-/* Only what was there at a serial: another thread may have created a plan since the request that
- * ended those before it. */
-void cgm_plans_remove(struct cgm_plans *plans, uint64_t id, uint64_t serial);
-void cgm_plans_remove_all(struct cgm_plans *plans, uint64_t serial);
+void cgm_plans_remove(struct cgm_plans *plans, uint64_t id);
+void cgm_plans_remove_all(struct cgm_plans *plans);
 
 void cgm_plan_unref(struct cgm_plan *plan);
 

@@ -55,6 +55,18 @@ int cgm_client_tell(commgemm_client *client, int type, const ProtobufCMessage *r
     return cgm_client_call(client, type, request, CGM_MSG_OK, NULL);
 }
 
+int cgm_client_tell_in_order(commgemm_client *client, int type, const ProtobufCMessage *message,
+                             void (*take)(void *argument, int type, struct cgm_reply *reply),
+                             void *argument)
+{
+    const struct cgm_wire_request request = {.type = type,
+                                             .message = message,
+                                             .reply_type = CGM_MSG_OK,
+                                             .take = take,
+                                             .argument = argument};
+    return cgm_client_ask(client, &request, NULL);
+}
+
 /* ---- rings ------------------------------------------------------------------------------------
  */
 

@@ -41,6 +41,12 @@ int cgm_reply_take_fd(struct cgm_reply *reply, unsigned i)
     return fd;
 }
 
+bool cgm_reply_says_gone(int type, const struct cgm_reply *reply)
+{
+    const Cgm__Error *error = (const Cgm__Error *)reply->message;
+    return type == CGM_MSG_OK || (type == CGM_MSG_ERROR && error && error->status == CGM_NOT_FOUND);
+}
+
 static void reply_from_packet(struct cgm_packet *packet, struct cgm_reply *ret_reply)
 {
     ret_reply->message = NULL;

@@ -25,6 +25,8 @@ void cgm_reply_fini(struct cgm_reply *reply);
 /* Says of a reply that was cut what is missing, and returns NO_MEMORY. type: of the request. */
 int cgm_fail_cut(int type);
 int cgm_reply_take_fd(struct cgm_reply *reply, unsigned i);
+/* Of a request to let go of something: the daemon has done so, or does not have it. */
+bool cgm_reply_says_gone(int type, const struct cgm_reply *reply);
 
 /* Both run on the watcher. The event stays the watcher's; fds may be taken out of it. After an
  * event that could not be taken in the session cannot go on: the watcher hangs up. */

@@ -135,6 +135,7 @@ static int hold_of(struct cgm_session *session, struct cgm_buffer *buffer, char 
     }
     hold->buffer = buffer;
     hold->session = session;
+    hold->number = ++session->last_open;
     list_add(buffer, hold);
     session->held_bytes += buffer->bytes;
     *ret_hold = hold;
@@ -213,13 +214,19 @@ static void end_unused(struct cgm_session *session, struct cgm_buffer_hold *hold
     drop_hold(session, hold);
 }
 
-/* The hold may be a later one than that of the open, which has ended meanwhile. */
-void cgm_buffer_end_grant(struct cgm_session *session, struct cgm_buffer_hold *hold, bool granted)
+struct cgm_buffer_hold *cgm_buffer_hold_of_call(struct cgm_session *session,
+                                                const struct cgm_call *call)
 {
-    if (hold->granting > 0)
-        hold->granting--;
-    if (granted)
-        hold->opens++;
+    struct cgm_buffer_hold *hold = cgm_registry_find(&session->buffers, call->object);
+    return hold && hold->number == call->other ? hold : NULL;
+}
+
+void cgm_buffer_end_grant(struct cgm_session *session, struct cgm_buffer_hold *hold, uint64_t open)
+{
+    assert(hold->granting > 0);
+    hold->granting--;
+    if (open && hold->opens++ == 0)
+        hold->first_open = open;
     end_unused(session, hold);
 }
 
@@ -269,13 +276,16 @@ int cgm_buffer_grant(struct cgm_session *session, struct cgm_buffer *buffer, boo
     if (writable && session->uid != buffer->owner.uid)
         buffer->guest = cgm_guest_with(buffer->guest, session->uid);
     hold->by_plan |= by_plan;
-    if (!by_plan)
+    struct cgm_call next = *call;
+    if (!by_plan) {
         hold->granting++;
-    status = cgm_buffer_tell_grant(session, hold, call);
+        next.other = hold->number;
+    }
+    status = cgm_buffer_tell_grant(session, hold, &next);
     if (status != CGM_OK)
         cgm_detail(ret_detail, size, status, "%s", cgm_status_text(status));
     if (status != CGM_OK && !by_plan)
-        cgm_buffer_end_grant(session, hold, false);
+        cgm_buffer_end_grant(session, hold, 0);
     return status;
 }
 

@@ -28,7 +28,8 @@ struct cgm_buffer {
     uint32_t index; /* in the journal */
     bool tainted;
     bool ready;    /* the executor has allocated it */
-    bool opened;   /* somebody has been told that he has it */
+    bool made;     /* who created it has been told */
+    bool opened;   /* somebody else has */
     bool left_out; /* no executor gets it any more; replay.h */
     int fd;        /* -1: IPC memory, or not ready */
     uint8_t ipc_handle[CGM_IPC_HANDLE_BYTES];
@@ -45,8 +46,10 @@ struct cgm_buffer_hold {
     struct cgm_buffer *buffer;
     struct cgm_session *session;
     struct cgm_buffer_hold *next, *previous; /* of the buffer */
+    uint64_t number;                         /* among all of the session's */
     uint32_t granting;                       /* creates and opens that are not answered yet */
     uint32_t opens;                          /* that are answered, and not closed */
+    uint64_t first_open;                     /* the number of the oldest of them, or less */
     bool writable;
     bool by_plan; /* PlanChunk granted it: it stays as long as the session has the plan */
 };
@@ -73,8 +76,12 @@ void cgm_buffer_unname(struct cgm_broker *broker, struct cgm_buffer *buffer);
  * one has. Who has no room for it in his quota loses it, and with the last one it is freed. */
 void cgm_buffer_free_unused(struct cgm_broker *broker, struct cgm_buffer *buffer);
 
-/* An open is answered: it counts from now on, or it was in vain; then this may end the hold. */
-void cgm_buffer_end_grant(struct cgm_session *session, struct cgm_buffer_hold *hold, bool granted);
+/* The hold that a grant was for, unless it has ended; NULL: it has. */
+struct cgm_buffer_hold *cgm_buffer_hold_of_call(struct cgm_session *session,
+                                                const struct cgm_call *call);
+/* Its open is answered: it counts from now on by this number, or, 0, it was in vain, and this may
+ * end the hold. */
+void cgm_buffer_end_grant(struct cgm_session *session, struct cgm_buffer_hold *hold, uint64_t open);
 
 /* Undoes every open that is answered, or one; the last one ends the hold, unless another is to be
  * answered, and may end the buffer. */
@@ -97,7 +104,8 @@ void cgm_buffer_take_memory(struct cgm_broker *broker, struct cgm_buffer *buffer
 void cgm_buffer_drop_all(struct cgm_session *session);
 
 /* Counts the buffer for the session and asks the executor for the grant: by an open, or by its
- * plan. The call's callback follows exactly when OK is returned; else there is a sentence. */
+ * plan. The call's callback follows exactly when OK is returned; else there is a sentence. An
+ * open's call.other becomes the hold's number. */
 int cgm_buffer_grant(struct cgm_session *session, struct cgm_buffer *buffer, bool writable,
                      bool by_plan, const struct cgm_call *call, char *ret_detail, size_t size);
 

@@ -83,15 +83,18 @@ static void refuse_waiter(struct cgm_broker *broker, const struct cgm_call *call
 static void undo_create(struct cgm_broker *broker, struct cgm_buffer *buffer)
 {
     cgm_buffer_answer_waiters(broker, buffer, refuse_waiter);
-    if (buffer->opened || buffer->holders > 0)
+    if (buffer->made || buffer->opened || buffer->holders > 0)
         return;
     cgm_buffer_unname(broker, buffer);
     cgm_buffer_free_unused(broker, buffer);
 }
 
+enum { OPENED_READ_ONLY, OPENED_WRITABLE, CREATED, DESTROYED }; /* call.index */
+
 static int send_reply(struct cgm_broker *broker, const struct cgm_call *call,
-                      struct cgm_session *session, struct cgm_buffer *buffer, bool writable)
+                      struct cgm_session *session, struct cgm_buffer *buffer, uint64_t open)
 {
+    bool writable = call->index != OPENED_READ_ONLY;
     Cgm__BufferReply reply = CGM__BUFFER_REPLY__INIT;
     int fd, status = cgm_buffer_client_fd(buffer, session, writable, &fd);
     if (status != CGM_OK)
@@ -108,6 +111,8 @@ static int send_reply(struct cgm_broker *broker, const struct cgm_call *call,
     reply.has_ipc_handle = buffer->ipc_handle_bytes > 0;
     reply.ipc_handle.data = buffer->ipc_handle;
     reply.ipc_handle.len = buffer->ipc_handle_bytes;
+    reply.has_open = 1;
+    reply.open = open;
     cgm_answer(broker, call->session, call->serial, CGM_MSG_BUFFER_REPLY, &reply.base, &fd,
                fd >= 0 ? 1 : 0);
     if (fd >= 0)
@@ -115,34 +120,47 @@ static int send_reply(struct cgm_broker *broker, const struct cgm_call *call,
     return CGM_OK;
 }
 
-enum { OPENED_READ_ONLY, OPENED_WRITABLE, CREATED, DESTROYED }; /* call.index */
+static void note_told(struct cgm_buffer *buffer, const struct cgm_call *call)
+{
+    if (call->index == CREATED)
+        buffer->made = true;
+    else
+        buffer->opened = true;
+}
+
+/* The hold counts the open from here on, or may be gone, and the buffer with it. */
+static int answer_grant(struct cgm_broker *broker, const struct cgm_call *call,
+                        struct cgm_session *session, struct cgm_buffer_hold *hold)
+{
+    uint64_t open = ++session->last_open;
+    int status = send_reply(broker, call, session, hold->buffer, open);
+    if (status == CGM_OK)
+        note_told(hold->buffer, call);
+    cgm_buffer_end_grant(session, hold, status == CGM_OK ? open : 0);
+    return status;
+}
 
 static void on_granted(struct cgm_broker *broker, const struct cgm_call *call,
                        const struct cgm_result *result)
 {
     struct cgm_session *session = cgm_registry_find(&broker->sessions, call->session);
-    struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, call->object);
-    struct cgm_buffer_hold *hold =
-        session ? cgm_registry_find(&session->buffers, call->object) : NULL;
+    struct cgm_buffer_hold *hold = session ? cgm_buffer_hold_of_call(session, call) : NULL;
     const char *detail = result->detail;
     int status = result->status;
     if (status == CGM_OK && hold) {
-        status = send_reply(broker, call, session, buffer, call->index != OPENED_READ_ONLY);
+        status = answer_grant(broker, call, session, hold);
         detail = "the daemon has no file descriptor left for it";
     } else if (status == CGM_OK) {
         status = CGM_NOT_FOUND;
         detail = "the buffer was freed meanwhile";
+    } else if (hold) {
+        cgm_buffer_end_grant(session, hold, 0);
     }
-    if (status != CGM_OK)
-        cgm_answer_error(broker, call->session, call->serial, status, "%s", detail);
-    else
-        buffer->opened = true;
-    if (hold)
-        cgm_buffer_end_grant(session, hold, status == CGM_OK);
     if (status == CGM_OK)
         return;
-    buffer = cgm_registry_find(&broker->buffers, call->object);
-    if (buffer && !buffer->opened)
+    cgm_answer_error(broker, call->session, call->serial, status, "%s", detail);
+    struct cgm_buffer *buffer = cgm_registry_find(&broker->buffers, call->object);
+    if (buffer)
         undo_create(broker, buffer);
 }
 
@@ -329,15 +347,39 @@ int cgm_buffer_find_held(struct cgm_request *request)
     return CGM_OK;
 }
 
+/* One of before a full close has been undone with it. */
+static int close_once(struct cgm_request *request, const Cgm__BufferClose *close_it)
+{
+    struct cgm_buffer_hold *hold = request->object;
+    if (close_it->has_open && close_it->open < hold->first_open)
+        return cgm_refuse(request, CGM_NOT_FOUND, "open %ju of buffer %ju is closed",
+                          (uintmax_t)close_it->open, (uintmax_t)close_it->id);
+    cgm_buffer_close_once(request->session, hold);
+    return CGM_OK;
+}
+
+static void unmake(struct cgm_request *request, uint64_t id)
+{
+    struct cgm_buffer *buffer = cgm_registry_find(&request->broker->buffers, id);
+    if (!buffer || !cgm_owner_is(&buffer->owner, request->session))
+        return;
+    buffer->made = false;
+    undo_create(request->broker, buffer);
+}
+
 int cgm_buffer_on_close(struct cgm_request *request)
 {
     const Cgm__BufferClose *close_it = (const Cgm__BufferClose *)request->message;
+    int status = CGM_OK;
     if (close_it->once)
-        cgm_buffer_close_once(request->session, request->object);
+        status = close_once(request, close_it);
     else
         cgm_buffer_close(request->session, request->object);
-    cgm_reply_ok(request);
-    return CGM_OK;
+    if (status == CGM_OK && close_it->unmade)
+        unmake(request, close_it->id);
+    if (status == CGM_OK)
+        cgm_reply_ok(request);
+    return status;
 }
 
 int cgm_buffer_find_owned(struct cgm_request *request)

@@ -43,6 +43,7 @@ struct cgm_session {
     /* id -> object, for each that it holds */
     struct cgm_registry comms;   /* struct cgm_comm */
     struct cgm_registry buffers; /* struct cgm_buffer_hold */
+    uint64_t last_open;          /* numbers those and the opens that they count */
     struct cgm_registry plans;   /* struct cgm_plan_hold */
     struct cgm_registry imports; /* struct cgm_import */
     uint64_t held_bytes;         /* of the last two */

@@ -18,6 +18,7 @@
 #include "commgemm.h"
 #include "proto/types.h"
 #include "tests/daemon/enter.h"
+#include "tests/own_limit.h"
 #include "tests/process_memory.h"
 #include "tests/send_signal.h"
 
@@ -382,24 +383,12 @@ static void test_files_of_limited_size(void **state)
 /* ---- limits of the client's own process -------------------------------------------------------
  */
 
-static void limit_own(int which, rlim_t most)
-{
-    struct rlimit limit;
-    assert_int_equal(getrlimit(which, &limit), 0);
-    limit.rlim_cur = most < limit.rlim_max ? most : limit.rlim_max;
-    assert_int_equal(setrlimit(which, &limit), 0);
-}
-
 static void create_without_fds(const struct scene *scene, const char *name)
 {
     struct commgemm_buffer buffer;
-    struct rlimit before;
-    int next = dup(0);
-    close(next);
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-    limit_own(RLIMIT_NOFILE, (rlim_t)next);
+    rlim_t before = own_limit_fds(0);
     int status = commgemm_buffer_create(scene->honest, name, BYTES, -1, 0, 0, &buffer);
-    limit_own(RLIMIT_NOFILE, before.rlim_cur);
+    own_limit_set(RLIMIT_NOFILE, before);
     assert_int_equal(status, COMMGEMM_NO_MEMORY);
     assert_non_null(strstr(commgemm_last_error(), "no file descriptor left"));
 }
@@ -422,11 +411,9 @@ static void test_no_room_for_the_fds_of_a_reply(void **state)
 static void write_beyond_limit(const struct scene *scene, const struct commgemm_buffer *buffer)
 {
     static const char bytes[4096];
-    struct rlimit before;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    limit_own(RLIMIT_FSIZE, sizeof(bytes));
+    rlim_t before = own_limit_set(RLIMIT_FSIZE, sizeof(bytes));
     int status = commgemm_buffer_write(scene->honest, buffer, sizeof(bytes), bytes, sizeof(bytes));
-    limit_own(RLIMIT_FSIZE, before.rlim_cur);
+    own_limit_set(RLIMIT_FSIZE, before);
     assert_true(status < 0 && status != COMMGEMM_DAEMON_LOST);
 }
 
@@ -447,65 +434,6 @@ static void test_a_limit_of_file_sizes(void **state)
     assert_int_equal(commgemm_buffer_write(scene->honest, &buffer, 0, bytes, sizeof(bytes)),
                      COMMGEMM_OK);
     assert_int_equal(commgemm_buffer_close(scene->honest, buffer.id), COMMGEMM_OK);
-}
-
-/* ---- two threads of a session ------------------------------------------------------------------
- */
-
-enum { TURNS = 3000 };
-
-struct turns {
-    commgemm_client *client;
-    uint64_t id;
-    pthread_barrier_t begin, end;
-    int status;
-};
-
-static void *close_in_turns(void *argument)
-{
-    struct turns *turns = argument;
-    for (unsigned i = 0; i < TURNS; i++) {
-        pthread_barrier_wait(&turns->begin);
-        turns->status = commgemm_buffer_close(turns->client, turns->id);
-        pthread_barrier_wait(&turns->end);
-    }
-    return NULL;
-}
-
-static bool is_open(int fd)
-{
-    return fcntl(fd, F_GETFD) >= 0;
-}
-
-/* What one opens while the other closes the same: whichever the daemon heard first, both sides
- * count the same. */
-static void test_a_close_beside_an_open(void **state)
-{
-    struct scene *scene = *state;
-    struct turns turns = {.client = scene->honest};
-    struct commgemm_buffer buffer;
-    pthread_t thread;
-    assert_int_equal(commgemm_buffer_create(turns.client, "turns", BYTES, -1, 0, 0, &buffer),
-                     COMMGEMM_OK);
-    turns.id = buffer.id;
-    pthread_barrier_init(&turns.begin, NULL, 2);
-    pthread_barrier_init(&turns.end, NULL, 2);
-    pthread_create(&thread, NULL, close_in_turns, &turns);
-    for (unsigned i = 0; i < TURNS; i++) {
-        pthread_barrier_wait(&turns.begin);
-        assert_int_equal(commgemm_buffer_open(turns.client, "turns", 0, 0, &buffer), COMMGEMM_OK);
-        pthread_barrier_wait(&turns.end);
-        assert_int_equal(turns.status, COMMGEMM_OK);
-        bool was_open = is_open(buffer.fd);
-        int status = commgemm_buffer_close(turns.client, turns.id);
-        assert_int_equal(status, was_open ? COMMGEMM_OK : COMMGEMM_NOT_FOUND);
-        assert_int_equal(commgemm_buffer_open(turns.client, "turns", 0, 0, &buffer), COMMGEMM_OK);
-    }
-    pthread_join(thread, NULL);
-    pthread_barrier_destroy(&turns.begin);
-    pthread_barrier_destroy(&turns.end);
-    assert_int_equal(commgemm_buffer_close(turns.client, turns.id), COMMGEMM_OK);
-    assert_int_equal(commgemm_buffer_destroy(turns.client, "turns"), COMMGEMM_OK);
 }
 
 /* ---- jobs in flight ---------------------------------------------------------------------------
@@ -584,11 +512,10 @@ static void test_jobs_in_flight_leave_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EXTREME(test_plans_of_every_size),          EXTREME(test_counts_of_every_size),
-        EXTREME(test_memory_changes_under_jobs),    EXTREME(test_stopped_clients_with_full_sockets),
-        EXTREME(test_files_of_limited_size),        EXTREME(test_no_room_for_the_fds_of_a_reply),
-        EXTREME(test_a_limit_of_file_sizes),        EXTREME(test_a_close_beside_an_open),
-        EXTREME(test_jobs_in_flight_leave_nothing),
+        EXTREME(test_plans_of_every_size),       EXTREME(test_counts_of_every_size),
+        EXTREME(test_memory_changes_under_jobs), EXTREME(test_stopped_clients_with_full_sockets),
+        EXTREME(test_files_of_limited_size),     EXTREME(test_no_room_for_the_fds_of_a_reply),
+        EXTREME(test_a_limit_of_file_sizes),     EXTREME(test_jobs_in_flight_leave_nothing),
     };
     unsigned seed = (unsigned)getpid();
     print_message("seed %u\n", seed);
