@@ -147,19 +147,43 @@ static int release_stale(commgemm_client *client, const struct cgm_cuda_driver *
 /* ---- a new one --------------------------------------------------------------------------------
  */
 
+struct importing {
+    struct cgm_cuda_imports *imports;
+    struct cgm_cuda_import *import; /* NULL: it is in the table */
+};
+
+/* Before the daemon can say that it has closed it. There is room for it. */
+static void take_imported(void *argument, int type, struct cgm_reply *reply)
+{
+    struct importing *importing = argument;
+    struct cgm_cuda_imports *imports = importing->imports;
+    const Cgm__ImportReply *imported = (const Cgm__ImportReply *)reply->message;
+    if (type != CGM_MSG_IMPORT_REPLY || !imported || reply->cut)
+        return;
+    importing->import->id = imported->id;
+    importing->import->generation = imported->generation;
+    pthread_mutex_lock(&imports->lock);
+    imports->table[imports->count++] = importing->import;
+    pthread_mutex_unlock(&imports->lock);
+    importing->import = NULL;
+}
+
 static int send(commgemm_client *client, const struct cgm_cuda_driver *driver,
-                const struct cgm_cuda_memory *memory, struct cgm_cuda_import *import)
+                const struct cgm_cuda_memory *memory, struct importing *importing)
 {
     struct commgemm_segment segments[CGM_IMPORT_SEGMENTS_MAX];
     const struct cgm_import_origin origin = {.device = -1,
                                              .uuid = memory->uuid,
                                              .address = memory->parts[0].base,
-                                             .driver_buffer_id = memory->parts[0].identity};
+                                             .driver_buffer_id = memory->parts[0].identity,
+                                             .take = take_imported,
+                                             .argument = importing};
+    uint64_t id;
+    uint32_t generation;
     int status = cgm_cuda_memory_export(driver, memory, segments);
     if (status != CGM_OK)
         return status;
-    status = cgm_import_create(client, segments, memory->n_parts, &origin, &import->id,
-                               &import->generation);
+    status = cgm_import_create(client, segments, memory->n_parts, &origin, &id, &generation);
     cgm_cuda_segments_close(segments, memory->n_parts);
     return status;
 }
@@ -191,20 +215,14 @@ static int import_memory(commgemm_client *client, const struct cgm_cuda_driver *
                          const struct cgm_cuda_memory *memory)
 {
     struct cgm_cuda_imports *imports = &client->imports;
-    struct cgm_cuda_import *import = import_new(memory);
-    int status = import ? reserve(imports) : cgm_fail_plain(CGM_NO_MEMORY);
+    struct importing importing = {imports, import_new(memory)};
+    int status = importing.import ? reserve(imports) : cgm_fail_plain(CGM_NO_MEMORY);
     if (status == CGM_OK)
         status = release_stale(client, driver);
     if (status == CGM_OK)
-        status = send(client, driver, memory, import);
-    if (status != CGM_OK) {
-        free(import);
-        return status;
-    }
-    pthread_mutex_lock(&imports->lock);
-    imports->table[imports->count++] = import;
-    pthread_mutex_unlock(&imports->lock);
-    return CGM_OK;
+        status = send(client, driver, memory, &importing);
+    free(importing.import);
+    return status;
 }
 
 static int import_pointer(commgemm_client *client, const struct cgm_cuda_driver *driver,
@@ -216,7 +234,9 @@ static int import_pointer(commgemm_client *client, const struct cgm_cuda_driver 
         status = import_memory(client, driver, &memory);
     if (status != CGM_OK || find(&client->imports, driver, pointer, bytes, ret_operand))
         return status;
-    return cgm_fail(CGM_STALE, "device_pointer %#llx was freed while it was being imported",
+    return cgm_fail(CGM_STALE,
+                    "device_pointer %#llx was freed while it was being imported, or the daemon has "
+                    "closed it: import it again",
                     (unsigned long long)pointer);
 }
 

@@ -116,6 +116,8 @@ static int import_send(commgemm_client *client, struct lists *lists, uint32_t n_
         .fds = lists->fds,
         .n_fds = lists->n_fds,
         .reply_type = CGM_MSG_IMPORT_REPLY,
+        .take = origin->take,
+        .argument = origin->argument,
     };
     return cgm_client_ask(client, &ask, ret_reply);
 }

@@ -11,6 +11,9 @@ struct cgm_import_origin {
     int read_only;
     uint64_t address; /* in this process; 0: unknown */
     uint64_t driver_buffer_id;
+    /* As in wire.h, of the reply; NULL: nothing happens. */
+    void (*take)(void *argument, int type, struct cgm_reply *reply);
+    void *argument;
 };
 
 int cgm_import_create(commgemm_client *client, const struct commgemm_segment *segments,

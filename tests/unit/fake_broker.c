@@ -39,7 +39,7 @@ struct fake_broker {
     struct cgm_entry last_entry;
     char name[64], complaint[128];
     char imports[1024], uuid[64]; /* what fake_imports and fake_import_uuid give */
-    bool refuse_cancel;
+    bool refuse_cancel, close_imports;
     uint64_t ending_comm, ending_number; /* 0: none */
 };
 
@@ -196,6 +196,10 @@ static void on_import(struct fake_session *session, uint32_t serial,
     if (import->device_uuid)
         snprintf(session->fake->uuid, sizeof(session->fake->uuid), "%s", import->device_uuid);
     reply(session, serial, CGM_MSG_IMPORT_REPLY, &answer.base, NULL, 0);
+    Cgm__ImportIdle idle = CGM__IMPORT_IDLE__INIT;
+    idle.id = answer.id;
+    if (session->fake->close_imports)
+        reply(session, 0, CGM_MSG_IMPORT_IDLE, &idle.base, NULL, 0);
 }
 
 /* The same parameters give the same id; ids crowd together, to make tables collide. */
@@ -558,6 +562,13 @@ void fake_import_uuid(struct fake_broker *fake, char *ret_text, unsigned size)
 {
     pthread_mutex_lock(&fake->lock);
     snprintf(ret_text, size, "%s", fake->uuid);
+    pthread_mutex_unlock(&fake->lock);
+}
+
+void fake_close_imports(struct fake_broker *fake, bool close_them)
+{
+    pthread_mutex_lock(&fake->lock);
+    fake->close_imports = close_them;
     pthread_mutex_unlock(&fake->lock);
 }
 

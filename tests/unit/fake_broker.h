@@ -61,6 +61,9 @@ const char *fake_complaint(struct fake_broker *fake);
 void fake_imports(struct fake_broker *fake, char *ret_text, unsigned size);
 void fake_import_uuid(struct fake_broker *fake, char *ret_text, unsigned size);
 
+/* Each import is idle as soon as it is there. */
+void fake_close_imports(struct fake_broker *fake, bool close_them);
+
 /* Cancel is answered with INTERNAL and does nothing. */
 void fake_refuse_cancel(struct fake_broker *fake, bool refuse);
 

@@ -97,6 +97,26 @@ static void test_reuse_of_an_address_is_noticed(void **state)
 }
 
 /* What was freed is given back as soon as something new is imported. */
+/* However late this side learns of the import itself. */
+static void test_one_that_is_closed_at_once(void **state)
+{
+    struct commgemm_operand operand;
+    struct fixture f;
+    (void)state;
+    open_fake(&f);
+    add_malloc(BASE, MIB);
+    fake_close_imports(f.fake, true);
+    int status = commgemm_import_pointer(f.client, BASE, MIB, &operand);
+    assert_true(status == COMMGEMM_OK || status == COMMGEMM_STALE);
+    fake_close_imports(f.fake, false);
+    usleep(50000);
+    uint64_t second = import(&f, BASE, MIB).id;
+    assert_int_equal(import(&f, BASE, MIB).id, second);
+    assert_imports(&f, second - 1, "+-+", 0u, 0u, 1u);
+    fake_memory_remove(BASE);
+    close_fake(&f);
+}
+
 static void test_freed_memory_is_released(void **state)
 {
     struct fixture f;
@@ -285,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_allocation_is_exported_once),
         cmocka_unit_test(test_reuse_of_an_address_is_noticed),
+        cmocka_unit_test(test_one_that_is_closed_at_once),
         cmocka_unit_test(test_freed_memory_is_released),
         cmocka_unit_test(test_ranges_are_checked),
         cmocka_unit_test(test_what_cannot_be_exported_is_named),
