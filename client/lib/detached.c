@@ -68,6 +68,8 @@ int commgemm_wait_detached(commgemm_client *client, uint32_t max_left, int timeo
     while (status == CGM_OK && jobs->n_detached > max_left)
         status = wait_a_little(jobs, oldest(jobs), deadline_ns);
     uint32_t left = jobs->n_detached;
+    if (status == CGM_TIMEOUT && left <= max_left) /* others ended while the oldest did not */
+        status = CGM_OK;
     if (status == CGM_OK && cgm_jobs_are_lost(jobs))
         status = cgm_fail(CGM_DAEMON_LOST, "the daemon closed the connection");
     cgm_jobs_unlock(jobs);

@@ -17,13 +17,13 @@
 /* From 0 down: what devices have. Where one has fewer some pairs count that are the same there. */
 #define PRIORITIES 6
 
-unsigned cgm_comm_missing(const struct cgm_comm *comm, char *ret_text, size_t size)
+uint64_t cgm_comm_missing(const struct cgm_comm *comm)
 {
     uint64_t missing = 0;
     for (uint32_t rank = 0; rank < comm->size; rank++)
         if (comm->sessions[rank] == 0)
             missing |= 1ull << rank;
-    return cgm_ranks_text(missing, ret_text, size);
+    return missing;
 }
 
 bool cgm_comm_has_session(const struct cgm_comm *comm, uint64_t session)

@@ -42,8 +42,8 @@ struct cgm_comm {
     uint64_t left[CGM_COMM_SIZE_MAX]; /* by rank: who let go of it while `told`; 0: nobody */
 };
 
-/* Ranks that nobody holds, as "2" or "2, 3". Returns how many. */
-unsigned cgm_comm_missing(const struct cgm_comm *comm, char *ret_text, size_t size);
+/* Ranks that nobody holds, as bits. */
+uint64_t cgm_comm_missing(const struct cgm_comm *comm);
 
 bool cgm_comm_has_session(const struct cgm_comm *comm, uint64_t session);
 

@@ -9,6 +9,7 @@
 #include "daemon/broker/plan_make.h"
 #include "daemon/broker/session.h"
 #include "daemon/broker/user_log.h"
+#include "proto/ranks.h"
 
 #define NS_PER_MS 1000000ull
 #define LOOK_MS 10u
@@ -189,12 +190,15 @@ static void forget_unused(struct cgm_session *session, struct cgm_comm *comm)
 
 static void expire_join(struct cgm_broker *broker, struct cgm_comm *comm, struct cgm_join *join)
 {
-    char missing[256];
+    char ranks[256];
     struct cgm_session *session = cgm_registry_find(&broker->sessions, join->session);
-    unsigned count = cgm_comm_missing(comm, missing, sizeof(missing));
+    bool came = join->absent == 0;
+    unsigned count =
+        cgm_ranks_text(came ? cgm_comm_missing(comm) : join->absent, ranks, sizeof(ranks));
     cgm_answer_error(broker, join->session, join->serial, CGM_JOIN_TIMEOUT,
-                     "rank%s %s of comm %ju%s%s did not join within %ju ms", count == 1 ? "" : "s",
-                     missing, (uintmax_t)comm->id, comm->name[0] ? " " : "", comm->name,
+                     "rank%s %s of comm %ju%s%s did not %s within %ju ms", count == 1 ? "" : "s",
+                     ranks, (uintmax_t)comm->id, comm->name[0] ? " " : "", comm->name,
+                     came ? "wait for the others, and all were not there at once" : "join",
                      (uintmax_t)(join->timeout_ns / NS_PER_MS));
     for (uint32_t rank = 0; rank < comm->size; rank++)
         if (join->ranks & 1ull << rank)
@@ -353,10 +357,13 @@ static int take_ranks(struct cgm_request *request, struct cgm_comm *comm,
         .session = request->session->id,
         .serial = request->serial,
         .ranks = ranks,
+        .absent = cgm_comm_missing(comm),
         .timeout_ns = timeout_ns,
         .deadline_ns = cgm_lived_ns(request->broker) + timeout_ns,
     };
     comm->joins = join;
+    for (; join; join = join->next)
+        join->absent &= ~ranks;
     for (size_t i = 0; i < message->n_ranks; i++) {
         uint32_t rank = message->ranks[i];
         int32_t device = message->n_devices ? message->devices[i] : -1;
@@ -370,7 +377,6 @@ int cgm_comm_on_join(struct cgm_request *request)
 {
     const Cgm__CommJoin *join = (const Cgm__CommJoin *)request->message;
     struct cgm_comm *comm = request->object;
-    char missing[256];
     uint64_t ranks = 0;
     int status = check_join(request, comm, join, &ranks);
     if (status == CGM_OK && request->session->uid == comm->owner.uid) /* perhaps he comes back */
@@ -383,7 +389,7 @@ int cgm_comm_on_join(struct cgm_request *request)
         return status;
     }
     look_again_by(request->broker, comm->joins->deadline_ns, cgm_lived_ns(request->broker));
-    if (cgm_comm_missing(comm, missing, sizeof(missing)) == 0) {
+    if (cgm_comm_missing(comm) == 0) {
         struct cgm_call call = {.done = on_tell_answered, .object = comm->id};
         struct cgm_result result = {.detail = "it cannot be told"};
         comm->state = CGM_COMM_ADDING;

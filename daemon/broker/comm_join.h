@@ -16,6 +16,7 @@ struct cgm_join {
     uint64_t session;
     uint32_t serial;
     uint64_t ranks;                   /* bits */
+    uint64_t absent;                  /* who was not there at any time since */
     uint64_t timeout_ns, deadline_ns; /* of cgm_lived_ns */
 };
 

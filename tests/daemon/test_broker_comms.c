@@ -63,6 +63,28 @@ static void test_missing_ranks_are_named(void **state)
     client_close(&two);
 }
 
+/* Not those that wait no longer: whoever gives up last says the same as the first. */
+static void test_only_who_never_came_is_named(void **state)
+{
+    struct client clients[3];
+    uint32_t serials[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        client_open(&clients[i], *state);
+        serials[i] = send_join(&clients[i], "tp", 4, i, 200 + 100 * i);
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        expect_error(client_reply(&clients[i], serials[i]), CGM_JOIN_TIMEOUT, "rank 3 of comm");
+    /* Each has come, but not at the same time. */
+    serials[0] = send_join(&clients[0], "turns", 3, 0, 100);
+    serials[1] = send_join(&clients[1], "turns", 3, 1, 500);
+    expect_error(client_reply(&clients[0], serials[0]), CGM_JOIN_TIMEOUT, "rank 2 of comm");
+    serials[2] = send_join(&clients[2], "turns", 3, 2, 600);
+    expect_error(client_reply(&clients[1], serials[1]), CGM_JOIN_TIMEOUT, "did not wait");
+    expect_error(client_reply(&clients[2], serials[2]), CGM_JOIN_TIMEOUT, "rank 0 of comm");
+    for (uint32_t i = 0; i < 3; i++)
+        client_close(&clients[i]);
+}
+
 static void test_last_missing_rank_is_named_and_the_comm_goes(void **state)
 {
     struct client client;
@@ -235,6 +257,7 @@ int main(void)
         WITH_DAEMON(test_several_ranks_in_one_session),
         WITH_DAEMON(test_join_waits_for_all_and_gives_devices),
         WITH_DAEMON(test_missing_ranks_are_named),
+        WITH_DAEMON(test_only_who_never_came_is_named),
         WITH_DAEMON(test_last_missing_rank_is_named_and_the_comm_goes),
         WITH_DAEMON(test_join_arguments),
         WITH_DAEMON(test_taken_ranks_sizes_and_unknown_comms),

@@ -120,6 +120,27 @@ static void test_waiting_for_some_of_them(void **state)
     streams_close(&s);
 }
 
+/* However little time there is: it was too little only if more than those are left. */
+static void test_waiting_a_little_for_some_of_them(void **state)
+{
+    struct streams s;
+    unsigned late = 0;
+    (void)state;
+    streams_open(&s, NULL, 8, 0);
+    submit_detached(&s, 1, FAKE_HOLD_MS);
+    for (int i = 0; i < 200; i++) {
+        submit_detached(&s, 0, 0);
+        int status = commgemm_wait_detached(s.f.client, 1, 4);
+        late += status != COMMGEMM_OK;
+        if (status != COMMGEMM_OK)
+            assert_non_null(strstr(commgemm_last_error(), "2 detached jobs"));
+        assert_ok(commgemm_wait_detached(s.f.client, 1, BOUND_MS));
+    }
+    print_message("late %u times\n", late);
+    fake_kill_executor(s.f.fake);
+    streams_close(&s);
+}
+
 /* Also of those that are found to have ended by the thread that begins to wait for them. */
 static void test_their_places_come_back(void **state)
 {
@@ -266,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_waiting_for_detached_jobs),
         cmocka_unit_test(test_waiting_for_those_of_a_daemon_that_goes),
         cmocka_unit_test(test_waiting_for_some_of_them),
+        cmocka_unit_test(test_waiting_a_little_for_some_of_them),
         cmocka_unit_test(test_their_places_come_back),
         cmocka_unit_test(test_those_that_are_refused),
         cmocka_unit_test(test_many_threads_and_dying_executors),
