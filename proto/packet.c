@@ -13,6 +13,8 @@
 #include "proto/messages.h"
 #include "proto/status.h"
 
+#define SMALL_BYTES 2048u
+
 union fd_control {
     struct cmsghdr header;
     char space[CMSG_SPACE(sizeof(int) * CGM_PACKET_FDS_ROOM)];
@@ -73,15 +75,43 @@ int cgm_packet_send_bytes(int socket, const uint8_t *bytes, size_t size, const i
     return errno == ENOTCONN ? CGM_DAEMON_LOST : cgm_status_of_errno(errno);
 }
 
+struct outgoing {
+    uint16_t type;
+    uint32_t serial;
+    const ProtobufCMessage *message;
+    const int *fds;
+    unsigned n_fds;
+};
+
+static int send_in(uint8_t *bytes, int socket, const struct outgoing *out)
+{
+    size_t size;
+    int status = cgm_packet_pack(out->type, out->serial, out->message, out->n_fds, bytes, &size);
+    if (status != CGM_OK)
+        return status;
+    return cgm_packet_send_bytes(socket, bytes, size, out->fds, out->n_fds);
+}
+
+/* A program's threads may have small stacks, and nearly all that they send is small. */
+static __attribute__((noinline)) int send_small(int socket, const struct outgoing *out)
+{
+    uint8_t bytes[SMALL_BYTES];
+    return send_in(bytes, socket, out);
+}
+
+static __attribute__((noinline)) int send_large(int socket, const struct outgoing *out)
+{
+    uint8_t bytes[CGM_PACKET_BYTES_MAX];
+    return send_in(bytes, socket, out);
+}
+
 int cgm_packet_send(int socket, uint16_t type, uint32_t serial, const ProtobufCMessage *message,
                     const int *fds, unsigned n_fds)
 {
-    uint8_t bytes[CGM_PACKET_BYTES_MAX];
-    size_t size;
-    int status = cgm_packet_pack(type, serial, message, n_fds, bytes, &size);
-    if (status != CGM_OK)
-        return status;
-    return cgm_packet_send_bytes(socket, bytes, size, fds, n_fds);
+    const struct outgoing out = {type, serial, message, fds, n_fds};
+    size_t body = protobuf_c_message_get_packed_size(message);
+    bool small = body <= SMALL_BYTES - sizeof(struct cgm_packet_header);
+    return small ? send_small(socket, &out) : send_large(socket, &out);
 }
 
 #ifndef SCM_PIDFD

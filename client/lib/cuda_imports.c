@@ -136,11 +136,14 @@ static uint64_t take_stale(struct cgm_cuda_imports *imports, const struct cgm_cu
 static int release_stale(commgemm_client *client, const struct cgm_cuda_driver *driver)
 {
     uint64_t id;
+    struct cgm_kept_error kept;
+    cgm_error_keep(&kept);
     while ((id = take_stale(&client->imports, driver))) {
         int status = cgm_import_release(client, id);
         if (status != CGM_OK && status != CGM_NOT_FOUND)
             return status;
     }
+    cgm_error_restore(&kept);
     return CGM_OK;
 }
 

@@ -170,12 +170,13 @@ static int step_wait(struct part *part)
 /* Ends what was pushed; keeps the detail of the failure. */
 static int fail_all(const struct part *parts, uint32_t n, int status)
 {
-    char detail[CGM_ERROR_BYTES];
-    snprintf(detail, sizeof(detail), "%s", commgemm_last_error());
+    struct cgm_kept_error kept;
+    cgm_error_keep(&kept);
     for (uint32_t i = 0; i < n; i++)
         if (parts[i].is_pushed)
             end_job(&parts[i]);
-    return cgm_fail(status, "%s", detail);
+    cgm_error_restore(&kept);
+    return status;
 }
 
 static int submit_all(struct part *parts, const struct commgemm_stream_job *jobs, uint32_t n)

@@ -56,11 +56,9 @@ static int wait_a_little(struct cgm_jobs *jobs, uint64_t ticket, uint64_t deadli
     return goes_on ? CGM_OK : status;
 }
 
-int commgemm_wait_detached(commgemm_client *client, uint32_t max_left, int timeout_ms)
+static int wait_until_few(commgemm_client *client, uint32_t max_left, int timeout_ms)
 {
-    int status = cgm_check_client(client);
-    if (status != CGM_OK)
-        return status;
+    int status = CGM_OK;
     uint64_t deadline_ns = cgm_deadline_ns(timeout_ms);
     struct cgm_jobs *jobs = &client->jobs;
     cgm_jobs_lock(jobs);
@@ -77,4 +75,17 @@ int commgemm_wait_detached(commgemm_client *client, uint32_t max_left, int timeo
         return status;
     return cgm_fail(status, "%u detached jobs have not ended after %d ms; max_left is %u", left,
                     timeout_ms, max_left);
+}
+
+int commgemm_wait_detached(commgemm_client *client, uint32_t max_left, int timeout_ms)
+{
+    struct cgm_kept_error kept;
+    int status = cgm_check_client(client);
+    if (status != CGM_OK)
+        return status;
+    cgm_error_keep(&kept);
+    status = wait_until_few(client, max_left, timeout_ms);
+    if (status == CGM_OK)
+        cgm_error_restore(&kept);
+    return status;
 }

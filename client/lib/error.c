@@ -31,6 +31,16 @@ int(cgm_fail_plain)(int status)
     return cgm_fail(status, "%s", cgm_status_text(status));
 }
 
+void cgm_error_keep(struct cgm_kept_error *ret_kept)
+{
+    memcpy(ret_kept->text, last_error, strlen(last_error) + 1);
+}
+
+void cgm_error_restore(const struct cgm_kept_error *kept)
+{
+    memcpy(last_error, kept->text, strlen(kept->text) + 1);
+}
+
 int(cgm_check_pointer)(const void *pointer, const char *name)
 {
     if (pointer)

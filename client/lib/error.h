@@ -15,6 +15,14 @@ int cgm_fail(int status, const char *format, ...) __attribute__((format(printf, 
 /* The same with the status's own text, for a status that needs no detail. */
 int cgm_fail_plain(int status);
 
+/* For a call that goes on after something has failed: commgemm_last_error says again what it said
+ * before. */
+struct cgm_kept_error {
+    char text[CGM_ERROR_BYTES];
+};
+void cgm_error_keep(struct cgm_kept_error *ret_kept);
+void cgm_error_restore(const struct cgm_kept_error *kept);
+
 /* INVALID_ARGUMENT naming the parameter when the pointer is NULL. */
 int cgm_check_pointer(const void *pointer, const char *name);
 

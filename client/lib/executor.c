@@ -36,18 +36,28 @@ static void pause_until(commgemm_client *client, uint64_t deadline_ns)
     cgm_jobs_unlock(&client->jobs);
 }
 
-int commgemm_wait_executor(commgemm_client *client, int timeout_ms)
+static int wait_for_one(commgemm_client *client, int timeout_ms)
 {
-    int status = cgm_check_client(client);
-    if (status != CGM_OK)
-        return status;
     uint64_t deadline = cgm_deadline_ns(timeout_ms);
     for (;;) {
-        status = look(client);
+        int status = look(client);
         if (status != CGM_NO_EXECUTOR && status != CGM_EXECUTOR_LOST && status != CGM_GPU_LOST)
             return status;
         if (cgm_now_ns() >= deadline)
             return cgm_fail(CGM_TIMEOUT, "no executor after %d ms", timeout_ms);
         pause_until(client, deadline);
     }
+}
+
+int commgemm_wait_executor(commgemm_client *client, int timeout_ms)
+{
+    struct cgm_kept_error kept;
+    int status = cgm_check_client(client);
+    if (status != CGM_OK)
+        return status;
+    cgm_error_keep(&kept);
+    status = wait_for_one(client, timeout_ms);
+    if (status == CGM_OK)
+        cgm_error_restore(&kept);
+    return status;
 }

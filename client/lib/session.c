@@ -375,6 +375,8 @@ int commgemm_connect(const struct commgemm_connect_options *options, commgemm_cl
     struct commgemm_connect_options defaults;
     const void *known = &defaults;
     commgemm_client *client = NULL;
+    struct cgm_kept_error kept;
+    cgm_error_keep(&kept);
     commgemm_connect_options_init(&defaults);
     int status = cgm_check_pointer(ret_client, "ret_client");
     if (status == CGM_OK && options)
@@ -386,9 +388,11 @@ int commgemm_connect(const struct commgemm_connect_options *options, commgemm_cl
         status = client_new(known, &client);
     if (status == CGM_OK)
         status = client_start(client, known);
-    if (status == CGM_OK)
-        *ret_client = client;
-    return status;
+    if (status != CGM_OK)
+        return status;
+    cgm_error_restore(&kept); /* there may be no executor yet, which is none */
+    *ret_client = client;
+    return CGM_OK;
 }
 
 void commgemm_disconnect(commgemm_client *client)

@@ -220,6 +220,8 @@ static int move(commgemm_client *client, const struct piece *piece, uint8_t *to,
 static int move_renewed(commgemm_client *client, const struct piece *piece, uint8_t *to,
                         const uint8_t *from)
 {
+    struct cgm_kept_error kept;
+    cgm_error_keep(&kept);
     int status = move(client, piece, to, from);
     if (status != CGM_STALE)
         return status;
@@ -227,7 +229,11 @@ static int move_renewed(commgemm_client *client, const struct piece *piece, uint
     cgm_staging_free(client->staging);
     client->staging = NULL;
     status = staging_open(client);
-    return status == CGM_OK ? move(client, piece, to, from) : status;
+    if (status == CGM_OK)
+        status = move(client, piece, to, from);
+    if (status == CGM_OK)
+        cgm_error_restore(&kept);
+    return status;
 }
 
 /* Exactly one of `to` and `from` is given. */

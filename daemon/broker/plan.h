@@ -20,8 +20,8 @@ struct cgm_plan_waiter;
 struct cgm_plan {
     uint64_t id;
     uint64_t comm;
-    struct cgm_owner owner;
-    uint8_t *request; /* the packed PlanCreate: what the id is a hash of */
+    struct cgm_owner owner; /* who asked first of those who have room for it */
+    uint8_t *request;       /* the packed PlanCreate: what the id is a hash of */
     size_t request_bytes;
     bool ready;    /* it was made, and is there unless it is unmade */
     bool unmade;   /* this executor does not have it */

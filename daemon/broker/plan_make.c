@@ -147,7 +147,6 @@ static void on_measured(struct cgm_broker *broker, const struct cgm_call *call,
 {
     char detail[384];
     struct cgm_plan *plan = cgm_registry_find(&broker->plans, call->object);
-    const struct cgm_call next = {.done = on_made, .uid = plan->owner.uid, .object = plan->id};
     int status = result->status;
     snprintf(detail, sizeof(detail), "%s", result->detail);
     if (status == CGM_OK)
@@ -156,6 +155,7 @@ static void on_measured(struct cgm_broker *broker, const struct cgm_call *call,
     if (status == CGM_OK)
         status = charge_queues(broker, plan, detail, sizeof(detail));
     if (status == CGM_OK) {
+        const struct cgm_call next = {.done = on_made, .uid = plan->owner.uid, .object = plan->id};
         charge_trial(broker, plan, (const Cgm__PlanMeasured *)result->message);
         status = cgm_plan_tell(broker, plan, &next);
         snprintf(detail, sizeof(detail), "%s", cgm_status_text(status));

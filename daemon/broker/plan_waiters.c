@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "daemon/broker/broker.h"
+#include "daemon/broker/buffer.h"
 #include "daemon/broker/comm.h"
 #include "daemon/broker/plan.h"
 #include "daemon/broker/plan_hold.h"
@@ -98,6 +99,15 @@ static const struct cgm_session *first_waiter(const struct cgm_broker *broker,
     return first;
 }
 
+/* It is as if he had asked first. */
+static void set_owner(struct cgm_plan *plan, const struct cgm_session *session)
+{
+    plan->owner.uid = session->uid;
+    plan->owner.gid = session->gid;
+    for (uint32_t rank = 0; rank < plan->world; rank++)
+        plan->buffers[rank]->owner = plan->owner;
+}
+
 bool cgm_plan_pass_to_waiter(struct cgm_broker *broker, struct cgm_plan *plan, const char *detail)
 {
     const struct cgm_session *next;
@@ -105,8 +115,10 @@ bool cgm_plan_pass_to_waiter(struct cgm_broker *broker, struct cgm_plan *plan, c
     while ((next = first_waiter(broker, plan))) {
         char why[384] = "";
         int status = cgm_estate_pass(broker, plan->estate, next->uid, why, sizeof(why));
-        if (status == CGM_OK)
+        if (status == CGM_OK) {
+            set_owner(plan, next);
             return true;
+        }
         refuse_user(broker, plan, next->uid, status, why);
     }
     return false;

@@ -26,7 +26,7 @@ void cgm_plan_answer_waiters(struct cgm_broker *broker, struct cgm_plan *plan, i
                              const char *detail);
 
 /* There is no room for it in the quotas of who pays, as the detail says: his are refused, and
- * another that waits pays. False: there is none that has room. */
+ * another that waits pays and owns it. False: there is none that has room. */
 bool cgm_plan_pass_to_waiter(struct cgm_broker *broker, struct cgm_plan *plan, const char *detail);
 
 /* The session's, while they are answered: it has lost the plan that they had got. */

@@ -315,6 +315,9 @@ static void test_a_plan_for_who_has_room(void **state)
         int status = create_plan_status(&scene.ann, ann);
         assert_true(status == CGM_OK || status == CGM_QUOTA);
         assert_int_equal(create_plan_status(&scene.bob, bob), CGM_OK);
+        /* Now that it is there, and his, she may have it. */
+        ann = plan_create_send(&scene.ann, comm, 8);
+        assert_int_equal(create_plan_status(&scene.ann, ann), CGM_OK);
         assert_int_equal(quota_used(&scene.operator, ANN, "quota_plans"), 0);
         assert_int_equal(quota_used(&scene.operator, BOB, "quota_plans"), 1);
         destroy_plans(&scene.ann);

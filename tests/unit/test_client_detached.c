@@ -114,7 +114,9 @@ static void test_waiting_for_some_of_them(void **state)
     streams_open(&s, NULL, 8, 0);
     submit_detached(&s, 1, FAKE_HOLD_MS);
     submit_detached(&s, 0, 0);
+    assert_refused(commgemm_wait_detached(NULL, 1, 0), COMMGEMM_INVALID_ARGUMENT, "client is NULL");
     assert_ok(commgemm_wait_detached(s.f.client, 1, BOUND_MS));
+    assert_string_equal(commgemm_last_error(), "client is NULL"); /* the last that has failed */
     fake_kill_executor(s.f.fake);
     assert_ok(commgemm_wait_detached(s.f.client, 0, BOUND_MS));
     streams_close(&s);

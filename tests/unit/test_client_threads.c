@@ -353,6 +353,64 @@ static void test_pages_of_an_import_stay(void **state)
     close(fd);
 }
 
+/* ---- small stacks -----------------------------------------------------------------------------
+ */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define STACK_BYTES (1u << 20) /* their frames are larger */
+#else
+#define STACK_BYTES (48u << 10)
+#endif
+
+static int call_everything(struct fixture *f)
+{
+    struct commgemm_buffer buffer;
+    struct commgemm_job job;
+    commgemm_client *client;
+    uint64_t ticket;
+    char *json = NULL;
+    int status = commgemm_connect(&f->options, &client);
+    if (status == COMMGEMM_OK)
+        commgemm_disconnect(client);
+    if (status == COMMGEMM_OK)
+        status = commgemm_buffer_create(f->client, NULL, 4096, -1, 0, 0, &buffer);
+    if (status == COMMGEMM_OK)
+        status = commgemm_buffer_close(f->client, buffer.id);
+    commgemm_job_init(&job);
+    job.kind = COMMGEMM_JOB_NOOP;
+    if (status == COMMGEMM_OK)
+        status = commgemm_submit(f->client, &job, &ticket);
+    if (status == COMMGEMM_OK)
+        status = commgemm_wait(f->client, ticket, -1, NULL);
+    if (status == COMMGEMM_OK)
+        status = commgemm_query(f->client, "status", &json);
+    free(json);
+    return status;
+}
+
+static void *run_small(void *argument)
+{
+    return (void *)(intptr_t)call_everything(argument);
+}
+
+/* A program's threads have the stacks that it gives them. */
+static void test_small_stacks(void **state)
+{
+    struct fixture f;
+    pthread_attr_t small;
+    pthread_t thread;
+    void *status;
+    (void)state;
+    fixture_open(&f, NULL, 4, 0, 0);
+    pthread_attr_init(&small);
+    assert_int_equal(pthread_attr_setstacksize(&small, STACK_BYTES), 0);
+    assert_int_equal(pthread_create(&thread, &small, run_small, &f), 0);
+    pthread_attr_destroy(&small);
+    pthread_join(thread, &status);
+    assert_int_equal((intptr_t)status, COMMGEMM_OK);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_threads_spinning),
         cmocka_unit_test(test_threads_with_poll_fd),
         cmocka_unit_test(test_all_sleepers_wake),
+        cmocka_unit_test(test_small_stacks),
         cmocka_unit_test(test_a_sleeper_wakes_beside_one_who_reaps),
         cmocka_unit_test(test_guessed_tickets),
         cmocka_unit_test(test_an_imported_fd_keeps_its_place),
