@@ -431,7 +431,7 @@ void cgm_buffer_on_adopted(struct cgm_broker *broker, uint64_t id, const struct 
     remove.id = id;
     if (!buffer && result->status == CGM_OK) /* freed meanwhile, perhaps before it was there */
         cgm_tell_executor(broker, CGM_MSG_BUFFER_REMOVE, &remove.base);
-    if (!buffer)
+    if (!buffer || result->status == CGM_EXECUTOR_LOST) /* the next one gets it */
         return;
     if (result->status != CGM_OK)
         cgm_user_log(broker, buffer->owner.uid, CGM_LOG_ERROR,
