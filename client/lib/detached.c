@@ -38,9 +38,10 @@ static uint64_t oldest(const struct cgm_jobs *jobs)
     return ticket;
 }
 
-/* Waits for the job that is to end first, a little: others may end before it, and it may end and go
- * while the lock is dropped. */
-static int wait_a_little(struct cgm_jobs *jobs, uint64_t ticket, uint64_t deadline_ns)
+/* Waits for the job that is to end first, a little: others may end before it, unseen by this thread
+ * when another takes their completions, and it may end and go while the lock is dropped. */
+static int wait_a_little(struct cgm_jobs *jobs, uint64_t ticket, uint32_t max_left,
+                         uint64_t deadline_ns)
 {
     uint64_t now = cgm_now_ns();
     struct cgm_slot *slot;
@@ -49,7 +50,7 @@ static int wait_a_little(struct cgm_jobs *jobs, uint64_t ticket, uint64_t deadli
         left_ms = 0;
     else if (deadline_ns - now < LITTLE_MS * 1000000ull)
         left_ms = (int)((deadline_ns - now + 999999) / 1000000);
-    int status = cgm_jobs_wait(jobs, ticket, left_ms, &slot);
+    int status = cgm_jobs_wait_for_few(jobs, ticket, left_ms, max_left, &slot);
     if (status == CGM_OK)
         cgm_jobs_settle(jobs, slot);
     bool goes_on = status == CGM_NOT_FOUND || (status == CGM_TIMEOUT && cgm_now_ns() < deadline_ns);
@@ -64,7 +65,7 @@ static int wait_until_few(commgemm_client *client, uint32_t max_left, int timeou
     cgm_jobs_lock(jobs);
     cgm_jobs_collect(jobs);
     while (status == CGM_OK && jobs->n_detached > max_left)
-        status = wait_a_little(jobs, oldest(jobs), deadline_ns);
+        status = wait_a_little(jobs, oldest(jobs), max_left, deadline_ns);
     uint32_t left = jobs->n_detached;
     if (status == CGM_TIMEOUT && left <= max_left) /* others ended while the oldest did not */
         status = CGM_OK;

@@ -120,6 +120,9 @@ struct cgm_slot *cgm_jobs_next_loose(struct cgm_jobs *jobs);
  * NOT_FOUND. */
 int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
                   struct cgm_slot **ret_slot);
+/* The same; TIMEOUT also as soon as no more than so many detached jobs are left. */
+int cgm_jobs_wait_for_few(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms, uint32_t max_left,
+                          struct cgm_slot **ret_slot);
 
 /* The same for who was given the ticket. NOT_FOUND also for one whose submission is under way: it
  * may be taken back, or waits for its streams. */

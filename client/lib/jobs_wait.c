@@ -75,9 +75,11 @@ static void sleep_once(struct cgm_jobs *jobs, const struct cgm_slot *slot, uint6
         sleep_as_sleeper(jobs, slot, deadline_ns);
 }
 
+#define NEVER_FEW (-1)
+
 /* The slot may change hands while the lock is dropped: the ticket says whether it did. */
 static int wait_for_slot(struct cgm_jobs *jobs, struct cgm_slot *slot, uint64_t ticket,
-                         int timeout_ms)
+                         int timeout_ms, int64_t few)
 {
     uint64_t deadline = cgm_deadline_ns(timeout_ms);
     uint64_t begin = cgm_now_ns(), spin_until = begin + jobs->spin_ns;
@@ -87,7 +89,7 @@ static int wait_for_slot(struct cgm_jobs *jobs, struct cgm_slot *slot, uint64_t 
         if (cgm_slot_has_ended(slot))
             return CGM_OK;
         uint64_t now = cgm_now_ns();
-        if (now >= deadline)
+        if (now >= deadline || jobs->n_detached <= few)
             return CGM_TIMEOUT;
         if (now < spin_until && cgm_spin_goes_on(&jobs->spin, now - begin, now)) {
             cgm_jobs_unlock(jobs);
@@ -111,8 +113,8 @@ static int fail_wait(const struct cgm_jobs *jobs, int status, uint64_t ticket, i
                     (unsigned long long)ticket, (unsigned long long)jobs->last_ticket);
 }
 
-int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
-                  struct cgm_slot **ret_slot)
+static int wait_for(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms, int64_t few,
+                    struct cgm_slot **ret_slot)
 {
     struct cgm_slot *slot = ticket ? cgm_jobs_find(jobs, ticket) : NULL;
     if (!slot)
@@ -126,7 +128,7 @@ int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
         struct cgm_lane *lane = slot->lane;
         cgm_jobs_hold(slot);
         lane->waiters++;
-        int status = wait_for_slot(jobs, slot, ticket, timeout_ms);
+        int status = wait_for_slot(jobs, slot, ticket, timeout_ms, few);
         if (status != CGM_NOT_FOUND)
             cgm_jobs_unhold(jobs, slot);
         lane->waiters--;
@@ -136,6 +138,18 @@ int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
     }
     *ret_slot = slot;
     return CGM_OK;
+}
+
+int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
+                  struct cgm_slot **ret_slot)
+{
+    return wait_for(jobs, ticket, timeout_ms, NEVER_FEW, ret_slot);
+}
+
+int cgm_jobs_wait_for_few(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms, uint32_t max_left,
+                          struct cgm_slot **ret_slot)
+{
+    return wait_for(jobs, ticket, timeout_ms, max_left, ret_slot);
 }
 
 int cgm_jobs_wait_given(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
