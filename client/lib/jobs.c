@@ -194,11 +194,16 @@ void cgm_jobs_unhold(struct cgm_jobs *jobs, struct cgm_slot *slot)
 /* ---- detached jobs ----------------------------------------------------------------------------
  */
 
-/* The first failure tells most: what follows is often its consequence. */
+/* The first failure tells most: what follows is often its consequence. One that a thread waited for
+ * is noted late. */
 static void note_failure(struct cgm_jobs *jobs, const struct cgm_slot *slot)
 {
-    if (slot->cqe.status != CGM_OK && jobs->n_failures++ == 0)
-        cgm_completion_take(slot, &jobs->failure);
+    if (slot->cqe.status == CGM_OK)
+        return;
+    if (jobs->n_failures++ > 0 && slot->end > jobs->failure_end)
+        return;
+    cgm_completion_take(slot, &jobs->failure);
+    jobs->failure_end = slot->end;
 }
 
 void cgm_jobs_settle(struct cgm_jobs *jobs, struct cgm_slot *slot)
@@ -227,6 +232,7 @@ static void end_detached(struct cgm_jobs *jobs, struct cgm_slot *slot)
 
 void cgm_jobs_end(struct cgm_jobs *jobs, struct cgm_slot *slot)
 {
+    slot->end = ++jobs->last_end;
     if (slot->detached && slot->waiters == 0) {
         end_detached(jobs, slot);
         return;

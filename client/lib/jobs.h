@@ -46,6 +46,8 @@ struct cgm_jobs {
     uint32_t n_detached;                /* that have not ended */
     uint64_t n_failures;                /* of detached jobs, since the last look */
     struct commgemm_completion failure; /* the first of them */
+    uint64_t failure_end;               /* its place among the ends */
+    uint64_t last_end;                  /* counts the ends of all jobs */
     uint64_t spin_ns;
     struct cgm_spin spin;
     const struct cgm_slot *sleeper; /* what it waits for; NULL: there is none */

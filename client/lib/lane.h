@@ -31,6 +31,7 @@ struct cgm_slot {
     struct cgm_lane *lane;
     struct cgm_plan *plan; /* a reference; NULL for a noop */
     uint32_t waiters;      /* threads inside a call for this ticket */
+    uint64_t end;          /* once ENDED: its place among all ends of the session */
     bool submitting;       /* its submission has not returned: nobody has the ticket yet */
     bool on_stream;        /* a stream writes its ready word */
     bool detached;         /* nobody takes the completion */

@@ -122,6 +122,35 @@ static void test_waiting_for_some_of_them(void **state)
     streams_close(&s);
 }
 
+static void *wait_for_all(void *argument)
+{
+    return (void *)(intptr_t)commgemm_wait_detached(argument, 0, BOUND_MS);
+}
+
+/* Also when it is the one that a thread waits for. */
+static void test_the_first_failure_is_kept(void **state)
+{
+    struct streams s;
+    struct commgemm_completion first;
+    struct commgemm_job job = noop(FAKE_HOLD_MS, 1);
+    uint64_t tickets[3], count;
+    pthread_t thread;
+    void *status;
+    (void)state;
+    streams_open(&s, NULL, 8, 0);
+    for (int i = 0; i < 3; i++)
+        assert_ok(commgemm_submit(s.f.client, &job, &tickets[i]));
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_all, s.f.client), 0);
+    usleep(50000);
+    fake_kill_executor(s.f.fake); /* they end in the order of their tickets */
+    pthread_join(thread, &status);
+    assert_int_equal((intptr_t)status, COMMGEMM_OK);
+    assert_ok(commgemm_detached_failures(s.f.client, &first, &count));
+    assert_int_equal(count, 3);
+    assert_int_equal(first.ticket, tickets[0]);
+    streams_close(&s);
+}
+
 /* However little time there is: it was too little only if more than those are left. */
 static void test_waiting_a_little_for_some_of_them(void **state)
 {
@@ -289,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_waiting_for_detached_jobs),
         cmocka_unit_test(test_waiting_for_those_of_a_daemon_that_goes),
         cmocka_unit_test(test_waiting_for_some_of_them),
+        cmocka_unit_test(test_the_first_failure_is_kept),
         cmocka_unit_test(test_waiting_a_little_for_some_of_them),
         cmocka_unit_test(test_their_places_come_back),
         cmocka_unit_test(test_those_that_are_refused),
