@@ -26,14 +26,13 @@ int commgemm_tune_clear(commgemm_client *client, uint32_t *ret_count)
     return status == CGM_OK ? call(client, &tune, ret_count) : status;
 }
 
-/* How many of the records go into one message; at least one. */
+/* How many of the records go into one message; at least one, if there is any. */
 static uint32_t batch(const char *const *records, uint32_t n)
 {
     size_t bytes = 0;
     uint32_t count = 0;
-    do
-        bytes += strlen(records[count]) + 8;
-    while (++count < n && bytes < BATCH_BYTES);
+    while (count < n && bytes < BATCH_BYTES)
+        bytes += strlen(records[count++]) + 8;
     return count;
 }
 
@@ -44,13 +43,16 @@ int commgemm_tune_import(commgemm_client *client, const char *const *records, ui
         status = cgm_check_pointer(records, "records");
     for (uint32_t i = 0; status == CGM_OK && i < n_records; i++)
         status = cgm_check_pointer(records[i], "a record of records");
-    for (uint32_t done = 0, n; status == CGM_OK && done < n_records; done += n) {
+    if (status != CGM_OK)
+        return status;
+    uint32_t done = 0;
+    do { /* also without records: whoever may not import is told so */
         Cgm__Tune tune = CGM__TUNE__INIT;
         uint32_t unused;
-        n = batch(records + done, n_records - done);
         tune.record = (char **)(uintptr_t)(records + done);
-        tune.n_record = n;
+        tune.n_record = batch(records + done, n_records - done);
+        done += (uint32_t)tune.n_record;
         status = call(client, &tune, &unused);
-    }
+    } while (status == CGM_OK && done < n_records);
     return status;
 }

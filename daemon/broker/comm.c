@@ -333,6 +333,7 @@ void cgm_comm_disband(struct cgm_broker *broker, struct cgm_comm *comm, int stat
     struct cgm_session *session;
     uint64_t id = comm->id;
     cgm_comm_break(broker, comm);
+    comm->state = CGM_COMM_FORMING; /* nobody loses a rank of what never was */
     cgm_comm_end_joins(broker, comm, 0, status, detail);
     for (uint32_t rank = 0; comm && (session = cgm_comm_next(broker, comm, &rank));) {
         if (session->id != comm->creator)

@@ -188,18 +188,32 @@ static void forget_unused(struct cgm_session *session, struct cgm_comm *comm)
         cgm_comm_drop(session, comm);
 }
 
-static void expire_join(struct cgm_broker *broker, struct cgm_comm *comm, struct cgm_join *join)
+static void answer_late(struct cgm_broker *broker, const struct cgm_comm *comm,
+                        const struct cgm_join *join)
 {
-    char ranks[256];
-    struct cgm_session *session = cgm_registry_find(&broker->sessions, join->session);
+    char ranks[256], name[CGM_NAME_BYTES_MAX + 2];
+    uintmax_t id = comm->id, timeout_ms = join->timeout_ns / NS_PER_MS;
     bool came = join->absent == 0;
     unsigned count =
         cgm_ranks_text(came ? cgm_comm_missing(comm) : join->absent, ranks, sizeof(ranks));
-    cgm_answer_error(broker, join->session, join->serial, CGM_JOIN_TIMEOUT,
-                     "rank%s %s of comm %ju%s%s did not %s within %ju ms", count == 1 ? "" : "s",
-                     ranks, (uintmax_t)comm->id, comm->name[0] ? " " : "", comm->name,
-                     came ? "wait for the others, and all were not there at once" : "join",
-                     (uintmax_t)(join->timeout_ns / NS_PER_MS));
+    snprintf(name, sizeof(name), "%s%s", comm->name[0] ? " " : "", comm->name);
+    if (join->complete)
+        cgm_answer_error(broker, join->session, join->serial, CGM_JOIN_TIMEOUT,
+                         "all ranks of comm %ju%s have joined, but there is no executor; it did "
+                         "not come within %ju ms",
+                         id, name, timeout_ms);
+    else
+        cgm_answer_error(broker, join->session, join->serial, CGM_JOIN_TIMEOUT,
+                         "rank%s %s of comm %ju%s did not %s within %ju ms", count == 1 ? "" : "s",
+                         ranks, id, name, came ? "stay until all were there" : "join", timeout_ms);
+}
+
+/* The others wait on, each for its own time. */
+static void expire_join(struct cgm_broker *broker, struct cgm_comm *comm, struct cgm_join *join)
+{
+    struct cgm_session *session = cgm_registry_find(&broker->sessions, join->session);
+    answer_late(broker, comm, join);
+    comm->state = CGM_COMM_FORMING;
     for (uint32_t rank = 0; rank < comm->size; rank++)
         if (join->ranks & 1ull << rank)
             comm->sessions[rank] = 0;
@@ -226,32 +240,13 @@ static bool expire_one(struct cgm_broker *broker, struct cgm_comm *comm, uint64_
 
 static void on_timer(uv_timer_t *timer);
 
-/* True when somebody's time is over; else *next_ns may become earlier. */
-static bool is_over_for_some(const struct cgm_comm *comm, uint64_t now_ns, uint64_t *next_ns)
+/* The executor is at it, and has executor_timeout for that. */
+static void leave_to_executor(const struct cgm_comm *comm, uint64_t now_ns, uint64_t *next_ns)
 {
-    bool over = false;
     for (const struct cgm_join *join = comm->joins; join; join = join->next) {
-        over |= join->deadline_ns <= now_ns;
-        if (join->deadline_ns > now_ns && join->deadline_ns < *next_ns)
-            *next_ns = join->deadline_ns;
+        uint64_t look_ns = join->deadline_ns > now_ns ? join->deadline_ns : now_ns + LOOK_AGAIN_NS;
+        *next_ns = look_ns < *next_ns ? look_ns : *next_ns;
     }
-    return over;
-}
-
-/* Everybody has joined, and no executor makes it. One that is at it has executor_timeout. */
-static void give_up_if_over(struct cgm_broker *broker, struct cgm_comm *comm, uint64_t now_ns,
-                            uint64_t *next_ns)
-{
-    char detail[160];
-    if (!is_over_for_some(comm, now_ns, next_ns))
-        return;
-    if (comm->told) {
-        *next_ns = *next_ns < now_ns + LOOK_AGAIN_NS ? *next_ns : now_ns + LOOK_AGAIN_NS;
-        return;
-    }
-    snprintf(detail, sizeof(detail), "all ranks of comm %ju have joined, but there is no executor",
-             (uintmax_t)comm->id);
-    cgm_comm_disband(broker, comm, CGM_JOIN_TIMEOUT, detail);
 }
 
 /* Every look is at all comms: not more often than that, however many deadlines there are. */
@@ -271,11 +266,10 @@ static void look_at_deadlines(struct cgm_broker *broker)
     struct cgm_comm *comm;
     while ((comm = cgm_registry_next(&broker->comms, &at))) {
         uint64_t id = comm->id;
-        while (comm && comm->state == CGM_COMM_FORMING &&
-               expire_one(broker, comm, now_ns, &next_ns))
+        while (comm && !comm->told && expire_one(broker, comm, now_ns, &next_ns))
             comm = cgm_registry_find(&broker->comms, id);
-        if (comm && comm->state == CGM_COMM_ADDING)
-            give_up_if_over(broker, comm, now_ns, &next_ns);
+        if (comm && comm->told)
+            leave_to_executor(comm, now_ns, &next_ns);
     }
     if (next_ns != UINT64_MAX)
         look_again_by(broker, next_ns, now_ns);
@@ -393,6 +387,8 @@ int cgm_comm_on_join(struct cgm_request *request)
         struct cgm_call call = {.done = on_tell_answered, .object = comm->id};
         struct cgm_result result = {.detail = "it cannot be told"};
         comm->state = CGM_COMM_ADDING;
+        for (struct cgm_join *each = comm->joins; each; each = each->next)
+            each->complete = true;
         result.status = cgm_comm_tell(request->broker, comm, &call);
         if (result.status != CGM_OK)
             cgm_comm_on_added(request->broker, comm->id, &result);

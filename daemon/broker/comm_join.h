@@ -3,6 +3,7 @@
 #ifndef CGM_BROKER_COMM_JOIN_H
 #define CGM_BROKER_COMM_JOIN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/broker/calls.h"
@@ -17,6 +18,7 @@ struct cgm_join {
     uint32_t serial;
     uint64_t ranks;                   /* bits */
     uint64_t absent;                  /* who was not there at any time since */
+    bool complete;                    /* all were there at once */
     uint64_t timeout_ns, deadline_ns; /* of cgm_lived_ns */
 };
 

@@ -79,7 +79,7 @@ static void test_only_who_never_came_is_named(void **state)
     serials[1] = send_join(&clients[1], "turns", 3, 1, 500);
     expect_error(client_reply(&clients[0], serials[0]), CGM_JOIN_TIMEOUT, "rank 2 of comm");
     serials[2] = send_join(&clients[2], "turns", 3, 2, 600);
-    expect_error(client_reply(&clients[1], serials[1]), CGM_JOIN_TIMEOUT, "did not wait");
+    expect_error(client_reply(&clients[1], serials[1]), CGM_JOIN_TIMEOUT, "did not stay");
     expect_error(client_reply(&clients[2], serials[2]), CGM_JOIN_TIMEOUT, "rank 0 of comm");
     for (uint32_t i = 0; i < 3; i++)
         client_close(&clients[i]);

@@ -223,6 +223,53 @@ static void test_a_comm_that_no_executor_makes(void **state)
     client_close(&client);
 }
 
+/* Who gives up may come again. */
+static void test_a_join_ends_no_other(void **state)
+{
+    struct client one, two;
+    client_open(&one, *state);
+    client_open(&two, *state);
+    fake_fault(*state, "die", "CommAdd", "");
+    fake_fault(*state, "die", "ExecutorSetup", "");
+    uint32_t patient = send_join(&two, "tp", 2, 1, 60000);
+    expect_error(client_reply(&one, send_join(&one, "tp", 2, 0, 30)), CGM_JOIN_TIMEOUT,
+                 "have joined, but there is no executor");
+    wait_for_executor(&one);
+    uint32_t again = send_join(&one, "tp", 2, 0, 60000);
+    for (int i = 0; i < 2; i++) {
+        struct message *reply = client_reply(i ? &two : &one, i ? patient : again);
+        assert_int_equal(reply->type, CGM_MSG_COMM_REPLY);
+        message_free(reply);
+    }
+    client_close(&one);
+    client_close(&two);
+}
+
+/* Of one that the executor refuses: it was never made, and nobody has left it. */
+static void test_a_created_comm_that_is_refused(void **state)
+{
+    Cgm__CommCreate create = CGM__COMM_CREATE__INIT;
+    Cgm__CommJoin join = CGM__COMM_JOIN__INIT;
+    uint32_t ranks[] = {0, 1};
+    struct client client;
+    char number[16];
+    client_open(&client, *state);
+    create.size = 2;
+    struct message *reply =
+        client_call(&client, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY);
+    join.has_id = 1;
+    join.id = ((const Cgm__CommReply *)reply->body)->id;
+    join.n_ranks = 2;
+    join.ranks = ranks;
+    message_free(reply);
+    snprintf(number, sizeof(number), "%d", CGM_NOT_SUPPORTED);
+    fake_fault(*state, "error", "CommAdd", number);
+    client_error(&client, CGM_MSG_COMM_JOIN, &join.base, NULL, 0, CGM_NOT_SUPPORTED, "wants");
+    fake_heal(*state, "error", "CommAdd");
+    client_error(&client, CGM_MSG_COMM_JOIN, &join.base, NULL, 0, CGM_PEER_LOST, "was given up");
+    client_close(&client);
+}
+
 /* It is its creator's until he leaves it, but nobody has joined. */
 static void test_a_created_comm_that_no_executor_makes(void **state)
 {
@@ -534,6 +581,8 @@ int main(void)
         WITH_DAEMON(test_pending_requests_fail),
         WITH_DAEMON(test_death_while_a_comm_is_added),
         WITH_DAEMON(test_a_comm_that_no_executor_makes),
+        WITH_DAEMON(test_a_join_ends_no_other),
+        WITH_DAEMON(test_a_created_comm_that_is_refused),
         WITH_DAEMON(test_a_created_comm_that_no_executor_makes),
         WITH_DAEMON(test_who_leaves_while_a_comm_is_made),
         WITH_DAEMON(test_a_comm_that_the_executor_refuses),

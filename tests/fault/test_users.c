@@ -275,6 +275,7 @@ static void try_the_rest(commgemm_client *client, const struct shared *shared)
     CHECK(commgemm_kill_session(client, shared->session, &killed) == COMMGEMM_PERMISSION);
     CHECK(commgemm_tune_clear(client, &cleared) == COMMGEMM_PERMISSION);
     CHECK(commgemm_tune_import(client, &record, 1) == COMMGEMM_PERMISSION);
+    CHECK(commgemm_tune_import(client, &record, 0) == COMMGEMM_PERMISSION);
 }
 
 static void be_bob(struct shared *shared)
