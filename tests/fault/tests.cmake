@@ -79,10 +79,10 @@ add_dependencies(test_successors commgemmd commgemm-executor-cpu fake_executor)
 cgm_test(fault no_threads broker_fixture)
 target_sources(test_no_threads PRIVATE fault/slow_file.c fault/counted.c)
 add_dependencies(test_no_threads commgemmd commgemm-executor-cpu fake_executor)
-# Both count the threads of the same user.
-set_tests_properties(fault.held fault.no_threads PROPERTIES RESOURCE_LOCK counted)
 cgm_test(fault full_table broker_fixture)
 target_sources(test_full_table PRIVATE fault/slow_file.c)
 add_dependencies(test_full_table commgemmd commgemm-executor-cpu fake_executor)
 cgm_test(fault left_behind broker_fixture)
 add_dependencies(test_left_behind commgemmd fake_executor)
+# All count the threads of the same user.
+set_tests_properties(fault.held fault.no_threads fault.unread PROPERTIES RESOURCE_LOCK counted)
