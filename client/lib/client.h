@@ -51,8 +51,10 @@ int cgm_client_ask(commgemm_client *client, const struct cgm_wire_request *reque
 int cgm_client_call(commgemm_client *client, int type, const ProtobufCMessage *message,
                     int reply_type, struct cgm_reply *ret_reply);
 
-/* A call whose reply is Ok. take: as in wire.h, or NULL. */
-int cgm_client_tell(commgemm_client *client, int type, const ProtobufCMessage *request);
+/* A call whose reply is Ok. */
+int cgm_client_tell(commgemm_client *client, int type, const ProtobufCMessage *message);
+
+/* The same; take and its argument are as in wire.h. */
 int cgm_client_tell_in_order(commgemm_client *client, int type, const ProtobufCMessage *message,
                              void (*take)(void *argument, int type, struct cgm_reply *reply),
                              void *argument);

@@ -50,9 +50,9 @@ int cgm_client_call(commgemm_client *client, int type, const ProtobufCMessage *m
     return cgm_client_ask(client, &request, ret_reply);
 }
 
-int cgm_client_tell(commgemm_client *client, int type, const ProtobufCMessage *request)
+int cgm_client_tell(commgemm_client *client, int type, const ProtobufCMessage *message)
 {
-    return cgm_client_call(client, type, request, CGM_MSG_OK, NULL);
+    return cgm_client_call(client, type, message, CGM_MSG_OK, NULL);
 }
 
 int cgm_client_tell_in_order(commgemm_client *client, int type, const ProtobufCMessage *message,

@@ -250,6 +250,143 @@ static void test_leave(void **state)
     client_close(&client);
 }
 
+/* ---- the executor that makes them --------------------------------------------------------------
+ */
+
+/* A complete comm that the executor had not taken yet is given to the next one: nobody notices. */
+static void test_death_while_a_comm_is_added(void **state)
+{
+    struct client client;
+    client_open(&client, *state);
+    fake_fault(*state, "die", "CommAdd", "");
+    comm_join_all(&client, "tp", 3);
+    assert_int_equal(status_number(&client, "executor_life"), 2);
+    client_close(&client);
+}
+
+/* The one after it does not start either: the time for the join holds all the same. */
+static void expect_no_executor_makes(struct daemon *daemon, struct client *client)
+{
+    fake_fault(daemon, "die", "CommAdd", "");
+    fake_fault(daemon, "die", "ExecutorSetup", "");
+    struct message *reply = client_reply(client, send_join(client, "tp", 1, 0, 30));
+    expect_error(reply, CGM_JOIN_TIMEOUT, "have joined, but there is no executor");
+}
+
+static void test_a_comm_that_no_executor_makes(void **state)
+{
+    struct client client;
+    client_open(&client, *state);
+    expect_no_executor_makes(*state, &client);
+    assert_int_equal(status_number(&client, "comms"), 0);
+    wait_for_executor(&client);
+    comm_join_all(&client, "tp", 1);
+    client_close(&client);
+}
+
+/* Who gives up may come again. */
+static void test_a_join_ends_no_other(void **state)
+{
+    struct client one, two;
+    client_open(&one, *state);
+    client_open(&two, *state);
+    fake_fault(*state, "die", "CommAdd", "");
+    fake_fault(*state, "die", "ExecutorSetup", "");
+    uint32_t patient = send_join(&two, "tp", 2, 1, 60000);
+    expect_error(client_reply(&one, send_join(&one, "tp", 2, 0, 30)), CGM_JOIN_TIMEOUT,
+                 "have joined, but there is no executor");
+    wait_for_executor(&one);
+    uint32_t again = send_join(&one, "tp", 2, 0, 60000);
+    for (int i = 0; i < 2; i++) {
+        struct message *reply = client_reply(i ? &two : &one, i ? patient : again);
+        assert_int_equal(reply->type, CGM_MSG_COMM_REPLY);
+        message_free(reply);
+    }
+    client_close(&one);
+    client_close(&two);
+}
+
+/* Of one that the executor refuses: it was never made, and nobody has left it. */
+static void test_a_created_comm_that_is_refused(void **state)
+{
+    Cgm__CommCreate create = CGM__COMM_CREATE__INIT;
+    Cgm__CommJoin join = CGM__COMM_JOIN__INIT;
+    uint32_t ranks[] = {0, 1};
+    struct client client;
+    char number[16];
+    client_open(&client, *state);
+    create.size = 2;
+    struct message *reply =
+        client_call(&client, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY);
+    join.has_id = 1;
+    join.id = ((const Cgm__CommReply *)reply->body)->id;
+    join.n_ranks = 2;
+    join.ranks = ranks;
+    message_free(reply);
+    snprintf(number, sizeof(number), "%d", CGM_NOT_SUPPORTED);
+    fake_fault(*state, "error", "CommAdd", number);
+    client_error(&client, CGM_MSG_COMM_JOIN, &join.base, NULL, 0, CGM_NOT_SUPPORTED, "wants");
+    fake_heal(*state, "error", "CommAdd");
+    client_error(&client, CGM_MSG_COMM_JOIN, &join.base, NULL, 0, CGM_PEER_LOST, "was given up");
+    client_close(&client);
+}
+
+/* It is its creator's until he leaves it, but nobody has joined. */
+static void test_a_created_comm_that_no_executor_makes(void **state)
+{
+    Cgm__CommCreate create = CGM__COMM_CREATE__INIT;
+    struct client client;
+    char joined[16];
+    client_open(&client, *state);
+    create.size = 1;
+    create.name = (char *)(uintptr_t) "tp";
+    message_free(
+        client_call(&client, CGM_MSG_COMM_CREATE, &create.base, NULL, 0, CGM_MSG_COMM_REPLY));
+    expect_no_executor_makes(*state, &client);
+    query_value(&client, CGM_QUERY_COMMS, NULL, NULL, "joined", joined, sizeof(joined));
+    assert_string_equal(joined, "0");
+    wait_for_executor(&client);
+    comm_join_all(&client, "tp", 1);
+    client_close(&client);
+}
+
+/* Who else has joined is not in it: he has no id to leave it by. */
+static void test_who_leaves_while_a_comm_is_made(void **state)
+{
+    Cgm__CommLeave leave = CGM__COMM_LEAVE__INIT;
+    struct client one, two;
+    client_open(&one, *state);
+    client_open(&two, *state);
+    fake_fault(*state, "slow", "CommAdd", "");
+    uint32_t first = send_join(&one, "tp", 2, 0, 0);
+    wait_for_status(&two, "comms", 1);
+    send_join(&two, "tp", 2, 1, 0);
+    leave.id = 1;
+    client_ok(&two, CGM_MSG_COMM_LEAVE, &leave.base);
+    expect_error(client_reply(&one, first), CGM_PEER_LOST, "left before the join was complete");
+    assert_int_equal(status_number(&one, "comms"), 0);
+    client_error(&one, CGM_MSG_COMM_LEAVE, &leave.base, NULL, 0, CGM_NOT_FOUND, "not in a comm");
+    fake_heal(*state, "slow", "CommAdd");
+    comm_join_all(&one, "tp", 1);
+    client_close(&one);
+    client_close(&two);
+}
+
+static void test_a_comm_that_the_executor_refuses(void **state)
+{
+    struct client client;
+    char number[16];
+    client_open(&client, *state);
+    snprintf(number, sizeof(number), "%d", CGM_NO_MEMORY);
+    fake_fault(*state, "error", "CommAdd", number);
+    struct message *reply = client_reply(&client, send_join(&client, "tp", 1, 0, 0));
+    expect_error(reply, CGM_NO_MEMORY, "the test wants it");
+    assert_int_equal(status_number(&client, "comms"), 0);
+    fake_heal(*state, "error", "CommAdd");
+    comm_join_all(&client, "tp", 1);
+    client_close(&client);
+}
+
 int main(void)
 {
 #define WITH_DAEMON(test) cmocka_unit_test_setup_teardown(test, daemon_set_up, daemon_tear_down)
@@ -265,6 +402,13 @@ int main(void)
         WITH_DAEMON(test_death_of_members),
         WITH_DAEMON(test_death_while_joining_frees_the_rank),
         WITH_DAEMON(test_leave),
+        WITH_DAEMON(test_death_while_a_comm_is_added),
+        WITH_DAEMON(test_a_comm_that_no_executor_makes),
+        WITH_DAEMON(test_a_join_ends_no_other),
+        WITH_DAEMON(test_a_created_comm_that_is_refused),
+        WITH_DAEMON(test_a_created_comm_that_no_executor_makes),
+        WITH_DAEMON(test_who_leaves_while_a_comm_is_made),
+        WITH_DAEMON(test_a_comm_that_the_executor_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
