@@ -155,13 +155,20 @@ int cgm_jobs_take(struct cgm_jobs *jobs, struct cgm_plan *plan, struct cgm_slot 
     return CGM_OK;
 }
 
+static void one_detached_less(struct cgm_jobs *jobs)
+{
+    jobs->n_detached--;
+    if (jobs->few_waiters > 0 && jobs->n_detached <= jobs->few)
+        wake_everybody(jobs);
+}
+
 static void slot_give(struct cgm_jobs *jobs, struct cgm_slot *slot)
 {
     index_remove(jobs, slot);
-    if (slot->detached && !cgm_slot_has_ended(slot))
-        jobs->n_detached--;
     if (slot->plan)
         cgm_plan_unref(slot->plan);
+    if (slot->detached)
+        one_detached_less(jobs);
     cgm_lane_give(slot);
 }
 
@@ -217,10 +224,8 @@ void cgm_jobs_settle(struct cgm_jobs *jobs, struct cgm_slot *slot)
 void cgm_jobs_detach(struct cgm_jobs *jobs, struct cgm_slot *slot)
 {
     slot->detached = true;
-    if (cgm_slot_has_ended(slot))
-        cgm_jobs_settle(jobs, slot);
-    else
-        jobs->n_detached++;
+    jobs->n_detached++;
+    cgm_jobs_settle(jobs, slot);
 }
 
 /* Without a place among the ended, which nobody would take it from. */
@@ -237,8 +242,6 @@ void cgm_jobs_end(struct cgm_jobs *jobs, struct cgm_slot *slot)
         end_detached(jobs, slot);
         return;
     }
-    if (slot->detached)
-        jobs->n_detached--;
     /* Pairs with a spinning waiter's acquire; what it then reads it reads under the lock. */
     atomic_store_explicit(&slot->state, CGM_SLOT_ENDED, memory_order_release);
     TAILQ_INSERT_TAIL(&jobs->ended, slot, ended);

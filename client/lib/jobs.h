@@ -14,8 +14,10 @@
  *    that is the sleeper: commgemm_reap may have read the record's byte.
  *  - Burial, a new ring and the loss of the daemon broadcast and write `kick_fd`, which the sleeper
  *    polls too.
- * A detached job gives its slot back when it ends, unless a thread waits for it; a failure is kept.
- * Without a ring the watcher ends the jobs and broadcasts; there is no sleeper.
+ * A detached job gives its slot back when it ends, unless a thread waits for its ticket; a failure
+ * is kept. Threads that wait for few to be left hold none of them: whoever gives the one back that
+ * makes them few broadcasts, and writes `kick_fd`. Without a ring the watcher ends the jobs and
+ * broadcasts; there is no sleeper.
  *
  * Once a poll fd was handed out, whoever reaps also re-arms, so that each later record sends a
  * byte; and `event_fd` is readable exactly while an ended job is there that no thread waits for, or
@@ -43,7 +45,9 @@ struct cgm_jobs {
     uint32_t bucket_mask;
     struct cgm_slot_list ended;
     uint32_t loose;                     /* slots in `ended` that no thread waits for */
-    uint32_t n_detached;                /* that have not ended */
+    uint32_t n_detached;                /* whose places are not free again */
+    uint32_t few_waiters;               /* threads that wait until few of them are left */
+    uint32_t few;                       /* how many may be, at most, for one of these threads */
     uint64_t n_failures;                /* of detached jobs, since the last look */
     struct commgemm_completion failure; /* the first of them */
     uint64_t failure_end;               /* its place among the ends */
@@ -122,9 +126,8 @@ struct cgm_slot *cgm_jobs_next_loose(struct cgm_jobs *jobs);
  * NOT_FOUND. */
 int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
                   struct cgm_slot **ret_slot);
-/* The same; TIMEOUT also as soon as no more than so many detached jobs are left. */
-int cgm_jobs_wait_for_few(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms, uint32_t max_left,
-                          struct cgm_slot **ret_slot);
+/* Waits until no more than so many detached jobs are left; OK or TIMEOUT, without a detail. */
+int cgm_jobs_wait_for_few(struct cgm_jobs *jobs, uint32_t max_left, int timeout_ms);
 
 /* The same for who was given the ticket. NOT_FOUND also for one whose submission is under way: it
  * may be taken back, or waits for its streams. */

@@ -79,9 +79,8 @@ static void sleep_once(struct cgm_jobs *jobs, const struct cgm_slot *slot, uint6
 
 /* The slot may change hands while the lock is dropped: the ticket says whether it did. */
 static int wait_for_slot(struct cgm_jobs *jobs, struct cgm_slot *slot, uint64_t ticket,
-                         int timeout_ms, int64_t few)
+                         uint64_t deadline, int64_t few)
 {
-    uint64_t deadline = cgm_deadline_ns(timeout_ms);
     uint64_t begin = cgm_now_ns(), spin_until = begin + jobs->spin_ns;
     if (spin_until > deadline)
         spin_until = deadline;
@@ -113,8 +112,8 @@ static int fail_wait(const struct cgm_jobs *jobs, int status, uint64_t ticket, i
                     (unsigned long long)ticket, (unsigned long long)jobs->last_ticket);
 }
 
-static int wait_for(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms, int64_t few,
-                    struct cgm_slot **ret_slot)
+int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
+                  struct cgm_slot **ret_slot)
 {
     struct cgm_slot *slot = ticket ? cgm_jobs_find(jobs, ticket) : NULL;
     if (!slot)
@@ -128,7 +127,7 @@ static int wait_for(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms, int6
         struct cgm_lane *lane = slot->lane;
         cgm_jobs_hold(slot);
         lane->waiters++;
-        int status = wait_for_slot(jobs, slot, ticket, timeout_ms, few);
+        int status = wait_for_slot(jobs, slot, ticket, cgm_deadline_ns(timeout_ms), NEVER_FEW);
         if (status != CGM_NOT_FOUND)
             cgm_jobs_unhold(jobs, slot);
         lane->waiters--;
@@ -140,18 +139,6 @@ static int wait_for(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms, int6
     return CGM_OK;
 }
 
-int cgm_jobs_wait(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
-                  struct cgm_slot **ret_slot)
-{
-    return wait_for(jobs, ticket, timeout_ms, NEVER_FEW, ret_slot);
-}
-
-int cgm_jobs_wait_for_few(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms, uint32_t max_left,
-                          struct cgm_slot **ret_slot)
-{
-    return wait_for(jobs, ticket, timeout_ms, max_left, ret_slot);
-}
-
 int cgm_jobs_wait_given(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
                         struct cgm_slot **ret_slot)
 {
@@ -159,6 +146,50 @@ int cgm_jobs_wait_given(struct cgm_jobs *jobs, uint64_t ticket, int timeout_ms,
     if (slot && slot->submitting)
         return fail_wait(jobs, CGM_NOT_FOUND, ticket, timeout_ms);
     return cgm_jobs_wait(jobs, ticket, timeout_ms, ret_slot);
+}
+
+/* The detached job in flight that was submitted first. */
+static struct cgm_slot *oldest_detached(const struct cgm_jobs *jobs)
+{
+    struct cgm_slot *oldest = NULL;
+    for (uint32_t i = 0; jobs->lane && i < jobs->lane->entries; i++) {
+        struct cgm_slot *slot = &jobs->lane->slots[i];
+        bool is_in_flight =
+            atomic_load_explicit(&slot->state, memory_order_relaxed) == CGM_SLOT_FLIGHT;
+        if (slot->detached && is_in_flight && (!oldest || slot->ticket < oldest->ticket))
+            oldest = slot;
+    }
+    return oldest;
+}
+
+/* It is not held: it goes as it ends. Where none is in flight, those that are left have ended, and
+ * other threads are about to take them. */
+static int wait_for_oldest(struct cgm_jobs *jobs, uint32_t max_left, uint64_t deadline)
+{
+    struct cgm_slot *slot = oldest_detached(jobs);
+    if (!slot) {
+        cgm_jobs_wait_change(jobs, deadline);
+        return cgm_now_ns() < deadline ? CGM_OK : CGM_TIMEOUT;
+    }
+    struct cgm_lane *lane = slot->lane;
+    lane->waiters++;
+    int status = wait_for_slot(jobs, slot, slot->ticket, deadline, max_left);
+    lane->waiters--;
+    cgm_jobs_put_lane(jobs, lane);
+    return status == CGM_NOT_FOUND ? CGM_OK : status;
+}
+
+int cgm_jobs_wait_for_few(struct cgm_jobs *jobs, uint32_t max_left, int timeout_ms)
+{
+    uint64_t deadline = cgm_deadline_ns(timeout_ms);
+    int status = CGM_OK;
+    cgm_jobs_collect(jobs);
+    if (jobs->few_waiters++ == 0 || jobs->few < max_left)
+        jobs->few = max_left;
+    while (status == CGM_OK && jobs->n_detached > max_left)
+        status = wait_for_oldest(jobs, max_left, deadline);
+    jobs->few_waiters--;
+    return jobs->n_detached <= max_left ? CGM_OK : CGM_TIMEOUT;
 }
 
 /* Or never will be. */

@@ -192,6 +192,7 @@ static int submit_by_socket(commgemm_client *client, const struct commgemm_job *
 {
     struct cgm_jobs *jobs = &client->jobs;
     struct cgm_entry entry = {0};
+    struct cgm_kept_error kept;
     struct cgm_slot *slot;
     uint64_t ticket = 0, life = 0;
     cgm_jobs_lock(jobs);
@@ -206,12 +207,15 @@ static int submit_by_socket(commgemm_client *client, const struct commgemm_job *
     cgm_jobs_unlock(jobs);
     if (status != CGM_OK)
         return status;
+    cgm_error_keep(&kept);
     status = send_entry(client, &entry, life);
     cgm_jobs_lock(jobs);
     slot->submitting = false;
     cgm_jobs_unhold(jobs, slot);
-    if (status != CGM_OK && has_ended_well(slot))
+    if (status != CGM_OK && has_ended_well(slot)) {
+        cgm_error_restore(&kept);
         status = CGM_OK;
+    }
     if (status != CGM_OK)
         take_back(jobs, slot);
     else if (job->detached)

@@ -53,7 +53,8 @@ static void on_status_timer(uv_timer_t *timer)
                           broker->draining ? "draining, " : "", broker->sessions.count,
                           executor->backend, executor->pid);
     else if (!broker->ending)
-        cgm_notify_status("%zu sessions, no executor: %s", broker->sessions.count, executor->why);
+        cgm_notify_status("%zu sessions, no executor: %s", broker->sessions.count,
+                          cgm_executor_why_not(executor));
     if (!cgm_notify_settle())
         cgm_broker_tell_status(broker);
 }

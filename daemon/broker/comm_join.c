@@ -280,6 +280,12 @@ static void on_timer(uv_timer_t *timer)
     look_at_deadlines(timer->data);
 }
 
+void cgm_comm_want_ranks(struct cgm_comm *comm)
+{
+    for (struct cgm_join *join = comm->joins; join; join = join->next)
+        join->complete = false;
+}
+
 /* ---- who comes --------------------------------------------------------------------------------
  */
 

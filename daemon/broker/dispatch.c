@@ -51,7 +51,7 @@ static const struct message_row rows[] = {
     {CGM_MSG_PLAN_DESTROY_ALL, GREETED, 0, NULL, cgm_plan_on_destroy_all},
     {CGM_MSG_PLAN_CHUNK, GREETED | EXECUTOR, 0, cgm_plan_find_held, cgm_plan_on_chunk},
     {CGM_MSG_SUBMIT, GREETED | EXECUTOR, 0, NULL, cgm_session_on_submit},
-    {CGM_MSG_CANCEL, GREETED | EXECUTOR, 0, NULL, cgm_session_on_cancel},
+    {CGM_MSG_CANCEL, GREETED, 0, NULL, cgm_session_on_cancel},
     {CGM_MSG_MEMORY_COPY, GREETED | EXECUTOR, 0, NULL, cgm_session_on_copy},
     {CGM_MSG_QUERY, GREETED, 0, NULL, cgm_query_on_query},
     {CGM_MSG_DRAIN, GREETED, 0, cgm_query_find_operator, cgm_query_on_drain},
@@ -99,7 +99,7 @@ static int check_needs(struct cgm_request *request, const struct message_row *ro
     if (!(row->needs & EXECUTOR))
         return CGM_OK;
     if (!cgm_executor_is_ready(&broker->executor))
-        return cgm_refuse(request, CGM_NO_EXECUTOR, "%s", broker->executor.why);
+        return cgm_refuse(request, CGM_NO_EXECUTOR, "%s", cgm_executor_why_not(&broker->executor));
     return cgm_session_ensure_added(request->session, request->detail, sizeof(request->detail));
 }
 

@@ -53,7 +53,7 @@ static void check_executor(const struct cgm_broker *broker, struct finding *find
         find(finding, FAILURE,
              "install commgemm-executor-cpu or -cuda beside commgemmd, or set the key executor; if "
              "it is there, the daemon's log says why it ends",
-             "none serves: %s", executor->why);
+             "none serves: %s", cgm_executor_why_not(executor));
 }
 
 static void check_backend(const struct cgm_broker *broker, struct finding *finding)

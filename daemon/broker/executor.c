@@ -40,6 +40,13 @@ bool cgm_executor_is_ready(const struct cgm_executor *executor)
     return executor->state == CGM_EXECUTOR_READY;
 }
 
+const char *cgm_executor_why_not(const struct cgm_executor *executor)
+{
+    return executor->state == CGM_EXECUTOR_REPLAYING
+               ? "the next executor is being given what the last one had"
+               : executor->why;
+}
+
 bool cgm_executor_is_cuda(const struct cgm_executor *executor)
 {
     const char *path = cgm_candidates_path(&executor->candidates);

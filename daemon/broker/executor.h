@@ -73,6 +73,9 @@ bool cgm_executor_hears(const struct cgm_executor *executor);
 /* True when it serves: replay is over. */
 bool cgm_executor_is_ready(const struct cgm_executor *executor);
 
+/* Why none serves; "" when one does. */
+const char *cgm_executor_why_not(const struct cgm_executor *executor);
+
 /* True when what runs, or is tried, is the CUDA executor. */
 bool cgm_executor_is_cuda(const struct cgm_executor *executor);
 

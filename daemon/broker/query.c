@@ -184,7 +184,7 @@ static void status_row(const struct cgm_broker *broker, struct cgm_rows *rows)
     if (executor->pid)
         cgm_rows_number(rows, "executor_pid", (uint64_t)executor->pid);
     cgm_rows_number(rows, "executor_life", ready ? executor->life : 0);
-    cgm_rows_text(rows, "executor_missing", ready ? NULL : executor->why);
+    cgm_rows_text(rows, "executor_missing", ready ? NULL : cgm_executor_why_not(executor));
     cgm_rows_text(rows, "backend", executor->backend[0] ? executor->backend : "none");
     cgm_rows_number(rows, "devices", executor->n_devices);
     cgm_rows_text(rows, "device_names", executor->device_names);
@@ -322,7 +322,8 @@ int cgm_query_on_query(struct cgm_request *request)
             return CGM_OK;
     }
     if (is_executors_alone(query->what))
-        return cgm_refuse(request, CGM_NO_EXECUTOR, "%s", request->broker->executor.why);
+        return cgm_refuse(request, CGM_NO_EXECUTOR, "%s",
+                          cgm_executor_why_not(&request->broker->executor));
     send_rows(request->broker, request->session->id, request->serial, query->what, after, NULL);
     return CGM_OK;
 }

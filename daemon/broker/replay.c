@@ -169,6 +169,7 @@ static int step_comms(struct cgm_broker *broker, struct cgm_replay *replay)
         struct cgm_call call = {.done = on_comm, .object = comm->id};
         if (is_told(comm))
             return cgm_comm_tell(broker, comm, &call);
+        cgm_comm_want_ranks(comm);
     }
     return CGM_NOT_FOUND;
 }

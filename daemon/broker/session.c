@@ -374,15 +374,32 @@ int cgm_session_on_submit(struct cgm_request *request)
                              &call);
 }
 
+/* A job ends with its executor. */
+static bool may_be_in_flight(const struct cgm_request *request, const Cgm__Cancel *cancel)
+{
+    const struct cgm_broker *broker = request->broker;
+    return request->session->added && cgm_executor_is_ready(&broker->executor) &&
+           (!cancel->has_executor_life || is_current(broker, cancel->executor_life));
+}
+
+static void on_cancelled(struct cgm_broker *broker, const struct cgm_call *call,
+                         const struct cgm_result *result)
+{
+    if (result->status == CGM_EXECUTOR_LOST)
+        cgm_answer_ok(broker, call->session, call->serial);
+    else
+        cgm_call_done_relay(broker, call, result);
+}
+
 int cgm_session_on_cancel(struct cgm_request *request)
 {
     const Cgm__Cancel *cancel = (const Cgm__Cancel *)request->message;
     Cgm__CancelForward forward = CGM__CANCEL_FORWARD__INIT;
-    if (cancel->has_executor_life && !is_current(request->broker, cancel->executor_life)) {
+    if (!may_be_in_flight(request, cancel)) {
         cgm_reply_ok(request);
         return CGM_OK;
     }
-    struct cgm_call call = cgm_request_call(request, cgm_call_done_relay, 0);
+    struct cgm_call call = cgm_request_call(request, on_cancelled, 0);
     forward.session = request->session->id;
     forward.ticket = cancel->ticket;
     return cgm_call_executor(request->broker, CGM_MSG_CANCEL_FORWARD, &forward.base, NULL, 0,

@@ -122,14 +122,18 @@ static void on_added(struct cgm_broker *broker, const struct cgm_call *call,
     struct cgm_session *session = cgm_registry_find(&broker->sessions, call->session);
     if (!session)
         return;
-    if (result->status == CGM_OK) {
+    if (result->status == CGM_OK && cgm_executor_is_ready(&broker->executor)) {
         cgm_session_send_ring(session);
         return;
     }
     session->ring.serial = 0;
-    cgm_answer_error(broker, call->session, call->serial, result->status, "%s", result->detail);
-    if (result->status == CGM_EXECUTOR_LOST)
-        return; /* the next one serves it, and a Ring event tells */
+    if (result->status == CGM_OK)
+        cgm_answer_error(broker, call->session, call->serial, CGM_NO_EXECUTOR, "%s",
+                         cgm_executor_why_not(&broker->executor));
+    else
+        cgm_answer_error(broker, call->session, call->serial, result->status, "%s", result->detail);
+    if (result->status == CGM_OK || result->status == CGM_EXECUTOR_LOST)
+        return; /* it, or the next one, will serve it, and a Ring event tells */
     ring_close(session);
     cgm_session_settle_jobs(session); /* it may be the answer alone that found no memory */
     session->ring.entries = 0;
@@ -171,7 +175,7 @@ static int check_mps(struct cgm_request *request)
                       (unsigned)mps.uid, (unsigned)uid, CGM_MPS_FIX_MULTI_USER);
 }
 
-/* Without an executor the wish is noted: a Ring event follows when there is one. */
+/* Without an executor that serves the wish is noted: a Ring event follows when there is one. */
 int cgm_session_on_ring_setup(struct cgm_request *request)
 {
     const Cgm__RingSetup *setup = (const Cgm__RingSetup *)request->message;
@@ -187,7 +191,8 @@ int cgm_session_on_ring_setup(struct cgm_request *request)
     session->ring.entries = setup->entries;
     session->added = true;
     if (!cgm_executor_hears(&request->broker->executor))
-        return cgm_refuse(request, CGM_NO_EXECUTOR, "%s", request->broker->executor.why);
+        return cgm_refuse(request, CGM_NO_EXECUTOR, "%s",
+                          cgm_executor_why_not(&request->broker->executor));
     struct cgm_call call = cgm_request_call(request, on_added, 0);
     status = cgm_session_readd(session, &call);
     session->ring.serial = status == CGM_OK ? request->serial : 0;

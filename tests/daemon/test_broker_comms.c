@@ -306,6 +306,24 @@ static void test_a_join_ends_no_other(void **state)
     client_close(&two);
 }
 
+/* Who waits on misses the executor no more once there is one. */
+static void test_who_left_before_the_executor_came(void **state)
+{
+    struct client one, two;
+    client_open(&one, *state);
+    client_open(&two, *state);
+    fake_fault(*state, "die", "CommAdd", "");
+    fake_fault(*state, "die", "ExecutorSetup", "");
+    uint32_t patient = send_join(&two, "tp", 2, 1, 2000);
+    expect_error(client_reply(&one, send_join(&one, "tp", 2, 0, 30)), CGM_JOIN_TIMEOUT,
+                 "have joined, but there is no executor");
+    wait_for_executor(&one);
+    expect_error(client_reply(&two, patient), CGM_JOIN_TIMEOUT,
+                 "tp did not stay until all were there");
+    client_close(&one);
+    client_close(&two);
+}
+
 /* Of one that the executor refuses: it was never made, and nobody has left it. */
 static void test_a_created_comm_that_is_refused(void **state)
 {
@@ -405,6 +423,7 @@ int main(void)
         WITH_DAEMON(test_death_while_a_comm_is_added),
         WITH_DAEMON(test_a_comm_that_no_executor_makes),
         WITH_DAEMON(test_a_join_ends_no_other),
+        WITH_DAEMON(test_who_left_before_the_executor_came),
         WITH_DAEMON(test_a_created_comm_that_is_refused),
         WITH_DAEMON(test_a_created_comm_that_no_executor_makes),
         WITH_DAEMON(test_who_leaves_while_a_comm_is_made),

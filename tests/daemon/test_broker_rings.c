@@ -198,6 +198,23 @@ static void test_tickets_are_of_one_executor(void **state)
     client_close(&client);
 }
 
+/* A job that ends with its executor has ended, for who cancels it. */
+static void test_a_cancel_without_an_executor(void **state)
+{
+    struct cgm_entry entry = {.ticket = 1, .opcode = CGM_OPCODE_NOOP};
+    Cgm__Cancel cancel = CGM__CANCEL__INIT;
+    struct client client;
+    client_open(&client, *state);
+    cancel.ticket = 1;
+    client_ok(&client, CGM_MSG_CANCEL, &cancel.base); /* of who has submitted nothing */
+    client_submit(&client, &entry);
+    fake_fault(*state, "die", "CancelForward", "");
+    fake_fault(*state, "die", "ExecutorSetup", "");
+    client_ok(&client, CGM_MSG_CANCEL, &cancel.base);
+    client_ok(&client, CGM_MSG_CANCEL, &cancel.base);
+    client_close(&client);
+}
+
 /* RingSetup without an executor is a wish that is granted when there is one. */
 static void test_ring_wish_is_remembered(void **state)
 {
@@ -218,6 +235,28 @@ static void test_ring_wish_is_remembered(void **state)
     client_close(&client);
 }
 
+/* Who has a ring is served: not before the executor that has it serves. */
+static void test_a_ring_waits_for_the_replay(void **state)
+{
+    struct client owner, newcomer;
+    Cgm__RingSetup setup = CGM__RING_SETUP__INIT;
+    client_open(&owner, *state);
+    buffer_create(&owner, NULL, 4096, 0, NULL);
+    fake_fault(*state, "slow", "BufferAdopt", "");
+    client_kill_executor(&owner);
+    while (!fake_has_line(*state, "BufferAdopt"))
+        usleep(1000);
+    client_open(&newcomer, *state);
+    setup.entries = 4;
+    struct message *reply =
+        client_reply(&newcomer, client_send(&newcomer, CGM_MSG_RING_SETUP, &setup.base, NULL, 0));
+    expect_error(reply, CGM_NO_EXECUTOR, "the next executor is being given");
+    message_free(client_event(&newcomer, CGM_MSG_RING));
+    buffer_create(&newcomer, NULL, 4096, 0, NULL);
+    client_close(&newcomer);
+    client_close(&owner);
+}
+
 int main(void)
 {
 #define WITH_DAEMON(test) cmocka_unit_test_setup_teardown(test, daemon_set_up, daemon_tear_down)
@@ -227,7 +266,9 @@ int main(void)
         WITH_DAEMON(test_submit_by_message),
         WITH_DAEMON(test_what_ended_well_ends_for_all),
         WITH_DAEMON(test_tickets_are_of_one_executor),
+        WITH_DAEMON(test_a_cancel_without_an_executor),
         WITH_DAEMON(test_ring_wish_is_remembered),
+        WITH_DAEMON(test_a_ring_waits_for_the_replay),
         cmocka_unit_test(test_ranks_are_told_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -242,6 +242,7 @@ static void complete_message(struct fake_session *session, const struct cgm_entr
     Cgm__Completion event = CGM__COMPLETION__INIT;
     struct cgm_phase phases[FAKE_PHASES] = {{.end_ns = 1}, {.end_ns = 3}, {.end_ns = 5}};
     struct cgm_cqe cqe = {.ticket = entry->ticket, .comm_number = entry->comm_number};
+    cqe.status = entry->rows == FAKE_FAIL_ROWS ? CGM_MISMATCH : CGM_OK;
     event.cqe.data = (uint8_t *)&cqe;
     event.cqe.len = sizeof(cqe);
     if (entry->flags & CGM_ENTRY_WANT_PHASES) {
@@ -262,6 +263,11 @@ static void on_submit(struct fake_session *session, uint32_t serial, const Cgm__
     fake->last_entry = entry;
     if (!fake->has_executor || entry.rows == FAKE_REFUSE_ROWS) {
         reply_error(session, serial, fake->has_executor ? CGM_DRAINING : CGM_NO_EXECUTOR, "no");
+        return;
+    }
+    if (entry.rows == FAKE_LOSE_ROWS) {
+        complete_message(session, &entry);
+        reply_error(session, serial, CGM_EXECUTOR_LOST, "it hung up");
         return;
     }
     if (fake->next_id % 2) /* either order is allowed */

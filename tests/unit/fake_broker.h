@@ -15,6 +15,7 @@
 #define FAKE_HOLD_MS 4242u        /* a job with this deadline_ms ends with fake_release or never */
 #define FAKE_FAIL_ROWS 4242u      /* a job with these rows ends with MISMATCH, "rows are 4242" */
 #define FAKE_REFUSE_ROWS 4243u    /* a Submit message with these rows is refused with DRAINING */
+#define FAKE_LOSE_ROWS 4244u      /* of these rows ends its job, and is lost with its executor */
 #define FAKE_PHASES 3u            /* how many a job has that wants phases */
 #define FAKE_DEVICES 4u
 

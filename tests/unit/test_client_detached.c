@@ -14,17 +14,20 @@ static void submit_detached(struct streams *s, int on_stream, uint64_t deadline_
     assert_ok(status);
 }
 
+static void reconnect(struct streams *s, int no_ring)
+{
+    commgemm_disconnect(s->f.client);
+    s->f.options.no_ring = no_ring;
+    assert_ok(commgemm_connect(&s->f.options, &s->f.client));
+}
+
 static void run_detached(int no_ring, int on_stream)
 {
     struct streams s;
     struct commgemm_completion first;
     uint64_t count;
     streams_open(&s, &(struct fake_options){.shuffle = !no_ring}, 8, 0);
-    if (no_ring) {
-        commgemm_disconnect(s.f.client);
-        s.f.options.no_ring = 1;
-        assert_ok(commgemm_connect(&s.f.options, &s.f.client));
-    }
+    reconnect(&s, no_ring);
     for (int i = 0; i < 2000; i++)
         submit_detached(&s, on_stream, 0);
     assert_ok(commgemm_wait_detached(s.f.client, 0, BOUND_MS));
@@ -188,13 +191,13 @@ static void test_their_places_come_back(void **state)
     streams_close(&s);
 }
 
-static atomic_bool all_are_refused;
+static atomic_bool waiting_is_over;
 
 static void *wait_for_none(void *client)
 {
     int status = COMMGEMM_OK;
-    while (status == COMMGEMM_OK && !atomic_load(&all_are_refused))
-        status = commgemm_wait_detached(client, 0, 0);
+    while (status == COMMGEMM_OK && !atomic_load(&waiting_is_over))
+        status = commgemm_wait_detached(client, 0, BOUND_MS);
     return (void *)(intptr_t)status;
 }
 
@@ -209,9 +212,7 @@ static void test_those_that_are_refused(void **state)
     void *status;
     (void)state;
     streams_open(&s, NULL, 8, 0);
-    commgemm_disconnect(s.f.client);
-    s.f.options.no_ring = 1;
-    assert_ok(commgemm_connect(&s.f.options, &s.f.client));
+    reconnect(&s, 1);
     plan_make(s.f.client, comm_make(s.f.client), COMMGEMM_OP_AG_GEMM, 8192, &plan);
     commgemm_job_init(&job);
     job.plan = plan.id;
@@ -220,10 +221,48 @@ static void test_those_that_are_refused(void **state)
     pthread_create(&thread, NULL, wait_for_none, s.f.client);
     for (int i = 0; i < 2000; i++)
         assert_status(commgemm_submit(s.f.client, &job, &ticket), COMMGEMM_DRAINING);
-    atomic_store(&all_are_refused, true);
+    atomic_store(&waiting_is_over, true);
     pthread_join(thread, &status);
     assert_status((int)(intptr_t)status, COMMGEMM_OK);
     streams_close(&s);
+}
+
+/* However many threads wait for it, each finds it told, and its place free. */
+static void check_beside_others_who_wait(int no_ring)
+{
+    struct streams s;
+    struct commgemm_plan plan;
+    struct commgemm_job job;
+    pthread_t threads[2];
+    uint64_t ticket, count;
+    streams_open(&s, NULL, 4, 0);
+    reconnect(&s, no_ring);
+    plan_make(s.f.client, comm_make(s.f.client), COMMGEMM_OP_AG_GEMM, 8192, &plan);
+    commgemm_job_init(&job);
+    job.plan = plan.id;
+    job.detached = 1;
+    job.rows = FAKE_FAIL_ROWS;
+    atomic_store(&waiting_is_over, false);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, wait_for_none, s.f.client);
+    for (int round = 0; round < 1000; round++) {
+        for (int i = 0; i < 4; i++)
+            assert_ok(commgemm_submit(s.f.client, &job, &ticket));
+        assert_ok(commgemm_wait_detached(s.f.client, 0, BOUND_MS));
+        assert_ok(commgemm_detached_failures(s.f.client, NULL, &count));
+        assert_int_equal(count, 4);
+    }
+    atomic_store(&waiting_is_over, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    streams_close(&s);
+}
+
+static void test_beside_others_who_wait(void **state)
+{
+    (void)state;
+    check_beside_others_who_wait(0);
+    check_beside_others_who_wait(1);
 }
 
 /* ---- many threads -----------------------------------------------------------------------------
@@ -322,6 +361,7 @@ int main(void)
         cmocka_unit_test(test_waiting_a_little_for_some_of_them),
         cmocka_unit_test(test_their_places_come_back),
         cmocka_unit_test(test_those_that_are_refused),
+        cmocka_unit_test(test_beside_others_who_wait),
         cmocka_unit_test(test_many_threads_and_dying_executors),
     };
     seed_random();

@@ -176,6 +176,7 @@ static void run_numbers(int no_ring)
 {
     struct fixture f;
     struct commgemm_plan ag, gemm, rs;
+    char refused[512];
     fixture_open(&f, NULL, 4, no_ring, 20000);
     uint64_t comm = comm_make(f.client);
     plan_make(f.client, comm, COMMGEMM_OP_AG_GEMM, 64, &ag);
@@ -187,8 +188,12 @@ static void run_numbers(int no_ring)
     assert_int_equal(number_of(&f, gemm.id, 1, run, 0), 0);
     assert_int_equal(number_of(&f, ag.id, 2, run, 0), 1);
     assert_int_equal(number_of(&f, ag.id, 1, COMMGEMM_JOB_COPY_IN, 0), 0);
-    if (no_ring)
+    if (no_ring) {
         number_of(&f, ag.id, 1, run, FAKE_REFUSE_ROWS);
+        strcpy(refused, commgemm_last_error());
+        number_of(&f, gemm.id, 1, run, FAKE_LOSE_ROWS);
+        assert_string_equal(commgemm_last_error(), refused); /* the last that has failed */
+    }
     assert_int_equal(number_of(&f, ag.id, 1, run, 0), 3);
     fake_kill_executor(f.fake);
     fake_start_executor(f.fake);
