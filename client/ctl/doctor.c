@@ -58,7 +58,7 @@ static void judge_release(commgemm_client *client, struct cgm_finding *ret)
                         info.release, COMMGEMM_RELEASE, info.protocol);
     else
         cgm_finding_set(ret, CGM_FINDING_OK, "", "release %s answers, protocol %u, backend %s",
-                        info.release, info.protocol, info.backend);
+                        info.release, info.protocol, info.backend[0] ? info.backend : "none yet");
 }
 
 static int extend_with_daemon_rows(json_t *rows, json_t *found)

@@ -236,10 +236,10 @@ void commgemm_disconnect(commgemm_client *client);
 
 struct commgemm_info {
     uint64_t session;
-    uint32_t devices;
+    uint32_t devices; /* of the executor that serves, or did last; 0: none has yet */
     uint32_t protocol;
     char release[32];       /* of the daemon */
-    char backend[16];       /* "cpu", "cuda" */
+    char backend[16];       /* "cpu", "cuda"; "": none has yet */
     uint64_t executor_life; /* counts executors since the daemon's start; 0: none is running */
 };
 int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info);

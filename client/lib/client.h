@@ -23,7 +23,7 @@ struct commgemm_client {
     bool no_ring;
     uint32_t ring_entries;
     atomic_bool forked;        /* this is a child's copy: nothing of it may be used */
-    struct commgemm_info info; /* executor_life: at connect */
+    struct commgemm_info info; /* under the jobs' lock; without executor_life */
     _Atomic uint64_t executor_life;
     pthread_mutex_t submit_lock; /* no_ring: one Submit at a time, so that tickets have no gaps */
     pthread_mutex_t buffers_lock;
@@ -41,6 +41,9 @@ void cgm_staging_free(struct cgm_staging *staging);
 
 /* What every call begins with: a client that this process may use. */
 int cgm_check_client(const commgemm_client *client);
+
+/* Under the jobs' lock: which executor takes the session's requests; 0: none does. */
+uint64_t cgm_client_serving_life(const commgemm_client *client);
 
 /* cgm_wire_call of a session; one that lets something go comes behind the jobs that may name it.
  * Not under the jobs' lock. */

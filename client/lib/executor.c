@@ -4,25 +4,21 @@
 
 #define LOOK_AGAIN_NS 50000000u
 
-/* OK when an executor serves the session, NO_EXECUTOR or EXECUTOR_LOST when none does yet. The lane
- * of a session without a ring is of no executor. */
-static int look_without_ring(commgemm_client *client)
+/* Under the jobs' lock. The lane of a session without a ring is of no executor. */
+static int look_at_jobs(commgemm_client *client)
 {
-    cgm_jobs_lock(&client->jobs);
-    int status = client->jobs.lost ? cgm_jobs_ready(&client->jobs) : CGM_OK;
-    bool alive = atomic_load(&client->executor_life) > client->jobs.highest_lost_life;
-    cgm_jobs_unlock(&client->jobs);
-    return status != CGM_OK || alive
-               ? status
-               : cgm_fail(CGM_NO_EXECUTOR, "the daemon has no executor at the moment");
+    struct cgm_jobs *jobs = &client->jobs;
+    int status = client->no_ring && !jobs->lost ? CGM_OK : cgm_jobs_ready(jobs);
+    if (status != CGM_OK || cgm_client_serving_life(client) != 0)
+        return status;
+    return cgm_fail(CGM_NO_EXECUTOR, "the daemon has no executor at the moment");
 }
 
+/* OK when an executor serves the session, NO_EXECUTOR or EXECUTOR_LOST when none does yet. */
 static int look(commgemm_client *client)
 {
-    if (client->no_ring)
-        return look_without_ring(client);
     cgm_jobs_lock(&client->jobs);
-    int status = cgm_jobs_ready(&client->jobs);
+    int status = look_at_jobs(client);
     cgm_jobs_unlock(&client->jobs);
     return status;
 }

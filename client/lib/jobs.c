@@ -158,7 +158,7 @@ int cgm_jobs_take(struct cgm_jobs *jobs, struct cgm_plan *plan, struct cgm_slot 
 static void one_detached_less(struct cgm_jobs *jobs)
 {
     jobs->n_detached--;
-    if (jobs->few_waiters > 0 && jobs->n_detached <= jobs->few)
+    if (jobs->few_idle > 0 || (jobs->few_waiters > 0 && jobs->n_detached <= jobs->few))
         wake_everybody(jobs);
 }
 
@@ -225,6 +225,8 @@ void cgm_jobs_detach(struct cgm_jobs *jobs, struct cgm_slot *slot)
 {
     slot->detached = true;
     jobs->n_detached++;
+    if (jobs->few_idle > 0)
+        pthread_cond_broadcast(&jobs->changed);
     cgm_jobs_settle(jobs, slot);
 }
 

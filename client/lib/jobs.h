@@ -16,8 +16,10 @@
  *    polls too.
  * A detached job gives its slot back when it ends, unless a thread waits for its ticket; a failure
  * is kept. Threads that wait for few to be left hold none of them: whoever gives the one back that
- * makes them few broadcasts, and writes `kick_fd`. Without a ring the watcher ends the jobs and
- * broadcasts; there is no sleeper.
+ * makes them few broadcasts, and writes `kick_fd`. Where all that are left have ended, and other
+ * threads are about to take them, nobody need be the sleeper: then whoever gives one back or
+ * submits another broadcasts, too. Without a ring the watcher ends the jobs and broadcasts; there
+ * is no sleeper.
  *
  * Once a poll fd was handed out, whoever reaps also re-arms, so that each later record sends a
  * byte; and `event_fd` is readable exactly while an ended job is there that no thread waits for, or
@@ -41,12 +43,14 @@ struct cgm_jobs {
     struct cgm_lane *lane;      /* the newest; NULL: there was none yet */
     struct cgm_lane *old;       /* buried ones with unreaped jobs */
     uint64_t highest_lost_life; /* executors up to this one are gone */
+    uint64_t silent_life;       /* up to this one they take no requests any more */
     struct cgm_slot **buckets;  /* by ticket, masked */
     uint32_t bucket_mask;
     struct cgm_slot_list ended;
     uint32_t loose;                     /* slots in `ended` that no thread waits for */
     uint32_t n_detached;                /* whose places are not free again */
     uint32_t few_waiters;               /* threads that wait until few of them are left */
+    uint32_t few_idle;                  /* those of them that have found none in flight */
     uint32_t few;                       /* how many may be, at most, for one of these threads */
     uint64_t n_failures;                /* of detached jobs, since the last look */
     struct commgemm_completion failure; /* the first of them */

@@ -168,7 +168,10 @@ static int wait_for_oldest(struct cgm_jobs *jobs, uint32_t max_left, uint64_t de
 {
     struct cgm_slot *slot = oldest_detached(jobs);
     if (!slot) {
+        jobs->few_idle++;
         cgm_jobs_wait_change(jobs, deadline);
+        jobs->few_idle--;
+        cgm_jobs_collect(jobs);
         return cgm_now_ns() < deadline ? CGM_OK : CGM_TIMEOUT;
     }
     struct cgm_lane *lane = slot->lane;

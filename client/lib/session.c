@@ -86,12 +86,30 @@ static int lane_from_ring(commgemm_client *client, struct cgm_reply *reply,
     return status;
 }
 
-static void install(commgemm_client *client, struct cgm_lane *lane)
+/* Under the jobs' lock. */
+static void store_executor(commgemm_client *client, uint64_t life, const char *backend,
+                           uint32_t devices)
 {
-    uint64_t life = lane->life;
+    struct commgemm_info *info = &client->info;
+    atomic_store(&client->executor_life, life);
+    info->devices = devices;
+    snprintf(info->backend, sizeof(info->backend), "%s", backend ? backend : "");
+}
+
+/* Under the jobs' lock. An older daemon says in its HelloReply alone what its executor is. */
+static void store_ring(commgemm_client *client, const Cgm__Ring *ring)
+{
+    if (ring->backend && ring->has_devices)
+        store_executor(client, ring->executor_life, ring->backend, ring->devices);
+    else
+        atomic_store(&client->executor_life, ring->executor_life);
+}
+
+static void install(commgemm_client *client, struct cgm_lane *lane, const Cgm__Ring *ring)
+{
     cgm_jobs_lock(&client->jobs);
     if (cgm_jobs_install(&client->jobs, lane))
-        atomic_store(&client->executor_life, life);
+        store_ring(client, ring);
     cgm_jobs_unlock(&client->jobs);
 }
 
@@ -106,9 +124,9 @@ static int ring_set_up(commgemm_client *client)
     if (status != CGM_OK)
         return status == CGM_NO_EXECUTOR || status == CGM_EXECUTOR_LOST ? CGM_OK : status;
     status = lane_from_ring(client, &reply, &lane);
-    cgm_reply_fini(&reply);
     if (status == CGM_OK)
-        install(client, lane);
+        install(client, lane, (const Cgm__Ring *)reply.message);
+    cgm_reply_fini(&reply);
     return status;
 }
 
@@ -117,16 +135,19 @@ static int ring_set_up(commgemm_client *client)
 
 static int on_ring(commgemm_client *client, struct cgm_reply *event)
 {
+    const Cgm__Ring *ring = (const Cgm__Ring *)event->message;
     struct cgm_lane *lane;
     if (event->fds[0] < 0) {
-        atomic_store(&client->executor_life, ((Cgm__Ring *)event->message)->executor_life);
+        cgm_jobs_lock(&client->jobs);
+        store_ring(client, ring);
+        cgm_jobs_unlock(&client->jobs);
         return CGM_OK;
     }
     if (client->no_ring)
         return CGM_OK;
     int status = lane_from_ring(client, event, &lane);
     if (status == CGM_OK)
-        install(client, lane);
+        install(client, lane, ring);
     return status;
 }
 
@@ -199,7 +220,21 @@ static void on_lost(void *owner)
     cgm_jobs_unlock(&client->jobs);
 }
 
-static const struct cgm_wire_handler handler = {.on_event = on_event, .on_lost = on_lost};
+/* An executor may be as good as gone for seconds before the daemon can say that it is. */
+static void on_error(void *owner, int status)
+{
+    commgemm_client *client = owner;
+    if (status != CGM_NO_EXECUTOR)
+        return;
+    cgm_jobs_lock(&client->jobs);
+    uint64_t life = atomic_load(&client->executor_life);
+    if (client->jobs.silent_life < life)
+        client->jobs.silent_life = life;
+    cgm_jobs_unlock(&client->jobs);
+}
+
+static const struct cgm_wire_handler handler = {
+    .on_event = on_event, .on_error = on_error, .on_lost = on_lost};
 
 /* ---- connect ----------------------------------------------------------------------------------
  */
@@ -256,13 +291,14 @@ static void default_name(char *ret_name, size_t size)
 static void store_info(commgemm_client *client, const Cgm__HelloReply *reply)
 {
     struct commgemm_info *info = &client->info;
+    cgm_jobs_lock(&client->jobs);
     info->session = reply->session;
-    info->devices = reply->devices;
     info->protocol = reply->version;
     snprintf(info->release, sizeof(info->release), "%s", reply->release ? reply->release : "");
-    snprintf(info->backend, sizeof(info->backend), "%s", reply->backend ? reply->backend : "");
-    uint64_t unknown = 0; /* an event may have come after the reply, and been seen before it */
-    atomic_compare_exchange_strong(&client->executor_life, &unknown, reply->executor_life);
+    /* An event may have come after the reply, and been seen before it. */
+    if (atomic_load(&client->executor_life) == 0)
+        store_executor(client, reply->executor_life, reply->backend, reply->devices);
+    cgm_jobs_unlock(&client->jobs);
 }
 
 static int check_version(uint32_t version)
@@ -404,6 +440,12 @@ void commgemm_disconnect(commgemm_client *client)
     client_free(client);
 }
 
+uint64_t cgm_client_serving_life(const commgemm_client *client)
+{
+    uint64_t life = atomic_load(&client->executor_life);
+    return life > client->jobs.highest_lost_life && life > client->jobs.silent_life ? life : 0;
+}
+
 int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info)
 {
     int status = cgm_check_client(client);
@@ -411,7 +453,9 @@ int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info)
         status = cgm_check_pointer(ret_info, "ret_info");
     if (status != CGM_OK)
         return status;
+    cgm_jobs_lock(&client->jobs);
     *ret_info = client->info;
-    ret_info->executor_life = atomic_load(&client->executor_life);
+    ret_info->executor_life = cgm_client_serving_life(client);
+    cgm_jobs_unlock(&client->jobs);
     return CGM_OK;
 }

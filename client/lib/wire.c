@@ -212,6 +212,8 @@ static void on_reply(struct cgm_wire *wire, struct cgm_packet *packet, bool cut)
         return;
     }
     call->type = packet->header.type;
+    if (call->type == CGM_MSG_ERROR && reply.message)
+        wire->handler->on_error(wire->owner, ((const Cgm__Error *)reply.message)->status);
     if (call->request->take)
         call->request->take(call->request->argument, call->type, &reply);
     call->reply = reply;

@@ -28,10 +28,12 @@ int cgm_reply_take_fd(struct cgm_reply *reply, unsigned i);
 /* Of a request to let go of something: the daemon has done so, or does not have it. */
 bool cgm_reply_says_gone(int type, const struct cgm_reply *reply);
 
-/* Both run on the watcher. The event stays the watcher's; fds may be taken out of it. After an
+/* They run on the watcher. The event stays the watcher's; fds may be taken out of it. After an
  * event that could not be taken in the session cannot go on: the watcher hangs up. */
 struct cgm_wire_handler {
     int (*on_event)(void *owner, int type, struct cgm_reply *event);
+    void (*on_error)(void *owner,
+                     int status); /* the answer to a request, before its caller has it */
     void (*on_lost)(void *owner);
 };
 

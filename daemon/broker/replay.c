@@ -199,17 +199,13 @@ static step_fn *const stages[] = {step_buffers, step_sessions, step_buffer_grant
                                   step_comms,   step_plans,    step_plan_grants};
 #define STAGE_COUNT (sizeof(stages) / sizeof(stages[0]))
 
-/* A session without a ring gets the event without fds: it learns that there is an executor. */
+/* Who has asked for one gets it as the answer. */
 static void send_rings(struct cgm_broker *broker)
 {
     uint64_t at = 0;
     struct cgm_session *session;
-    Cgm__Ring none = CGM__RING__INIT;
-    none.executor_life = broker->executor.life;
     while ((session = cgm_registry_next(&broker->sessions, &at))) {
-        if (session->ring.entries == 0 && session->greeted)
-            cgm_connection_send(&session->connection, CGM_MSG_RING, 0, &none.base, NULL, 0);
-        else if (session->ring.serial == 0)
+        if (session->greeted && session->ring.serial == 0)
             cgm_session_send_ring(session);
     }
 }

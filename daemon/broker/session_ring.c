@@ -85,13 +85,21 @@ int cgm_session_readd(struct cgm_session *session, const struct cgm_call *call)
 
 void cgm_session_send_ring(struct cgm_session *session)
 {
+    struct cgm_executor *executor = &session->broker->executor;
     struct cgm_session_ring *ring = &session->ring;
     Cgm__Ring message = CGM__RING__INIT;
     const int fds[3] = {ring->ring_fd, ring->wake_fd, ring->notify_fd};
+    message.executor_life = executor->life;
+    message.backend = executor->backend;
+    message.has_devices = 1;
+    message.devices = executor->n_devices;
+    if (ring->entries == 0) {
+        cgm_connection_send(&session->connection, CGM_MSG_RING, 0, &message.base, NULL, 0);
+        return;
+    }
     if (ring->notify_fd < 0)
         return;
     message.entries = ring->entries;
-    message.executor_life = ring->life;
     cgm_connection_send(&session->connection, CGM_MSG_RING, ring->serial, &message.base, fds, 3);
     close_ends(session);
     ring->serial = 0;

@@ -230,7 +230,10 @@ static void test_ring_wish_is_remembered(void **state)
     expect_error(reply, CGM_NO_EXECUTOR, "");
     struct message *event = client_event(&client, CGM_MSG_RING);
     assert_int_equal(event->n_fds, 3);
-    assert_int_equal(((const Cgm__Ring *)event->body)->entries, 4);
+    const Cgm__Ring *ring = (const Cgm__Ring *)event->body;
+    assert_int_equal(ring->entries, 4);
+    assert_int_equal(ring->devices, status_number(&client, "devices")); /* not told before */
+    assert_true(ring->backend && ring->backend[0]);
     message_free(event);
     client_close(&client);
 }

@@ -72,17 +72,29 @@ static bool answer_by_name(struct fake_session *session, uint32_t serial, const 
 {
     if (name && strcmp(name, FAKE_SILENT_NAME) == 0)
         return true;
+    if (name && strcmp(name, FAKE_ABSENT_NAME) == 0) {
+        reply_error(session, serial, CGM_NO_EXECUTOR, "the executor is ending");
+        return true;
+    }
     if (!name || strcmp(name, FAKE_TAKEN_NAME) != 0)
         return false;
     reply_error(session, serial, CGM_EXISTS, "name is taken: " FAKE_TAKEN_NAME);
     return true;
 }
 
+static void name_executor(const struct fake_broker *fake, Cgm__Ring *ret_ring)
+{
+    ret_ring->executor_life = fake->life;
+    ret_ring->backend = (char *)"cpu";
+    ret_ring->has_devices = 1;
+    ret_ring->devices = FAKE_DEVICES;
+}
+
 /* To a session without a ring: that there is an executor. */
 static void send_no_ring(struct fake_session *session)
 {
     Cgm__Ring none = CGM__RING__INIT;
-    none.executor_life = session->fake->life;
+    name_executor(session->fake, &none);
     reply(session, 0, CGM_MSG_RING, &none.base, NULL, 0);
 }
 
@@ -94,7 +106,7 @@ static void send_ring(struct fake_session *session, uint32_t serial)
     fake_poller_start(session->poller, session->entries, fake->life, fake->options.poller_spin_ns,
                       fake->options.shuffle);
     ring.entries = session->entries;
-    ring.executor_life = fake->life;
+    name_executor(fake, &ring);
     int fds[3] = {session->poller->ring_fd, session->poller->wake_fd, session->poller->client_end};
     reply(session, serial, CGM_MSG_RING, &ring.base, fds, 3);
 }
@@ -107,10 +119,10 @@ static void on_hello(struct fake_session *session, uint32_t serial, const Cgm__H
     answer.version = fake->options.version ? fake->options.version : 1;
     answer.has_session = answer.has_devices = answer.has_executor_life = 1;
     answer.session = ++fake->next_id;
-    answer.devices = FAKE_DEVICES;
+    answer.devices = fake->has_executor ? FAKE_DEVICES : 0;
     answer.executor_life = fake->has_executor ? fake->life : 0;
     answer.release = (char *)"9.9.9";
-    answer.backend = (char *)"cpu";
+    answer.backend = (char *)(fake->has_executor ? "cpu" : "");
     reply(session, serial, CGM_MSG_HELLO_REPLY, &answer.base, NULL, 0);
 }
 

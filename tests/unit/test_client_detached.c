@@ -265,6 +265,78 @@ static void test_beside_others_who_wait(void **state)
     check_beside_others_who_wait(1);
 }
 
+struct pair {
+    struct streams s;
+    pthread_barrier_t begin, end;
+    bool is_over;
+};
+
+static void spin_a_little(unsigned *seed)
+{
+    for (volatile int i = rand_r(seed) % 20000; i > 0; i--)
+        continue;
+}
+
+static bool pair_begin(struct pair *pair)
+{
+    pthread_barrier_wait(&pair->begin);
+    return !pair->is_over;
+}
+
+static void *submit_and_wait(void *argument)
+{
+    struct pair *pair = argument;
+    struct commgemm_job job = noop(0, 1);
+    uint64_t ticket;
+    while (pair_begin(pair)) {
+        if (commgemm_submit(pair->s.f.client, &job, &ticket) == COMMGEMM_OK)
+            commgemm_wait(pair->s.f.client, ticket, BOUND_MS, NULL);
+        pthread_barrier_wait(&pair->end);
+    }
+    return NULL;
+}
+
+static void *only_submit(void *argument)
+{
+    struct pair *pair = argument;
+    struct commgemm_job job = noop(0, 1);
+    unsigned seed = 1;
+    uint64_t ticket;
+    while (pair_begin(pair)) {
+        spin_a_little(&seed);
+        commgemm_submit(pair->s.f.client, &job, &ticket);
+        pthread_barrier_wait(&pair->end);
+    }
+    return NULL;
+}
+
+/* Beside a thread that waits for its own, and one that submits before that takes it. */
+static void test_beside_one_who_waits_for_his_own(void **state)
+{
+    struct pair pair = {.is_over = false};
+    pthread_t threads[2];
+    unsigned seed = 2;
+    (void)state;
+    streams_open(&pair.s, NULL, 8, 0);
+    pthread_barrier_init(&pair.begin, NULL, 3);
+    pthread_barrier_init(&pair.end, NULL, 3);
+    pthread_create(&threads[0], NULL, submit_and_wait, &pair);
+    pthread_create(&threads[1], NULL, only_submit, &pair);
+    for (int round = 0; round < 10000; round++) {
+        pthread_barrier_wait(&pair.begin);
+        spin_a_little(&seed);
+        assert_ok(commgemm_wait_detached(pair.s.f.client, 0, 5000));
+        pthread_barrier_wait(&pair.end);
+    }
+    pair.is_over = true;
+    pthread_barrier_wait(&pair.begin);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&pair.begin);
+    pthread_barrier_destroy(&pair.end);
+    streams_close(&pair.s);
+}
+
 /* ---- many threads -----------------------------------------------------------------------------
  */
 
@@ -362,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_their_places_come_back),
         cmocka_unit_test(test_those_that_are_refused),
         cmocka_unit_test(test_beside_others_who_wait),
+        cmocka_unit_test(test_beside_one_who_waits_for_his_own),
         cmocka_unit_test(test_many_threads_and_dying_executors),
     };
     seed_random();

@@ -364,24 +364,63 @@ static void test_old_jobs_outlive_their_ring(void **state)
     fixture_close(&f);
 }
 
-static void test_connect_without_executor(void **state)
+static void connect_without_executor(int no_ring)
 {
     struct fixture f;
     struct commgemm_job job;
     struct commgemm_info info;
     uint64_t ticket;
-    (void)state;
-    fixture_open(&f, &(struct fake_options){.no_executor = true}, 4, 0, 0);
+    fixture_open(&f, &(struct fake_options){.no_executor = true}, 4, no_ring, 0);
     commgemm_job_init(&job);
     job.kind = COMMGEMM_JOB_NOOP;
     assert_ok(commgemm_get_info(f.client, &info));
     assert_int_equal(info.executor_life, 0);
+    assert_int_equal(info.devices, 0);
     assert_status(commgemm_submit(f.client, &job, &ticket), COMMGEMM_NO_EXECUTOR);
     assert_status(commgemm_wait_executor(f.client, 20), COMMGEMM_TIMEOUT);
     fake_start_executor(f.fake);
     assert_ok(commgemm_wait_executor(f.client, -1));
+    assert_ok(commgemm_get_info(f.client, &info));
+    assert_int_equal(info.devices, FAKE_DEVICES); /* of the one that serves */
+    assert_string_equal(info.backend, "cpu");
     assert_ok(commgemm_wait(f.client, submit_noop(f.client, 0), -1, NULL));
     fixture_close(&f);
+}
+
+static void test_connect_without_executor(void **state)
+{
+    (void)state;
+    connect_without_executor(0);
+    connect_without_executor(1);
+}
+
+/* It refuses what it is asked before the daemon says that it is lost: the next one is waited for.
+ */
+static void executor_that_is_ending(int no_ring)
+{
+    struct fixture f;
+    struct commgemm_info info;
+    uint64_t comm;
+    fixture_open(&f, NULL, 4, no_ring, 0);
+    assert_ok(commgemm_wait_executor(f.client, 0));
+    assert_status(commgemm_comm_create(f.client, FAKE_ABSENT_NAME, 2, 0, &comm),
+                  COMMGEMM_NO_EXECUTOR);
+    assert_refused(commgemm_wait_executor(f.client, 0), COMMGEMM_TIMEOUT, "no executor");
+    assert_ok(commgemm_get_info(f.client, &info));
+    assert_int_equal(info.executor_life, 0);
+    fake_kill_executor(f.fake);
+    fake_start_executor(f.fake);
+    assert_ok(commgemm_wait_executor(f.client, -1));
+    assert_ok(commgemm_get_info(f.client, &info));
+    assert_int_equal(info.executor_life, 2);
+    fixture_close(&f);
+}
+
+static void test_an_executor_that_is_ending(void **state)
+{
+    (void)state;
+    executor_that_is_ending(0);
+    executor_that_is_ending(1);
 }
 
 int main(void)
@@ -398,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_numbers_of_lost_jobs_come_again),
         cmocka_unit_test(test_old_jobs_outlive_their_ring),
         cmocka_unit_test(test_connect_without_executor),
+        cmocka_unit_test(test_an_executor_that_is_ending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

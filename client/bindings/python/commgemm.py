@@ -279,7 +279,10 @@ def _set(structure, name, value):
 
 def _exact(name, value, ctype=ctypes.c_int):
     """An argument."""
-    number = ctype(value)
+    try:
+        number = ctype(value)
+    except TypeError as error:
+        raise TypeError(f"{name} is {value!r}: {error}") from None
     if number.value != value:
         raise ValueError(f"{name} is {value!r}, which is beyond what its type can hold")
     return number
@@ -287,7 +290,10 @@ def _exact(name, value, ctype=ctypes.c_int):
 
 def _text(name, value):
     """A string, which for the library ends with its first NUL."""
-    encoded = os.fsencode(value)
+    try:
+        encoded = os.fsencode(value)
+    except TypeError as error:
+        raise TypeError(f"{name} is {value!r}: {error}") from None
     if b"\0" in encoded:
         raise ValueError(f"{name} is {value!r}, which has a NUL in it")
     return encoded
@@ -410,8 +416,9 @@ class Plan:
         """A job of this plan; operands by name. It may be submitted again and again, as long as the
         tensors stay allocated. chunk: the one that a COPY_IN is for; None: all."""
         job, known = library().init("job", JobFields), self._operands
-        job.plan, job.detached, job.want_phases = self.reply.id, int(detached), int(want_phases)
+        job.plan = self.reply.id
         for name, value in (("kind", kind), ("rank", rank), ("rows", rows),
+                            ("detached", detached), ("want_phases", want_phases),
                             ("chunk", _WHOLE if chunk is None else chunk)):
             _set(job, name, value)
         for name, tensor in operands.items():
@@ -529,6 +536,8 @@ class Client:
         """The job's ticket. stream: an integer (torch: stream.cuda_stream), whose order the job then
         takes; None: at once."""
         ticket = ctypes.c_uint64()
+        if not isinstance(job, JobFields):
+            raise TypeError(f"job is {job!r}; it must be one that Plan.job made")
         if stream is None:
             library().call("commgemm_submit", self.handle, ctypes.byref(job), ctypes.byref(ticket))
         else:
