@@ -153,7 +153,7 @@ static int submit_by_ring(commgemm_client *client, const struct commgemm_job *jo
     return status;
 }
 
-/* Under the lock of the jobs: the executor that counts the slot's ticket; 0: not known. */
+/* Under the lock of the jobs: the executor that counts the slot's ticket. */
 static uint64_t life_of(commgemm_client *client, const struct cgm_slot *slot)
 {
     return slot->lane->life ? slot->lane->life : atomic_load(&client->executor_life);
@@ -165,7 +165,7 @@ static uint64_t life_of(commgemm_client *client, const struct cgm_slot *slot)
 static int send_entry(commgemm_client *client, struct cgm_entry *entry, uint64_t executor_life)
 {
     Cgm__Submit request = CGM__SUBMIT__INIT;
-    request.has_executor_life = executor_life != 0;
+    request.has_executor_life = 1;
     request.executor_life = executor_life;
     request.entry.data = (uint8_t *)entry;
     request.entry.len = sizeof(*entry);
@@ -187,6 +187,17 @@ static bool has_ended_well(const struct cgm_slot *slot)
     return cgm_slot_has_ended(slot) && slot->cqe.status == CGM_OK;
 }
 
+/* Under the lock of the jobs. A job that is for no known executor would be for any that comes, also
+ * after it was given up here. */
+static int take_for_socket(commgemm_client *client, const struct commgemm_job *job,
+                           struct cgm_slot **ret_slot)
+{
+    int status = cgm_jobs_ready(&client->jobs);
+    if (status == CGM_OK && cgm_client_serving_life(client) == 0)
+        status = cgm_fail(CGM_NO_EXECUTOR, "the daemon has no executor at the moment");
+    return status == CGM_OK ? cgm_submit_take(&client->jobs, job, ret_slot) : status;
+}
+
 static int submit_by_socket(commgemm_client *client, const struct commgemm_job *job,
                             uint64_t *ret_ticket)
 {
@@ -196,7 +207,7 @@ static int submit_by_socket(commgemm_client *client, const struct commgemm_job *
     struct cgm_slot *slot;
     uint64_t ticket = 0, life = 0;
     cgm_jobs_lock(jobs);
-    int status = cgm_submit_take(jobs, job, &slot);
+    int status = take_for_socket(client, job, &slot);
     if (status == CGM_OK) {
         fill_entry(&entry, slot, job);
         life = life_of(client, slot);
@@ -305,7 +316,7 @@ static int find_ticket(commgemm_client *client, uint64_t ticket, Cgm__Cancel *re
     if (slot && !cgm_slot_has_ended(slot)) {
         ret_request->ticket = slot->entry_ticket;
         ret_request->executor_life = life_of(client, slot);
-        ret_request->has_executor_life = ret_request->executor_life != 0;
+        ret_request->has_executor_life = 1;
     }
     cgm_jobs_unlock(jobs);
     if (ticket > 0 && ticket <= last)

@@ -376,7 +376,9 @@ static void connect_without_executor(int no_ring)
     assert_ok(commgemm_get_info(f.client, &info));
     assert_int_equal(info.executor_life, 0);
     assert_int_equal(info.devices, 0);
+    uint64_t asked = fake_requests(f.fake);
     assert_status(commgemm_submit(f.client, &job, &ticket), COMMGEMM_NO_EXECUTOR);
+    assert_int_equal(fake_requests(f.fake), asked); /* whose job would it be by then? */
     assert_status(commgemm_wait_executor(f.client, 20), COMMGEMM_TIMEOUT);
     fake_start_executor(f.fake);
     assert_ok(commgemm_wait_executor(f.client, -1));
