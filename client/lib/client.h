@@ -45,6 +45,9 @@ int cgm_check_client(const commgemm_client *client);
 /* Under the jobs' lock: which executor takes the session's requests; 0: none does. */
 uint64_t cgm_client_serving_life(const commgemm_client *client);
 
+/* Under the jobs' lock: OK when one does, else as cgm_jobs_ready. */
+int cgm_client_check_served(commgemm_client *client);
+
 /* cgm_wire_call of a session; one that lets something go comes behind the jobs that may name it.
  * Not under the jobs' lock. */
 int cgm_client_ask(commgemm_client *client, const struct cgm_wire_request *request,

@@ -4,11 +4,15 @@
 
 #define LOOK_AGAIN_NS 50000000u
 
-/* Under the jobs' lock. The lane of a session without a ring is of no executor. */
-static int look_at_jobs(commgemm_client *client)
+uint64_t cgm_client_serving_life(const commgemm_client *client)
 {
-    struct cgm_jobs *jobs = &client->jobs;
-    int status = client->no_ring && !jobs->lost ? CGM_OK : cgm_jobs_ready(jobs);
+    uint64_t life = atomic_load(&client->executor_life);
+    return life > client->jobs.highest_lost_life && life > client->jobs.silent_life ? life : 0;
+}
+
+int cgm_client_check_served(commgemm_client *client)
+{
+    int status = cgm_jobs_ready(&client->jobs);
     if (status != CGM_OK || cgm_client_serving_life(client) != 0)
         return status;
     return cgm_fail(CGM_NO_EXECUTOR, "the daemon has no executor at the moment");
@@ -18,7 +22,7 @@ static int look_at_jobs(commgemm_client *client)
 static int look(commgemm_client *client)
 {
     cgm_jobs_lock(&client->jobs);
-    int status = look_at_jobs(client);
+    int status = cgm_client_check_served(client);
     cgm_jobs_unlock(&client->jobs);
     return status;
 }

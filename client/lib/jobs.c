@@ -331,7 +331,7 @@ static void lane_bury(struct cgm_jobs *jobs, struct cgm_lane *lane, int status, 
         cgm_ring_declare_dead(&lane->ring, status);
     for (uint32_t i = 0; i < lane->entries; i++) {
         struct cgm_slot *slot = &lane->slots[i];
-        if (atomic_load_explicit(&slot->state, memory_order_relaxed) != CGM_SLOT_FLIGHT)
+        if (!cgm_slot_is_in_flight(slot))
             continue;
         cgm_slot_abandon(slot, status, detail);
         give_number_if_lost(slot);
@@ -393,8 +393,8 @@ void cgm_jobs_end_well(struct cgm_jobs *jobs, uint64_t comm, uint64_t comm_numbe
     struct cgm_lane *lane = jobs->lane;
     for (uint32_t i = 0; lane && !lane->buried && i < lane->entries; i++) {
         struct cgm_slot *slot = &lane->slots[i];
-        if (atomic_load_explicit(&slot->state, memory_order_relaxed) != CGM_SLOT_FLIGHT ||
-            !slot->plan || slot->plan->comm->id != comm || slot->comm_number != comm_number)
+        if (!cgm_slot_is_in_flight(slot) || !slot->plan || slot->plan->comm->id != comm ||
+            slot->comm_number != comm_number)
             continue;
         cgm_slot_abandon(slot, CGM_OK, NULL);
         cgm_jobs_end(jobs, slot);

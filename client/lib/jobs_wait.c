@@ -154,9 +154,8 @@ static struct cgm_slot *oldest_detached(const struct cgm_jobs *jobs)
     struct cgm_slot *oldest = NULL;
     for (uint32_t i = 0; jobs->lane && i < jobs->lane->entries; i++) {
         struct cgm_slot *slot = &jobs->lane->slots[i];
-        bool is_in_flight =
-            atomic_load_explicit(&slot->state, memory_order_relaxed) == CGM_SLOT_FLIGHT;
-        if (slot->detached && is_in_flight && (!oldest || slot->ticket < oldest->ticket))
+        if (slot->detached && cgm_slot_is_in_flight(slot) &&
+            (!oldest || slot->ticket < oldest->ticket))
             oldest = slot;
     }
     return oldest;

@@ -239,8 +239,7 @@ struct cgm_slot *cgm_lane_next(struct cgm_lane *lane)
         if (cqe.slot >= lane->entries)
             continue;
         struct cgm_slot *slot = &lane->slots[cqe.slot];
-        if (slot->entry_ticket != cqe.ticket ||
-            atomic_load_explicit(&slot->state, memory_order_relaxed) != CGM_SLOT_FLIGHT)
+        if (slot->entry_ticket != cqe.ticket || !cgm_slot_is_in_flight(slot))
             continue;
         cgm_slot_store_cqe(slot, &cqe);
         return slot;

@@ -67,6 +67,11 @@ static inline bool cgm_slot_has_ended(const struct cgm_slot *slot)
     return atomic_load_explicit(&slot->state, memory_order_relaxed) == CGM_SLOT_ENDED;
 }
 
+static inline bool cgm_slot_is_in_flight(const struct cgm_slot *slot)
+{
+    return atomic_load_explicit(&slot->state, memory_order_relaxed) == CGM_SLOT_FLIGHT;
+}
+
 /* fds: ring, wake, notify; taken over on success, and the ring fd is closed then. NULL: no_ring. */
 int cgm_lane_new(uint32_t entries, uint64_t life, const int fds[3], struct cgm_lane **ret_lane);
 void cgm_lane_free(struct cgm_lane *lane);

@@ -440,12 +440,6 @@ void commgemm_disconnect(commgemm_client *client)
     client_free(client);
 }
 
-uint64_t cgm_client_serving_life(const commgemm_client *client)
-{
-    uint64_t life = atomic_load(&client->executor_life);
-    return life > client->jobs.highest_lost_life && life > client->jobs.silent_life ? life : 0;
-}
-
 int commgemm_get_info(commgemm_client *client, struct commgemm_info *ret_info)
 {
     int status = cgm_check_client(client);

@@ -192,9 +192,7 @@ static bool has_ended_well(const struct cgm_slot *slot)
 static int take_for_socket(commgemm_client *client, const struct commgemm_job *job,
                            struct cgm_slot **ret_slot)
 {
-    int status = cgm_jobs_ready(&client->jobs);
-    if (status == CGM_OK && cgm_client_serving_life(client) == 0)
-        status = cgm_fail(CGM_NO_EXECUTOR, "the daemon has no executor at the moment");
+    int status = cgm_client_check_served(client);
     return status == CGM_OK ? cgm_submit_take(&client->jobs, job, ret_slot) : status;
 }
 

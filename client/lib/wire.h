@@ -32,8 +32,7 @@ bool cgm_reply_says_gone(int type, const struct cgm_reply *reply);
  * event that could not be taken in the session cannot go on: the watcher hangs up. */
 struct cgm_wire_handler {
     int (*on_event)(void *owner, int type, struct cgm_reply *event);
-    void (*on_error)(void *owner,
-                     int status); /* the answer to a request, before its caller has it */
+    void (*on_error)(void *owner, int status); /* the daemon refuses a request */
     void (*on_lost)(void *owner);
 };
 

@@ -134,12 +134,12 @@ static void on_added(struct cgm_broker *broker, const struct cgm_call *call,
         cgm_session_send_ring(session);
         return;
     }
-    session->ring.serial = 0;
+    struct cgm_result answer = *result;
     if (result->status == CGM_OK)
-        cgm_answer_error(broker, call->session, call->serial, CGM_NO_EXECUTOR, "%s",
-                         cgm_executor_why_not(&broker->executor));
-    else
-        cgm_answer_error(broker, call->session, call->serial, result->status, "%s", result->detail);
+        answer = (struct cgm_result){.status = CGM_NO_EXECUTOR,
+                                     .detail = cgm_executor_why_not(&broker->executor)};
+    session->ring.serial = 0;
+    cgm_answer_error(broker, call->session, call->serial, answer.status, "%s", answer.detail);
     if (result->status == CGM_OK || result->status == CGM_EXECUTOR_LOST)
         return; /* it, or the next one, will serve it, and a Ring event tells */
     ring_close(session);

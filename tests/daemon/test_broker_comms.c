@@ -284,18 +284,27 @@ static void test_a_comm_that_no_executor_makes(void **state)
     client_close(&client);
 }
 
+/* Both ranks have joined, no executor has made their comm, and the first one's time is over before
+ * there is one. Returns the other one's request. */
+static uint32_t join_for_a_while(struct daemon *daemon, struct client *hasty,
+                                 struct client *patient, uint32_t patient_ms)
+{
+    fake_fault(daemon, "die", "CommAdd", "");
+    fake_fault(daemon, "die", "ExecutorSetup", "");
+    uint32_t serial = send_join(patient, "tp", 2, 1, patient_ms);
+    expect_error(client_reply(hasty, send_join(hasty, "tp", 2, 0, 30)), CGM_JOIN_TIMEOUT,
+                 "have joined, but there is no executor");
+    wait_for_executor(hasty);
+    return serial;
+}
+
 /* Who gives up may come again. */
 static void test_a_join_ends_no_other(void **state)
 {
     struct client one, two;
     client_open(&one, *state);
     client_open(&two, *state);
-    fake_fault(*state, "die", "CommAdd", "");
-    fake_fault(*state, "die", "ExecutorSetup", "");
-    uint32_t patient = send_join(&two, "tp", 2, 1, 60000);
-    expect_error(client_reply(&one, send_join(&one, "tp", 2, 0, 30)), CGM_JOIN_TIMEOUT,
-                 "have joined, but there is no executor");
-    wait_for_executor(&one);
+    uint32_t patient = join_for_a_while(*state, &one, &two, 60000);
     uint32_t again = send_join(&one, "tp", 2, 0, 60000);
     for (int i = 0; i < 2; i++) {
         struct message *reply = client_reply(i ? &two : &one, i ? patient : again);
@@ -312,12 +321,7 @@ static void test_who_left_before_the_executor_came(void **state)
     struct client one, two;
     client_open(&one, *state);
     client_open(&two, *state);
-    fake_fault(*state, "die", "CommAdd", "");
-    fake_fault(*state, "die", "ExecutorSetup", "");
-    uint32_t patient = send_join(&two, "tp", 2, 1, 2000);
-    expect_error(client_reply(&one, send_join(&one, "tp", 2, 0, 30)), CGM_JOIN_TIMEOUT,
-                 "have joined, but there is no executor");
-    wait_for_executor(&one);
+    uint32_t patient = join_for_a_while(*state, &one, &two, 2000);
     expect_error(client_reply(&two, patient), CGM_JOIN_TIMEOUT,
                  "tp did not stay until all were there");
     client_close(&one);
