@@ -45,6 +45,7 @@
     X(37, IMPORT_IDLE, import_idle, ImportIdle)                                                    \
     X(38, TUNE, tune, Tune)                                                                        \
     X(39, TUNE_REPLY, tune_reply, TuneReply)                                                       \
+    X(40, BUFFER_CHECK, buffer_check, BufferCheck)                                                 \
     X(64, EXECUTOR_SETUP, executor_setup, ExecutorSetup)                                           \
     X(65, EXECUTOR_HELLO, executor_hello, ExecutorHello)                                           \
     X(66, SESSION_ADD, session_add, SessionAdd)                                                    \

@@ -78,6 +78,9 @@ static int refuse_option(struct scan *scan, int result, const char *word)
 
     if (position < 0 && optopt > 0 && optopt < LONG_VALUE) {
         snprintf(detail, CGM_ARGS_DETAIL_BYTES, "unknown option -%c", optopt);
+    } else if (optopt < 0) { /* a letter beyond ASCII: getopt has its first byte alone */
+        snprintf(detail, CGM_ARGS_DETAIL_BYTES, "unknown option: - and byte 0x%02x",
+                 (unsigned)(unsigned char)optopt);
     } else if (position < 0) {
         snprintf(detail, CGM_ARGS_DETAIL_BYTES, "unknown or ambiguous option %s", word);
     } else {

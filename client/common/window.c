@@ -35,6 +35,12 @@ int cgm_window_store(const struct cgm_window *window)
                                  window->buffer.bytes);
 }
 
+int cgm_window_check(const struct cgm_window *window)
+{
+    char first;
+    return commgemm_buffer_read(window->client, &window->buffer, 0, &first, 1);
+}
+
 void cgm_window_close(struct cgm_window *window)
 {
     munmap(window->address, window->buffer.bytes);

@@ -17,9 +17,12 @@ struct cgm_window {
 /* Status; commgemm_last_error() has the detail. */
 int cgm_window_open(commgemm_client *client, const struct commgemm_buffer *buffer,
                     struct cgm_window *ret_window);
-/* Buffer to window and back; they do nothing when it is mapped. */
+/* Buffer to window and back; where it is mapped there is nothing to be done. */
 int cgm_window_fetch(const struct cgm_window *window);
 int cgm_window_store(const struct cgm_window *window);
+/* Behind what was read or written through it: whether that was the buffer's memory to the end.
+ * NOT_FOUND, DAEMON_LOST. */
+int cgm_window_check(const struct cgm_window *window);
 void cgm_window_close(struct cgm_window *window);
 
 #endif

@@ -136,17 +136,18 @@ static int fill_buffer(const struct cgm_ctl *ctl, const char *name, const struct
     int result = 0, status = cgm_window_open(mapped->client, &mapped->buffer, &mapped->window);
     if (status != CGM_OK) {
         result = fail_buffer(ctl, status, name);
-        commgemm_buffer_destroy(mapped->client, name);
+        commgemm_buffer_destroy_id(mapped->client, mapped->buffer.id);
         return result;
     }
     status = cgm_transfer_read(npy, mapped->window.address, detail);
     if (status != CGM_OK)
         result = fail_file(ctl, status, detail);
-    else if ((status = cgm_window_store(&mapped->window)) != CGM_OK)
+    else if ((status = cgm_window_store(&mapped->window)) != CGM_OK ||
+             (status = cgm_window_check(&mapped->window)) != CGM_OK)
         result = fail_buffer(ctl, status, name);
     cgm_window_close(&mapped->window);
     if (status != CGM_OK)
-        commgemm_buffer_destroy(mapped->client, name);
+        commgemm_buffer_destroy_id(mapped->client, mapped->buffer.id);
     return result;
 }
 
@@ -256,23 +257,28 @@ static int choose_shape(const char *text, uint64_t bytes, struct shape *ret_shap
     return CGM_OK;
 }
 
-static int write_file(const char *path, const struct shape *shape, const float *values,
-                      char *ret_detail)
+/* The exit status. The file gets its name when it has all of the buffer. */
+static int write_file(const struct cgm_ctl *ctl, const char *name, const struct cgm_window *window,
+                      const struct shape *shape, const char *path)
 {
+    char detail[CGM_NPY_DETAIL_BYTES];
     struct cgm_npy npy;
 
-    int status =
-        cgm_npy_create(path, shape->dimensions, shape->rows, shape->cols, &npy, ret_detail);
+    int status = cgm_npy_create(path, shape->dimensions, shape->rows, shape->cols, &npy, detail);
     if (status != CGM_OK)
-        return status;
-    status = cgm_transfer_write(&npy, values, ret_detail);
-    if (status == CGM_OK)
-        return cgm_npy_finish(&npy, ret_detail);
+        return fail_file(ctl, status, detail);
+    status = cgm_transfer_write(&npy, window->address, detail);
+    int lost = status == CGM_OK ? cgm_window_check(window) : CGM_OK;
+    if (status == CGM_OK && lost == CGM_OK) {
+        status = cgm_npy_finish(&npy, detail);
+        return status == CGM_OK ? 0 : fail_file(ctl, status, detail);
+    }
     cgm_npy_discard(&npy);
-    return status;
+    return lost == CGM_OK ? fail_file(ctl, status, detail) : fail_buffer(ctl, lost, name);
 }
 
-static int export_mapped(const struct cgm_ctl *ctl, const struct mapped *mapped, const char *path)
+static int export_mapped(const struct cgm_ctl *ctl, const char *name, const struct mapped *mapped,
+                         const char *path)
 {
     char detail[CGM_NPY_DETAIL_BYTES];
     struct shape shape;
@@ -281,9 +287,9 @@ static int export_mapped(const struct cgm_ctl *ctl, const struct mapped *mapped,
     if (status != CGM_OK)
         return cgm_ctl_fail(ctl, status, detail, NULL);
     cgm_transfer_catch_signals();
-    status = write_file(path, &shape, mapped->window.address, detail);
-    if (status != CGM_OK)
-        return fail_file(ctl, status, detail);
+    int result = write_file(ctl, name, &mapped->window, &shape, path);
+    if (result != 0)
+        return result;
     uint64_t left = mapped->buffer.bytes - shape.rows * shape.cols * sizeof(float);
     if (left > 0)
         fprintf(stderr, "%s: %s: note: the last %" PRIu64 " bytes are outside --shape %s\n",
@@ -300,9 +306,22 @@ int cgm_ctl_buffer_export(void *settings, int n_words, char **words)
     int result = map_named(ctl, words[0], &mapped);
     if (result != 0)
         return result;
-    result = export_mapped(ctl, &mapped, words[1]);
+    result = export_mapped(ctl, words[0], &mapped, words[1]);
     unmap(&mapped);
     return result;
+}
+
+static int print_checksum(const struct cgm_ctl *ctl, const char *name, uint64_t bytes,
+                          const char *text)
+{
+    if (!ctl->json) {
+        printf("%s  %s\n", text, name);
+        return 0;
+    }
+    json_t *rows =
+        json_pack("[{s:s,s:I,s:s}]", "name", name, "bytes", (json_int_t)bytes, "checksum", text);
+    int status = cgm_rows_print("checksum", rows);
+    return status == CGM_OK ? 0 : cgm_ctl_fail(ctl, status, NULL, NULL);
 }
 
 int cgm_ctl_buffer_checksum(void *settings, int n_words, char **words)
@@ -317,14 +336,9 @@ int cgm_ctl_buffer_checksum(void *settings, int n_words, char **words)
         return result;
     snprintf(text, sizeof(text), "%016" PRIx64,
              cgm_checksum(mapped.window.address, mapped.buffer.bytes));
-    if (ctl->json) {
-        json_t *rows = json_pack("[{s:s,s:I,s:s}]", "name", words[0], "bytes",
-                                 (json_int_t)mapped.buffer.bytes, "checksum", text);
-        int status = cgm_rows_print("checksum", rows);
-        result = status == CGM_OK ? 0 : cgm_ctl_fail(ctl, status, NULL, NULL);
-    } else {
-        printf("%s  %s\n", text, words[0]);
-    }
+    int status = cgm_window_check(&mapped.window);
+    result = status == CGM_OK ? print_checksum(ctl, words[0], mapped.buffer.bytes, text)
+                              : fail_buffer(ctl, status, words[0]);
     unmap(&mapped);
     return result;
 }

@@ -333,8 +333,9 @@ int commgemm_buffer_unmap(void *address, uint64_t bytes);
 /* Copies between this process and a buffer, host-visible or not, with the daemon's help where it
  * cannot be mapped; returns when the bytes are there. Ordered with no job: whoever writes a buffer
  * that a job uses waits for the job first. INVALID_ARGUMENT when offset_bytes + bytes leaves the
- * buffer, PERMISSION when it is not writable, DAEMON_LOST when the session has ended meanwhile,
- * STALE for a user buffer that was mapped here and went with its executor: open it again. */
+ * buffer, PERMISSION when it is not writable, NOT_FOUND when this session does not have it, also
+ * when it has lost it meanwhile (commgemm_buffer_destroy), DAEMON_LOST when the session has ended,
+ * STALE for a user buffer whose memory went with its executor: open it again. */
 int commgemm_buffer_read(commgemm_client *client, const struct commgemm_buffer *buffer,
                          uint64_t offset_bytes, void *ret_bytes, uint64_t bytes);
 int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer *buffer,
@@ -350,6 +351,9 @@ int commgemm_buffer_close(commgemm_client *client, uint64_t id);
  * it at their own cost while the owner has not: whose quotas have no room for it loses it, as if by
  * close. */
 int commgemm_buffer_destroy(commgemm_client *client, const char *name);
+
+/* The same of the one with this id, which no other process can have made anew meanwhile. */
+int commgemm_buffer_destroy_id(commgemm_client *client, uint64_t id);
 
 /* Clears the tainted mark: the caller has rewritten all of it, through its own mapping or by
  * commgemm_buffer_write, neither of which the daemon sees. A job that writes all of it clears the

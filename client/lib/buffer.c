@@ -72,16 +72,11 @@ static uint64_t life_of(commgemm_client *client, int fd)
 
 int cgm_buffers_check(commgemm_client *client, const struct commgemm_buffer *buffer)
 {
-    uint64_t life = life_of(client, buffer->fd);
-    if (life == 0)
-        return CGM_OK;
-    cgm_jobs_lock(&client->jobs);
-    bool lost = life <= client->jobs.highest_lost_life;
-    cgm_jobs_unlock(&client->jobs);
-    if (!lost)
-        return CGM_OK;
-    return cgm_fail(CGM_STALE, "buffer %llu: its memory went with executor %llu; open it again",
-                    (unsigned long long)buffer->id, (unsigned long long)life);
+    Cgm__BufferCheck request = CGM__BUFFER_CHECK__INIT;
+    request.id = buffer->id;
+    request.executor_life = life_of(client, buffer->fd);
+    request.has_executor_life = request.executor_life != 0;
+    return cgm_client_tell(client, CGM_MSG_BUFFER_CHECK, &request.base);
 }
 
 /* ---- create, open, close ----------------------------------------------------------------------
@@ -263,6 +258,16 @@ int commgemm_buffer_destroy(commgemm_client *client, const char *name)
     if (status == CGM_OK)
         status = cgm_check_name(name, "name", 1);
     request.name = (char *)(uintptr_t)name;
+    return status == CGM_OK ? cgm_client_tell(client, CGM_MSG_BUFFER_DESTROY, &request.base)
+                            : status;
+}
+
+int commgemm_buffer_destroy_id(commgemm_client *client, uint64_t id)
+{
+    Cgm__BufferDestroy request = CGM__BUFFER_DESTROY__INIT;
+    int status = cgm_check_client(client);
+    request.has_id = 1;
+    request.id = id;
     return status == CGM_OK ? cgm_client_tell(client, CGM_MSG_BUFFER_DESTROY, &request.base)
                             : status;
 }

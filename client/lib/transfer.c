@@ -101,15 +101,6 @@ static int pwrite_all(const struct commgemm_buffer *buffer, uint64_t offset, con
     return CGM_OK;
 }
 
-/* Memory of a session goes with it: read through an fd that is still there it is a hole. That of a
- * user buffer goes with its executor, and what is written there reaches nobody. */
-static int end_host_io(commgemm_client *client, const struct commgemm_buffer *buffer, int status)
-{
-    if (status == CGM_OK && cgm_wire_is_lost(&client->wire))
-        return cgm_fail(CGM_DAEMON_LOST, "buffer %llu: the session has ended", (ull)buffer->id);
-    return status == CGM_OK ? cgm_buffers_check(client, buffer) : status;
-}
-
 /* ---- through staging, under staging_lock ---------------------------------------------------- */
 
 static int staging_import(commgemm_client *client, int fd, uint64_t *ret_import)
@@ -257,9 +248,10 @@ int commgemm_buffer_read(commgemm_client *client, const struct commgemm_buffer *
     int status = check(client, buffer, offset_bytes, ret_bytes, bytes, false);
     if (status != CGM_OK || bytes == 0)
         return status;
-    if (is_host_visible(buffer))
-        return end_host_io(client, buffer, pread_all(buffer, offset_bytes, ret_bytes, bytes));
-    return transfer(client, buffer, offset_bytes, ret_bytes, NULL, bytes);
+    if (!is_host_visible(buffer))
+        return transfer(client, buffer, offset_bytes, ret_bytes, NULL, bytes);
+    status = pread_all(buffer, offset_bytes, ret_bytes, bytes);
+    return status == CGM_OK ? cgm_buffers_check(client, buffer) : status;
 }
 
 int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer *buffer,
@@ -268,7 +260,8 @@ int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer 
     int status = check(client, buffer, offset_bytes, data, bytes, true);
     if (status != CGM_OK || bytes == 0)
         return status;
-    if (is_host_visible(buffer))
-        return end_host_io(client, buffer, pwrite_all(buffer, offset_bytes, data, bytes));
-    return transfer(client, buffer, offset_bytes, NULL, data, bytes);
+    if (!is_host_visible(buffer))
+        return transfer(client, buffer, offset_bytes, NULL, data, bytes);
+    status = pwrite_all(buffer, offset_bytes, data, bytes);
+    return status == CGM_OK ? cgm_buffers_check(client, buffer) : status;
 }

@@ -1,7 +1,6 @@
 #include "client/lib/wire.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,15 +71,6 @@ static int call_link(struct cgm_wire *wire, struct cgm_call *call)
     }
     pthread_mutex_unlock(&wire->lock);
     return lost ? CGM_DAEMON_LOST : CGM_OK;
-}
-
-bool cgm_wire_is_lost(struct cgm_wire *wire)
-{
-    struct pollfd socket = {.fd = wire->socket};
-    pthread_mutex_lock(&wire->lock);
-    bool lost = wire->lost;
-    pthread_mutex_unlock(&wire->lock);
-    return lost || (poll(&socket, 1, 0) > 0 && socket.revents & (POLLHUP | POLLERR));
 }
 
 static struct cgm_call *call_unlink(struct cgm_wire *wire, uint32_t serial)

@@ -75,9 +75,6 @@ void cgm_wire_close(struct cgm_wire *wire);
  * not. */
 int cgm_wire_farewell(struct cgm_wire *wire, char *ret_detail, size_t size);
 
-/* Whether the daemon has hung up, even if the watcher has not seen it yet. */
-bool cgm_wire_is_lost(struct cgm_wire *wire);
-
 /* Sends a request and waits for its reply. An Error becomes its status and detail, a reply of
  * another type BAD_MESSAGE. ret_reply NULL: the reply says nothing. */
 int cgm_wire_call(struct cgm_wire *wire, const struct cgm_wire_request *request,

@@ -475,8 +475,9 @@ void cgm_buffer_on_tainted(struct cgm_broker *broker, const ProtobufCMessage *me
         return;
     buffer->tainted = true;
     cgm_user_log(broker, buffer->owner.uid, CGM_LOG_WARNING,
-                 "buffer %ju: tainted: after a failed job there was no memory to make it NaN, or "
-                 "that took longer than job_timeout",
+                 "buffer %ju: tainted: a failed job's output in it could not be made NaN: there "
+                 "was no memory for that, it took longer than job_timeout, or other jobs have too "
+                 "many operands around it",
                  (uintmax_t)buffer->id);
 }
 

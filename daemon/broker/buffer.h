@@ -62,6 +62,7 @@ int cgm_buffer_on_create(struct cgm_request *request);
 int cgm_buffer_on_open(struct cgm_request *request);
 int cgm_buffer_on_close(struct cgm_request *request);
 int cgm_buffer_on_destroy(struct cgm_request *request);
+int cgm_buffer_on_check(struct cgm_request *request);
 int cgm_buffer_on_rewritten(struct cgm_request *request);
 
 /* A buffer that is not ready, of no bytes yet; name: NULL, or one that no buffer has. NULL: no

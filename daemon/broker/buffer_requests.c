@@ -331,9 +331,14 @@ int cgm_buffer_on_open(struct cgm_request *request)
 
 static uint64_t named_id(const struct cgm_request *request)
 {
-    if (request->type == CGM_MSG_BUFFER_CLOSE)
+    switch (request->type) {
+    case CGM_MSG_BUFFER_CLOSE:
         return ((const Cgm__BufferClose *)request->message)->id;
-    return ((const Cgm__BufferRewritten *)request->message)->id;
+    case CGM_MSG_BUFFER_CHECK:
+        return ((const Cgm__BufferCheck *)request->message)->id;
+    default:
+        return ((const Cgm__BufferRewritten *)request->message)->id;
+    }
 }
 
 int cgm_buffer_find_held(struct cgm_request *request)
@@ -380,6 +385,21 @@ int cgm_buffer_on_close(struct cgm_request *request)
     if (status == CGM_OK)
         cgm_reply_ok(request);
     return status;
+}
+
+/* What a client read of memory that has gone meanwhile are zeros, and what it wrote there reaches
+ * nobody: it asks behind each copy that it makes by itself. */
+int cgm_buffer_on_check(struct cgm_request *request)
+{
+    const Cgm__BufferCheck *check = (const Cgm__BufferCheck *)request->message;
+    const struct cgm_executor *executor = &request->broker->executor;
+    if (check->has_executor_life &&
+        (check->executor_life != executor->life || cgm_executor_is_lost(executor)))
+        return cgm_refuse(request, CGM_STALE,
+                          "buffer %ju: its memory went with executor %ju; open it again",
+                          (uintmax_t)check->id, (uintmax_t)check->executor_life);
+    cgm_reply_ok(request);
+    return CGM_OK;
 }
 
 int cgm_buffer_find_owned(struct cgm_request *request)

@@ -148,6 +148,9 @@ int cgm_config_set_pair(struct cgm_config *config, const char *pair, char *ret_d
     return cgm_config_set(config, key, equal + 1, ret_detail, size);
 }
 
+#define BLANK " \t\v\f"
+#define BYTE_ORDER_MARK "\xef\xbb\xbf" /* of UTF-8; the parser passes over it, too */
+
 /* What the callbacks of the parser need; the first error is kept. */
 struct reading {
     struct cgm_config *config;
@@ -202,6 +205,8 @@ static bool check_line(struct reading *reading, const char *line, size_t length,
         refuse(reading, "the line has a carriage return that is not at its end");
     else if (has_other_marks(line, length))
         refuse(reading, "a line must be key = value, without ';'; comments begin with '#'");
+    else if (strspn(line, BLANK) < length && !memchr(line, '=', length))
+        refuse(reading, "a line must be key = value");
     else
         return true;
     return false;
@@ -219,8 +224,11 @@ static char *read_line(char *ret_line, int size, void *stream)
     bool is_text = strlen(reading->line) == (size_t)bytes;
     if (!is_text)
         refuse(reading, "the line has a character NUL");
-    cut_comment(reading->line);
-    const char *begin = reading->line + strspn(reading->line, " \t");
+    char *begin = reading->line;
+    if (reading->number == 1 && strncmp(begin, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0)
+        begin += strlen(BYTE_ORDER_MARK);
+    cut_comment(begin);
+    begin += strspn(begin, BLANK);
     size_t length = strcspn(begin, "\r\n");
     if (is_text && check_line(reading, begin, length, (size_t)size - 2))
         snprintf(ret_line, (size_t)size, "%.*s\n", (int)length, begin);
@@ -316,7 +324,7 @@ int cgm_config_load(struct cgm_config *config, const char *path, char *ret_detai
     if (line == 0)
         return CGM_OK;
     return cgm_detail(ret_detail, size, CGM_INVALID_ARGUMENT, "%s:%d: %s", path, line,
-                      reading.status == CGM_OK ? "a line must be key = value" : reading.detail);
+                      reading.detail);
 }
 
 static void print_wrapped(FILE *out, const char *text)

@@ -41,6 +41,7 @@ static const struct message_row rows[] = {
     {CGM_MSG_BUFFER_OPEN, GREETED | EXECUTOR, 0, cgm_buffer_find_to_open, cgm_buffer_on_open},
     {CGM_MSG_BUFFER_CLOSE, GREETED, 0, cgm_buffer_find_held, cgm_buffer_on_close},
     {CGM_MSG_BUFFER_DESTROY, GREETED, 0, cgm_buffer_find_owned, cgm_buffer_on_destroy},
+    {CGM_MSG_BUFFER_CHECK, GREETED, 0, cgm_buffer_find_held, cgm_buffer_on_check},
     {CGM_MSG_BUFFER_REWRITTEN, GREETED | EXECUTOR, 0, cgm_buffer_find_held,
      cgm_buffer_on_rewritten},
     {CGM_MSG_IMPORT_CREATE, GREETED | EXECUTOR | NEW_WORK, CGM_IMPORT_SEGMENTS_MAX, NULL,

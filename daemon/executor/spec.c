@@ -264,6 +264,22 @@ static const char *pattern_name(const struct cgm_check *check)
     }
 }
 
+/* What works instead of a method that the operation does not have as it is. */
+static void way_around_method(const struct cgm_spec *spec, char *ret_text, size_t size)
+{
+    char list[128];
+    bool has_it = cgm_operation_algorithm(spec->op, spec->method, false) >= 0;
+    cgm_operation_methods(spec->op, spec->atomic_gemm, list, sizeof list);
+    if (list[0]) {
+        snprintf(ret_text, size, "use %s%s", list, has_it ? ", or leave atomic_gemm out" : "");
+    } else if (has_it) {
+        snprintf(ret_text, size, "leave atomic_gemm out");
+    } else {
+        cgm_operation_methods(spec->op, false, list, sizeof list);
+        snprintf(ret_text, size, "leave atomic_gemm out and use %s", list);
+    }
+}
+
 static int check_method(struct cgm_check *check)
 {
     struct cgm_spec *spec = check->spec;
@@ -271,14 +287,12 @@ static int check_method(struct cgm_check *check)
     if (spec->method == CGM_METHOD_AUTO ||
         cgm_operation_algorithm(spec->op, spec->method, spec->atomic_gemm) >= 0)
         return CGM_OK;
-    char list[128];
-    cgm_operation_methods(spec->op, spec->atomic_gemm, list, sizeof list);
-    return cgm_check_refuse(
-        check, CGM_NOT_SUPPORTED, "op %s: %s with %s%s is not supported; %s%s%s%s",
-        cgm_check_op_name(check), pattern_name(check),
-        cgm_type_name(CGM_TABLE_METHOD, spec->method), spec->atomic_gemm ? " and atomic_gemm" : "",
-        list[0] ? "use " : "", list, list[0] && spec->atomic_gemm ? ", or " : "",
-        spec->atomic_gemm ? "leave atomic_gemm out" : "");
+    char way[160];
+    way_around_method(spec, way, sizeof way);
+    return cgm_check_refuse(check, CGM_NOT_SUPPORTED, "op %s: %s with %s%s is not supported; %s",
+                            cgm_check_op_name(check), pattern_name(check),
+                            cgm_type_name(CGM_TABLE_METHOD, spec->method),
+                            spec->atomic_gemm ? " and atomic_gemm" : "", way);
 }
 
 /* ---- all of it --------------------------------------------------------------------------------

@@ -120,6 +120,9 @@ expect 1 'no such object' buffers destroy weights
 
 expect 0 'daemon         release ' doctor
 expect 0 '"result":"ok"' doctor --json
+ln -s "$COMMGEMM_SOCKET" "$work/link"
+expect 0 "$work/link exists and may be used" doctor --socket "$work/link"
+expect 2 'unknown option: - and byte 0xc3' status "$(printf '%b' '-\0303\0251')"
 # A session that an operator ends: its process finds the daemon gone and lives, or gets the signal.
 expect 1 'session 4711 does not exist' kill 4711
 expect 2 'SESSION is "first"' kill first

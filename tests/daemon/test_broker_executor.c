@@ -28,6 +28,24 @@ static void expect_buffer(struct client *client, const char *id, const char *gen
     assert_string_equal(value, tainted);
 }
 
+static void check_lives(struct client *client, uint64_t user_buffer)
+{
+    Cgm__BufferOpen open_request = CGM__BUFFER_OPEN__INIT;
+    Cgm__BufferCheck check = CGM__BUFFER_CHECK__INIT;
+    open_request.has_id = 1;
+    open_request.id = check.id = user_buffer;
+    struct message *reply =
+        client_call(client, CGM_MSG_BUFFER_OPEN, &open_request.base, NULL, 0, CGM_MSG_BUFFER_REPLY);
+    assert_int_equal(((const Cgm__BufferReply *)reply->body)->executor_life, 2);
+    message_free(reply);
+    client_ok(client, CGM_MSG_BUFFER_CHECK, &check.base);
+    check.has_executor_life = check.executor_life = 1;
+    client_error(client, CGM_MSG_BUFFER_CHECK, &check.base, NULL, 0, CGM_STALE,
+                 "its memory went with executor 1; open it again");
+    check.executor_life = 2;
+    client_ok(client, CGM_MSG_BUFFER_CHECK, &check.base);
+}
+
 /* The journal says what was being written, and to which numbers comms have come. */
 static void test_everything_is_handed_to_the_next_executor(void **state)
 {
@@ -72,6 +90,7 @@ static void test_everything_is_handed_to_the_next_executor(void **state)
     expect_buffer(&client, "1", "2", "false");
     /* The user buffers of plans are new memory in each life. */
     expect_buffer(&client, "3", "2", "false");
+    check_lives(&client, 3);
     Cgm__BufferOpen open_request = CGM__BUFFER_OPEN__INIT;
     open_request.name = (char *)(uintptr_t) "idle";
     struct message *reply = client_call(&client, CGM_MSG_BUFFER_OPEN, &open_request.base, NULL, 0,

@@ -69,6 +69,16 @@ static uint64_t publish_and_destroy(struct scene *scene)
     return id;
 }
 
+static void check_buffer(struct client *client, uint64_t id, int status)
+{
+    Cgm__BufferCheck check = CGM__BUFFER_CHECK__INIT;
+    check.id = id;
+    if (status == CGM_OK)
+        client_ok(client, CGM_MSG_BUFFER_CHECK, &check.base);
+    else
+        client_error(client, CGM_MSG_BUFFER_CHECK, &check.base, NULL, 0, status, "open");
+}
+
 static void test_buffers(void **state)
 {
     Cgm__BufferClose close_it = CGM__BUFFER_CLOSE__INIT;
@@ -86,9 +96,11 @@ static void test_buffers(void **state)
     buffer_create(&scene.bob, NULL, 1, 0, NULL);
     /* For another one he has no room. */
     close_it.id = publish_and_destroy(&scene);
+    check_buffer(&scene.bob, close_it.id, CGM_OK);
     close_buffer(&scene.ann, close_it.id);
     wait_for_quota(&scene, ANN, "quota_buffers", 0);
     wait_for_status(&scene.operator, "buffers", 2);
+    check_buffer(&scene.bob, close_it.id, CGM_NOT_FOUND);
     client_error(&scene.bob, CGM_MSG_BUFFER_CLOSE, &close_it.base, NULL, 0, CGM_NOT_FOUND, "open");
     assert_true(daemon_log_has(&scene.daemon, "warning",
                                "has no room for it in its quotas: quota_buffers"));

@@ -339,6 +339,12 @@ static void answer_packet(struct fake_session *session, struct cgm_packet *packe
     case CGM_MSG_BUFFER_OPEN:
         reply_buffer(session, serial, open->name, open->id, 8192, !open->read_only);
         break;
+    case CGM_MSG_BUFFER_CHECK:
+        if (((const Cgm__BufferCheck *)message)->id == FAKE_LOST_BUFFER)
+            reply_error(session, serial, CGM_NOT_FOUND, "not open");
+        else
+            reply_ok(session, serial);
+        break;
     case CGM_MSG_IMPORT_CREATE:
         on_import(session, serial, (const Cgm__ImportCreate *)message, packet->n_fds);
         break;

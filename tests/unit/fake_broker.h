@@ -13,6 +13,7 @@
 #define FAKE_SILENT_NAME "silent" /* a comm or buffer of this name: no answer, ever */
 #define FAKE_TAKEN_NAME "taken"   /* of this name: EXISTS, "name is taken: taken" */
 #define FAKE_ABSENT_NAME "absent" /* of this name: NO_EXECUTOR */
+#define FAKE_LOST_BUFFER 424242u  /* may be opened, and is lost */
 #define FAKE_HOLD_MS 4242u        /* a job with this deadline_ms ends with fake_release or never */
 #define FAKE_FAIL_ROWS 4242u      /* a job with these rows ends with MISMATCH, "rows are 4242" */
 #define FAKE_REFUSE_ROWS 4243u    /* a Submit message with these rows is refused with DRAINING */

@@ -87,6 +87,8 @@ static void test_errors_name_file_line_key_and_limits(void **state)
         {"[daemon\ndevices = 4\n", ":1: ", {"[daemon", "section", ""}},
         {"devices = 4\n\nspin_us = 1\ndevices = 4\n", ":4: ", {"devices", "line 1", "already"}},
         {"devices\n", ":1: ", {"key = value", "", ""}},
+        {"devices\nspin_us = x\n", ":1: ", {"key = value", "", ""}},
+        {"\xef\xbb\xbf[daemon]\n", ":1: ", {"[daemon]", "section", ""}},
         {"socket = /a\n  b\n", ":2: ", {"key = value", "", ""}},
     };
     struct cgm_config config;

@@ -157,6 +157,54 @@ static void test_auto(void **state)
     assert_refused(&spec, CGM_NOT_SUPPORTED, "no algorithm does gemm_ar with atomic_gemm");
 }
 
+/* Each "NAME (method M)" of the reason is an algorithm that takes the plan as it is. */
+static uint32_t follow(const struct cgm_spec *spec)
+{
+    char name[64], method[32], said[sizeof reason];
+    uint32_t n = 0;
+    int status, length;
+    const char *at = strstr(strcpy(said, reason), "; use ");
+    for (at = at ? at + 6 : ""; sscanf(at, "%63s (method %31[a-z_])%n", name, method, &length) == 2;
+         at += strspn(at, ", ")) {
+        struct cgm_spec next = *spec;
+        next.algorithm = cgm_type_number(CGM_TABLE_ALGO, name);
+        next.method = cgm_type_number(CGM_TABLE_METHOD, method);
+        assert_int_equal(choose(&next, &status), next.algorithm);
+        at += length;
+        n++;
+    }
+    return n;
+}
+
+/* What is said to work does. */
+static void test_advice(void **state)
+{
+    (void)state;
+    uint32_t n = 0;
+    for (int op = CGM_OP_AG_GEMM; op <= CGM_OP_GEMM_RS; op++)
+        for (int i = 0; i < 4 * CGM_PARAMETER_COUNT; i++) {
+            int status;
+            struct cgm_spec spec =
+                spec_of(op, i & 1 ? CGM_METHOD_RING_EXCHANGE : CGM_METHOD_NONE, CGM_ALGO_AUTO);
+            spec.use_ce = true;
+            spec.atomic_gemm = i & 2;
+            spec.asked = 1u << i / 4;
+            if (i / 4 == CGM_PARAMETER_NUM_COMM_SM || choose(&spec, &status) >= 0)
+                continue;
+            n += follow(&spec);
+        }
+    assert_true(n >= 10);
+    static const int waiting[] = {CGM_ALGO_FUSED_AG, CGM_ALGO_ATOMIC_GEMM_AG_P2P};
+    for (int i = 0; i < 2; i++) {
+        struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, waiting[i]);
+        spec.use_ce = true;
+        spec.asked = 1u << CGM_PARAMETER_NUM_COMM_SM;
+        assert_refused(&spec, CGM_NOT_SUPPORTED, "; give set_sm_margin 1 too, or leave it out");
+        spec.set_sm_margin = true;
+        assert_chosen(&spec, waiting[i], "named in the plan");
+    }
+}
+
 static void assert_candidates(const struct cgm_spec *spec, const char *expected)
 {
     const struct cgm_algorithm *found[16];
@@ -288,9 +336,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_method),     cmocka_unit_test(test_atomic),
-        cmocka_unit_test(test_named),      cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_candidates), cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_pieces),     cmocka_unit_test(test_table),
+        cmocka_unit_test(test_advice),     cmocka_unit_test(test_named),
+        cmocka_unit_test(test_auto),       cmocka_unit_test(test_candidates),
+        cmocka_unit_test(test_parameters), cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

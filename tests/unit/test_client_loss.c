@@ -112,7 +112,7 @@ static void run_daemon_lost(int no_ring, uint64_t spin_ns)
     fixture_close(&f);
 }
 
-/* Its memory is there still, as far as the fd goes, and may be a hole by now. */
+/* Memory is there still, as far as the fd goes, and may be a hole by now. */
 static void test_memory_goes_with_the_session(void **state)
 {
     struct fixture f;
@@ -120,14 +120,19 @@ static void test_memory_goes_with_the_session(void **state)
     char bytes[16] = "whatever";
     (void)state;
     fixture_open(&f, NULL, 4, 0, 0);
+    assert_ok(commgemm_buffer_open(f.client, NULL, FAKE_LOST_BUFFER, 0, &buffer));
+    assert_refused(commgemm_buffer_write(f.client, &buffer, 0, bytes, sizeof(bytes)),
+                   COMMGEMM_NOT_FOUND, "not open");
+    assert_refused(commgemm_buffer_read(f.client, &buffer, 0, bytes, sizeof(bytes)),
+                   COMMGEMM_NOT_FOUND, "not open");
     assert_ok(commgemm_buffer_create(f.client, NULL, 4096, -1, 0, 0, &buffer));
     assert_ok(commgemm_buffer_write(f.client, &buffer, 0, bytes, sizeof(bytes)));
     assert_ok(commgemm_buffer_read(f.client, &buffer, 0, bytes, sizeof(bytes)));
     fake_hang_up(f.fake);
     assert_refused(commgemm_buffer_read(f.client, &buffer, 0, bytes, sizeof(bytes)),
-                   COMMGEMM_DAEMON_LOST, "ended");
+                   COMMGEMM_DAEMON_LOST, "closed");
     assert_refused(commgemm_buffer_write(f.client, &buffer, 0, bytes, sizeof(bytes)),
-                   COMMGEMM_DAEMON_LOST, "ended");
+                   COMMGEMM_DAEMON_LOST, "closed");
     fixture_close(&f);
 }
 

@@ -120,6 +120,7 @@ static void test_buffers(void **state)
     assert_int_equal(first[9999], 42);
     assert_ok(commgemm_buffer_unmap(first, buffer.bytes));
     assert_ok(commgemm_buffer_destroy(f.client, "b"));
+    assert_ok(commgemm_buffer_destroy_id(f.client, buffer.id));
     assert_ok(commgemm_buffer_rewritten(f.client, &buffer));
     fixture_close(&f);
 }

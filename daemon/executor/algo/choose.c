@@ -56,19 +56,28 @@ static uint32_t ignored_parameters(const struct cgm_algorithm *algorithm,
                                            : algorithm->parameters | CGM_PARAMETERS_OF_DEVICES);
 }
 
-/* Whatever the values are: with atomic_gemm those that are atomic alone. */
+/* With atomic_gemm those that are atomic alone. */
+static bool agrees(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
+{
+    return does_op(algorithm, spec->op) && (algorithm->atomic || !spec->atomic_gemm);
+}
+
+/* Whatever the values are. */
 static bool heeds_all(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
 {
-    return does_op(algorithm, spec->op) && (algorithm->atomic || !spec->atomic_gemm) &&
-           ignored_parameters(algorithm, spec) == 0;
+    return agrees(algorithm, spec) && ignored_parameters(algorithm, spec) == 0;
+}
+
+static bool allows(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
+{
+    char unused[CGM_CQE_DETAIL];
+    return !algorithm->check || algorithm->check(spec, unused, sizeof unused) == CGM_OK;
 }
 
 /* Whether auto may take it when it was measured. */
 static bool may_be_tried(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
 {
-    char unused[CGM_CQE_DETAIL];
-    return heeds_all(algorithm, spec) &&
-           (!algorithm->check || algorithm->check(spec, unused, sizeof unused) == CGM_OK);
+    return heeds_all(algorithm, spec) && allows(algorithm, spec);
 }
 
 /* Whether auto may take it unmeasured. */
@@ -116,7 +125,8 @@ static uint32_t list_names(const struct cgm_spec *spec, bool candidates, char re
     return list_end(&list);
 }
 
-/* The methods with which a parameter has an effect on this operation; returns how many. */
+/* The methods with which a parameter has an effect on this operation, as it is; returns how many.
+ */
 static uint32_t list_methods(const struct cgm_spec *spec, int parameter, char *ret_text,
                              size_t size)
 {
@@ -124,7 +134,7 @@ static uint32_t list_methods(const struct cgm_spec *spec, int parameter, char *r
     char word[64];
     ret_text[0] = '\0';
     for (size_t i = 0; i < cgm_algorithm_count; i++) {
-        if (!does_op(cgm_algorithms[i], spec->op) ||
+        if (!agrees(cgm_algorithms[i], spec) ||
             !(acting_parameters(cgm_algorithms[i], spec) >> parameter & 1))
             continue;
         snprintf(word, sizeof(word), "%s (method %s)", cgm_algorithms[i]->name,
@@ -138,7 +148,9 @@ static uint32_t list_methods(const struct cgm_spec *spec, int parameter, char *r
 static const char *way_to_use_sms(const struct cgm_algorithm *algorithm,
                                   const struct cgm_spec *spec)
 {
-    if (algorithm->stores || !cgm_op_is_collective(spec->op))
+    struct cgm_spec without = *spec;
+    without.use_ce = false;
+    if (algorithm->stores || !cgm_op_is_collective(spec->op) || !allows(algorithm, &without))
         return "give set_sm_margin 1 too, or leave it out";
     return spec->k > 0 ? "give use_ce 0 or set_sm_margin 1 too, or leave it out"
                        : "give use_ce 0 too, or leave it out";
@@ -160,9 +172,10 @@ static int check_parameters(const struct choice *choice, const struct cgm_algori
                           "%s is not the default, and %s makes no use of it; use %s",
                           cgm_parameter_name(parameter), algorithm->name, list);
     return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
-                      "%s is not the default, and nothing that does %s makes use of it; leave it "
+                      "%s is not the default, and nothing that does %s%s makes use of it; leave it "
                       "out",
-                      cgm_parameter_name(parameter), op_name(choice));
+                      cgm_parameter_name(parameter), op_name(choice),
+                      choice->spec->atomic_gemm ? " with atomic_gemm" : "");
 }
 
 static int check_agreement(const struct choice *choice, const struct cgm_algorithm *algorithm)

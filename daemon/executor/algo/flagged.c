@@ -57,7 +57,8 @@ int cgm_awaiting_check(const struct cgm_spec *spec, char *ret_detail, size_t det
     if (!spec->use_ce)
         return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
                           "use_ce is false, and a GEMM that waits for chunks needs a copy engine "
-                          "to bring them; use split_pipelined_ag_p2p");
+                          "to bring them; use split_pipelined_ag_p2p%s",
+                          spec->atomic_gemm ? " without atomic_gemm" : "");
     return CGM_OK;
 }
 
