@@ -21,7 +21,8 @@ static size_t length_of(const unsigned char *text)
             return 0;
     bool is_control = text[0] == 0xc2 && text[1] < 0xa0;
     bool is_too_long = (text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xf0 && text[1] < 0x90);
-    return is_control || is_too_long ? 0 : length;
+    bool is_none = (text[0] == 0xed && text[1] >= 0xa0) || (text[0] == 0xf4 && text[1] >= 0x90);
+    return is_control || is_too_long || is_none ? 0 : length;
 }
 
 void cgm_printable(char *text)

@@ -1,4 +1,5 @@
 #include "client/bench/compare.h"
+#include "client/common/json_text.h"
 
 #include <math.h>
 #include <string.h>
@@ -186,7 +187,7 @@ static json_t *median(const struct cgm_stats *stats)
 
 static json_t *text(const char *value)
 {
-    return value && value[0] ? json_string(value) : json_null();
+    return cgm_json_text(value && value[0] ? value : NULL);
 }
 
 static json_t *row_json(const struct cgm_compared *row, const struct cgm_bench_options *o)

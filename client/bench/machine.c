@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/bench/status_row.h"
+#include "client/common/json_text.h"
 
 #define CPU_BYTES 96u
 #define DATE_BYTES sizeof("2026-11-22")
@@ -103,9 +104,7 @@ int cgm_machine_add_json(const char *gpus, const char *command, json_t *object)
     json_t *machine =
         json_pack("{s:s, s:I, s:o}", "cpu", cpu, "processors", (json_int_t)count_processors(),
                   "gpus", gpus[0] ? json_string(gpus) : json_null());
-    /* A word of the command line may be no UTF-8. */
-    json_t *text = json_string(command);
     return json_object_set_new(object, "machine", machine) |
-           json_object_set_new(object, "command", text ? text : json_null()) |
+           json_object_set_new(object, "command", cgm_json_text(command)) |
            json_object_set_new(object, "date", json_string(date));
 }

@@ -4,17 +4,13 @@
 
 #include "client/bench/report.h"
 #include "client/bench/output_file.h"
+#include "client/common/json_text.h"
 #include "proto/status.h"
 #include "proto/types.h"
 
 static json_t *number_or_null(double value, bool there)
 {
     return there && isfinite(value) ? json_real(value) : json_null();
-}
-
-static json_t *text(const char *value)
-{
-    return value ? json_string(value) : json_null();
 }
 
 static int set(json_t *object, const char *key, json_t *value)
@@ -33,18 +29,19 @@ static int set_identity(json_t *object, const struct cgm_report *report)
     const struct cgm_plan_answer *plan = &results->plans[CGM_VARIANT_JOB];
     const struct cgm_bench_options *o = report->bench->options;
     const struct cgm_sizes *sizes = &report->bench->cases[CGM_VARIANT_JOB].sizes;
-    return set(object, "backend", text(results->backend)) |
-           set(object, "op", text(cgm_type_name(CGM_TABLE_OP, sizes->op))) |
-           set(object, "method", text(cgm_type_name(CGM_TABLE_METHOD, o->method))) |
-           set(object, "algorithm", text(cgm_type_name(CGM_TABLE_ALGO, plan->algorithm))) |
-           set(object, "reason", text(plan->reason)) |
+    return set(object, "backend", cgm_json_text(results->backend)) |
+           set(object, "op", cgm_json_text(cgm_type_name(CGM_TABLE_OP, sizes->op))) |
+           set(object, "method", cgm_json_text(cgm_type_name(CGM_TABLE_METHOD, o->method))) |
+           set(object, "algorithm", cgm_json_text(cgm_type_name(CGM_TABLE_ALGO, plan->algorithm))) |
+           set(object, "reason", cgm_json_text(plan->reason)) |
            set(object, "world_size", json_integer(sizes->world)) |
            set(object, "m", json_integer((json_int_t)report->bench->cases[0].capacity)) |
            set(object, "n", json_integer((json_int_t)sizes->n)) |
            set(object, "k", json_integer((json_int_t)sizes->k)) |
            set(object, "rows", json_integer((json_int_t)sizes->m)) |
-           set(object, "datatype", text(cgm_type_name(CGM_TABLE_DTYPE, sizes->dtype))) |
-           set(object, "out_datatype", text(cgm_type_name(CGM_TABLE_DTYPE, sizes->out_dtype)));
+           set(object, "datatype", cgm_json_text(cgm_type_name(CGM_TABLE_DTYPE, sizes->dtype))) |
+           set(object, "out_datatype",
+               cgm_json_text(cgm_type_name(CGM_TABLE_DTYPE, sizes->out_dtype)));
 }
 
 static int set_validation(json_t *object, const struct cgm_report *report)
@@ -154,7 +151,7 @@ static json_t *argument_value(const struct cgm_bench_options *options,
         return json_boolean(*(const bool *)field);
     case CGM_ARG_TEXT:
     case CGM_ARG_PATH:
-        return text(*(const char *const *)field);
+        return cgm_json_text(*(const char *const *)field);
     case CGM_ARG_INT:
         return json_integer((json_int_t) * (const int64_t *)field);
     case CGM_ARG_UINT:
@@ -167,7 +164,8 @@ static json_t *argument_value(const struct cgm_bench_options *options,
     case CGM_ARG_CHOICE:
         return choice(option->choices, *(const int *)field);
     case CGM_ARG_TYPE:
-        return text(cgm_type_name((enum cgm_type_table)option->table, *(const int *)field));
+        return cgm_json_text(
+            cgm_type_name((enum cgm_type_table)option->table, *(const int *)field));
     }
     return json_null();
 }

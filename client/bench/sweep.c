@@ -1,4 +1,5 @@
 #include "client/bench/sweep.h"
+#include "client/common/json_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,7 +105,7 @@ static int take_row(void *context, const struct cgm_report *report, char *ret_de
     cgm_compare_make(report, &taking->sweep->link, &row->comparison);
     row->object = cgm_report_json(report);
     if (!row->object || cgm_compare_add_json(&row->comparison, &row->options, row->object) ||
-        json_object_set_new(row->object, "name", json_string(row->shape.name))) {
+        json_object_set_new(row->object, "name", cgm_json_text(row->shape.name))) {
         snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "no memory for the report");
         return CGM_NO_MEMORY;
     }

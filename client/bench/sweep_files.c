@@ -8,6 +8,7 @@
 #include "client/bench/bar_chart.h"
 #include "client/bench/output_file.h"
 #include "client/bench/sweep.h"
+#include "client/common/json_text.h"
 #include "client/common/text_table.h"
 #include "proto/status.h"
 #include "proto/types.h"
@@ -254,10 +255,11 @@ static json_t *row_object(const struct cgm_sweep_row *row)
 {
     if (row->object)
         return json_incref(row->object);
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:s}", "name", row->shape.name, "op",
+    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:b, s:s, s:o}", "name",
+                     cgm_json_text(row->shape.name), "op",
                      cgm_type_name(CGM_TABLE_OP, row->shape.op), "m", (json_int_t)row->shape.m, "n",
                      (json_int_t)row->shape.n, "k", (json_int_t)row->shape.k, "success", 0,
-                     "status", cgm_status_name(row->status), "error", row->detail);
+                     "status", cgm_status_name(row->status), "error", cgm_json_text(row->detail));
 }
 
 static json_t *sweep_object(const struct cgm_sweep *sweep)

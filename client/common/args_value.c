@@ -149,8 +149,8 @@ static int store_mode(const struct target *target)
     char *end;
 
     unsigned long mode = strtoul(target->text, &end, 8);
-    if (*target->text < '0' || *target->text > '7' || *end != '\0' || mode > 0777)
-        return refuse(target, "an octal mode from 0000 to 0777, like 0640");
+    if (*target->text < '0' || *target->text > '7' || *end != '\0' || mode == 0 || mode > 0777)
+        return refuse(target, "an octal mode from 0001 to 0777, like 0640");
     *(uint32_t *)target->field = (uint32_t)mode;
     return CGM_OK;
 }

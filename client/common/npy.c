@@ -280,9 +280,9 @@ int cgm_npy_create(const char *path, unsigned dimensions, uint64_t rows, uint64_
         elements > INT64_MAX / sizeof(float) - HEADER_BYTES_MAX)
         return refuse(path, "the shape overflows: expected at most 2^63 bytes", ret_detail);
     npy.bytes = elements * sizeof(float);
-    npy.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
-    if (npy.fd < 0)
+    if (cgm_new_file_open(path, &npy.file) != CGM_OK)
         return refuse_errno(path, "cannot create", ret_detail);
+    npy.fd = npy.file.fd;
     int status = write_layout(&npy, ret_detail);
     if (status != CGM_OK) {
         cgm_npy_discard(&npy);
@@ -313,25 +313,16 @@ int cgm_npy_write_block(const struct cgm_npy *npy, uint64_t row, uint64_t rows, 
 
 int cgm_npy_finish(struct cgm_npy *npy, char *ret_detail)
 {
-    int fd = npy->fd;
-
     npy->fd = -1;
-    if (close(fd) == 0)
+    if (cgm_new_file_finish(&npy->file) == CGM_OK)
         return CGM_OK;
-    int status = refuse_errno(npy->path, "cannot write", ret_detail);
-    cgm_npy_discard(npy);
-    return status;
+    return refuse_errno(npy->path, "cannot write", ret_detail);
 }
 
 void cgm_npy_discard(struct cgm_npy *npy)
 {
-    struct stat info;
-
-    if (npy->fd >= 0)
-        close(npy->fd);
     npy->fd = -1;
-    if (lstat(npy->path, &info) == 0 && S_ISREG(info.st_mode))
-        unlink(npy->path);
+    cgm_new_file_discard(&npy->file);
 }
 
 int cgm_npy_save(const char *path, unsigned dimensions, uint64_t rows, uint64_t cols,

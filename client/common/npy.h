@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/common/new_file.h"
+
 #define CGM_NPY_DETAIL_BYTES 512u
 
 #define CGM_NPY_DIMENSIONS_MAX 16u
@@ -25,7 +27,8 @@ struct cgm_npy {
     uint64_t bytes;     /* of all elements */
     bool fortran_order; /* in the file; callers see rows and columns in C order all the same */
     uint64_t data_offset;
-    const char *path; /* the caller's, must outlive the file */
+    const char *path;         /* the caller's, must outlive the file */
+    struct cgm_new_file file; /* of one that is written, whose fd is `fd` */
 };
 
 int cgm_npy_open(const char *path, struct cgm_npy *ret_npy, char *ret_detail);
@@ -43,8 +46,8 @@ int cgm_npy_read_block(const struct cgm_npy *npy, uint64_t row, uint64_t rows, u
 /* Reads all elements in C order, ret_values holds npy->bytes. */
 int cgm_npy_read(const struct cgm_npy *npy, float *ret_values, char *ret_detail);
 
-/* Creates or replaces a file of version 1 in C order; dimensions 1: `rows` is ignored. Every
- * element must be written before cgm_npy_close, else it reads as zero. */
+/* A file of version 1 in C order that takes its name, also from one that is there, when it is
+ * finished; dimensions 1: `rows` is ignored. An element that is not written before that is zero. */
 int cgm_npy_create(const char *path, unsigned dimensions, uint64_t rows, uint64_t cols,
                    struct cgm_npy *ret_npy, char *ret_detail);
 
@@ -52,8 +55,8 @@ int cgm_npy_create(const char *path, unsigned dimensions, uint64_t rows, uint64_
 int cgm_npy_write_block(const struct cgm_npy *npy, uint64_t row, uint64_t rows, uint64_t col,
                         uint64_t cols, const float *values, uint64_t stride, char *ret_detail);
 
-/* Closes a written file and reports what only the close finds. On failure, as on one of a write,
- * the file is removed (if it is a regular one) by cgm_npy_discard. */
+/* Closes a written file, gives it its name and reports what only that finds; it is discarded when
+ * that fails, as it is to be when a write does: what was there before stays. */
 int cgm_npy_finish(struct cgm_npy *npy, char *ret_detail);
 void cgm_npy_discard(struct cgm_npy *npy);
 

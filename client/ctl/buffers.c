@@ -307,6 +307,8 @@ int cgm_ctl_buffer_export(void *settings, int n_words, char **words)
     if (result != 0)
         return result;
     result = export_mapped(ctl, words[0], &mapped, words[1]);
+    if (result == 0 && ctl->json)
+        result = print_buffer(ctl, words[0], mapped.buffer.bytes, &mapped.buffer);
     unmap(&mapped);
     return result;
 }

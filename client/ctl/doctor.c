@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/common/json_text.h"
 #include "client/common/text_table.h"
 #include "client/ctl/rows.h"
 #include "proto/status.h"
@@ -19,9 +20,10 @@ static const char *const result_names[] = {
  * same limit may differ between this process and the daemon's. */
 static int append_finding(json_t *rows, const char *check, const struct cgm_finding *finding)
 {
-    return json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:s}", "where", "here", "check",
+    return json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:o,s:o}", "where", "here", "check",
                                                  check, "result", result_names[finding->result],
-                                                 "text", finding->text, "fix", finding->fix));
+                                                 "text", cgm_json_text(finding->text), "fix",
+                                                 cgm_json_text(finding->fix)));
 }
 
 static int append_local(const struct cgm_ctl *ctl, json_t *rows)

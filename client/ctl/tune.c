@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/common/new_file.h"
 #include "client/ctl/ctl.h"
 #include "client/ctl/rows.h"
 #include "proto/status.h"
@@ -70,33 +70,34 @@ static int write_rows(const json_t *rows, FILE *file, uint32_t *ret_count)
     return fflush(file) == 0 && !ferror(file) ? CGM_OK : CGM_IO;
 }
 
-/* A pipe, a device or what a link leads to: it keeps its place. */
-static bool is_written_in_place(const char *path)
+/* OK, or a status with errno. */
+static int write_file(const json_t *rows, const char *path, uint32_t *ret_count)
 {
-    struct stat st;
-    return lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    struct cgm_new_file file;
+    int status = cgm_new_file_open(path, &file);
+
+    if (status != CGM_OK)
+        return status;
+    int fd = dup(file.fd);
+    FILE *stream = fd < 0 ? NULL : fdopen(fd, "w");
+    status = stream == NULL ? CGM_IO : write_rows(rows, stream, ret_count);
+    if (stream != NULL && fclose(stream) != 0)
+        status = CGM_IO;
+    if (status == CGM_OK)
+        return cgm_new_file_finish(&file);
+    cgm_new_file_discard(&file);
+    return status;
 }
 
-/* A file takes its name when it is complete. */
 static int export_rows(const struct cgm_ctl *ctl, const json_t *rows, const char *path)
 {
-    char part[4096], detail[DETAIL_BYTES];
+    char detail[DETAIL_BYTES];
     uint32_t count = 0;
-    bool in_place = is_written_in_place(path);
+    int status = write_file(rows, path, &count);
 
-    if (snprintf(part, sizeof(part), "%s.%d", path, (int)getpid()) >= (int)sizeof(part))
-        return cgm_ctl_fail(ctl, CGM_INVALID_ARGUMENT, "the name of FILE is too long", NULL);
-    FILE *file = in_place ? fopen(path, "we") : fopen(part, "wxe");
-    int status = file == NULL ? CGM_IO : write_rows(rows, file, &count);
-    if (file != NULL && fclose(file) != 0)
-        status = CGM_IO;
-    if (status == CGM_OK && !in_place && rename(part, path) != 0)
-        status = CGM_IO;
     if (status == CGM_OK)
         return print_count(ctl, "exported", count);
     snprintf(detail, sizeof(detail), "%.256s: %s", path, strerror(errno));
-    if (file != NULL && !in_place)
-        unlink(part);
     return cgm_ctl_fail(ctl, status, status == CGM_IO ? detail : NULL,
                         status == CGM_IO ? "check the path, its permissions and the free space"
                                          : NULL);

@@ -7,7 +7,7 @@
  * Conventions of every call below
  * - Returns COMMGEMM_OK (0) or a negative status; commgemm_strerror() gives its text, and
  *   commgemm_last_error() the detail of this thread's last failed call: field, value and limits.
- * - Outputs come last and are written on success alone.
+ * - Outputs come last and are written on success alone (but the bytes of commgemm_buffer_read).
  * - Every function may be called from any thread, also at the same time on one client, except
  *   commgemm_disconnect(), which must be the last call on its client.
  * - NO_MEMORY where this process had none to take in the daemon's answer: what was asked for may
@@ -302,7 +302,8 @@ struct commgemm_buffer {
     uint64_t id;
     uint64_t bytes;      /* as asked for when it was created */
     uint32_t generation; /* changes when an executor's death lost or damaged the contents */
-    int tainted;         /* 1: a job that was writing it may have left anything in it */
+    int tainted;         /* 1: a job that was writing it may have left anything in it; 0 of a user
+                            buffer, of which each part is sound or not: who reads it is told */
     int writable;        /* 1: this session may write it */
     int fd; /* the memory, close-on-exec; the library's, until close or disconnect; -1: IPC buffer
              */
@@ -323,9 +324,10 @@ int commgemm_buffer_open(commgemm_client *client, const char *name, uint64_t id,
                          struct commgemm_buffer *ret_buffer);
 
 /* Maps a host-visible buffer (CPU backend) into this process; the mapping is read-only if the
- * buffer is. NOT_SUPPORTED for device memory. The mapping stays valid after close and disconnect,
- * until commgemm_buffer_unmap(address, bytes); the bytes of a buffer that has ended may be zero. A
- * plan's user buffer is other memory after an executor's death: open and map it again. */
+ * buffer is. NOT_SUPPORTED for device memory, NOT_FOUND when it is closed. The mapping stays valid
+ * after close and disconnect, until commgemm_buffer_unmap(address, bytes); the bytes of a buffer
+ * that has ended may be zero. A plan's user buffer is other memory after an executor's death: open
+ * and map it again. */
 int commgemm_buffer_map(commgemm_client *client, const struct commgemm_buffer *buffer,
                         void **ret_address);
 int commgemm_buffer_unmap(void *address, uint64_t bytes);
@@ -335,15 +337,18 @@ int commgemm_buffer_unmap(void *address, uint64_t bytes);
  * that a job uses waits for the job first. INVALID_ARGUMENT when offset_bytes + bytes leaves the
  * buffer, PERMISSION when it is not writable, NOT_FOUND when this session does not have it, also
  * when it has lost it meanwhile (commgemm_buffer_destroy), DAEMON_LOST when the session has ended,
- * STALE for a user buffer whose memory went with its executor: open it again. */
+ * STALE for a user buffer whose memory went with its executor: open it again. After a failure part
+ * of the bytes may have been copied, also into ret_bytes. What cannot be mapped is written by words
+ * of 4 bytes: of two who write parts of one at the same time, one may undo the other's. */
 int commgemm_buffer_read(commgemm_client *client, const struct commgemm_buffer *buffer,
                          uint64_t offset_bytes, void *ret_bytes, uint64_t bytes);
 int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer *buffer,
                           uint64_t offset_bytes, const void *data, uint64_t bytes);
 
-/* Drops this session's reference, however often it opened the buffer, and closes its fds; an open
- * that another thread waits for still is not undone. An unnamed buffer ends with its last one,
- * after its last job. Jobs in flight finish, but for those that are read too late, as at
+/* Drops this session's reference, however often it opened the buffer, and closes its fds, each
+ * after the calls that use it. An open that another thread waits for meanwhile comes before it, and
+ * is closed too, or after it, and stays. An unnamed buffer ends with its last one, after its last
+ * job. Jobs in flight finish, but for those that are read too late, as at
  * commgemm_plan_destroy. */
 int commgemm_buffer_close(commgemm_client *client, uint64_t id);
 

@@ -38,12 +38,23 @@ static struct cgm_buffer_fd *fds_remove(commgemm_client *client, uint64_t buffer
     return removed;
 }
 
-static void fds_close(struct cgm_buffer_fd *entry)
+static void fd_free(struct cgm_buffer_fd *entry)
+{
+    close(entry->fd);
+    free(entry);
+}
+
+/* Of those that are in use the last user does it. */
+static void fds_close(commgemm_client *client, struct cgm_buffer_fd *entry)
 {
     while (entry) {
         struct cgm_buffer_fd *next = entry->next;
-        close(entry->fd);
-        free(entry);
+        pthread_mutex_lock(&client->buffers_lock);
+        bool is_used = entry->users > 0;
+        entry->closed = true;
+        pthread_mutex_unlock(&client->buffers_lock);
+        if (!is_used)
+            fd_free(entry);
         entry = next;
     }
 }
@@ -55,27 +66,48 @@ void cgm_buffers_init(commgemm_client *client)
 
 void cgm_buffers_fini(commgemm_client *client)
 {
-    fds_close(client->buffer_fds);
+    fds_close(client, client->buffer_fds);
     pthread_mutex_destroy(&client->buffers_lock);
 }
 
-static uint64_t life_of(commgemm_client *client, int fd)
+int cgm_buffer_fd_use(commgemm_client *client, const struct commgemm_buffer *buffer,
+                      struct cgm_buffer_fd **ret_fd)
 {
-    uint64_t life = 0;
+    struct cgm_buffer_fd *entry = NULL;
+    *ret_fd = NULL;
+    if (buffer->fd < 0)
+        return CGM_OK;
     pthread_mutex_lock(&client->buffers_lock);
-    for (const struct cgm_buffer_fd *entry = client->buffer_fds; entry; entry = entry->next)
-        if (entry->fd == fd)
-            life = entry->life;
+    for (entry = client->buffer_fds; entry; entry = entry->next)
+        if (entry->fd == buffer->fd && entry->buffer == buffer->id)
+            break;
+    if (entry)
+        entry->users++;
     pthread_mutex_unlock(&client->buffers_lock);
-    return life;
+    *ret_fd = entry;
+    if (entry)
+        return CGM_OK;
+    return cgm_fail(CGM_NOT_FOUND, "buffer %llu: fd %d, with which it was opened, is closed",
+                    (unsigned long long)buffer->id, buffer->fd);
 }
 
-int cgm_buffers_check(commgemm_client *client, const struct commgemm_buffer *buffer)
+void cgm_buffer_fd_end_use(commgemm_client *client, struct cgm_buffer_fd *fd)
+{
+    if (!fd)
+        return;
+    pthread_mutex_lock(&client->buffers_lock);
+    bool is_last = --fd->users == 0 && fd->closed;
+    pthread_mutex_unlock(&client->buffers_lock);
+    if (is_last)
+        fd_free(fd);
+}
+
+int cgm_buffer_fd_check(commgemm_client *client, const struct cgm_buffer_fd *fd)
 {
     Cgm__BufferCheck request = CGM__BUFFER_CHECK__INIT;
-    request.id = buffer->id;
-    request.executor_life = life_of(client, buffer->fd);
-    request.has_executor_life = request.executor_life != 0;
+    request.id = fd->buffer;
+    request.executor_life = fd->life;
+    request.has_executor_life = fd->life != 0;
     return cgm_client_tell(client, CGM_MSG_BUFFER_CHECK, &request.base);
 }
 
@@ -247,7 +279,7 @@ int commgemm_buffer_close(commgemm_client *client, uint64_t id)
     request.id = id;
     status = cgm_client_tell_in_order(client, CGM_MSG_BUFFER_CLOSE, &request.base, take_closed,
                                       &closing);
-    fds_close(closing.fds);
+    fds_close(client, closing.fds);
     return status;
 }
 
@@ -289,16 +321,17 @@ int commgemm_buffer_rewritten(commgemm_client *client, const struct commgemm_buf
 /* ---- mapping ----------------------------------------------------------------------------------
  */
 
-static int check_mappable(const struct commgemm_buffer *buffer)
+static int check_mappable(const struct commgemm_buffer *buffer, const struct cgm_buffer_fd *fd)
 {
     struct stat st;
-    if (buffer->fd < 0)
+    if (!fd)
         return cgm_fail(CGM_NOT_SUPPORTED,
                         "buffer %llu has no fd: it is device memory that is "
                         "shared by handle",
                         (unsigned long long)buffer->id);
-    if (fstat(buffer->fd, &st) < 0)
-        return cgm_fail(CGM_INVALID_ARGUMENT, "buffer's fd is %d: %s", buffer->fd, strerror(errno));
+    if (fstat(fd->fd, &st) < 0)
+        return cgm_fail(cgm_status_of_errno(errno), "buffer's fd is %d: %s", fd->fd,
+                        strerror(errno));
     if (!S_ISREG(st.st_mode))
         return cgm_fail(CGM_NOT_SUPPORTED,
                         "buffer %llu is device memory; copy through a job or "
@@ -310,26 +343,38 @@ static int check_mappable(const struct commgemm_buffer *buffer)
     return CGM_OK;
 }
 
-int commgemm_buffer_map(commgemm_client *client, const struct commgemm_buffer *buffer,
-                        void **ret_address)
+static int map_fd(const struct commgemm_buffer *buffer, const struct cgm_buffer_fd *fd,
+                  void **ret_address)
 {
-    int status = cgm_check_client(client);
-    if (status == CGM_OK)
-        status = cgm_check_pointer(buffer, "buffer");
-    if (status == CGM_OK)
-        status = cgm_check_pointer(ret_address, "ret_address");
-    if (status == CGM_OK)
-        status = check_mappable(buffer);
+    int protection = buffer->writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    int status = check_mappable(buffer, fd);
     if (status != CGM_OK)
         return status;
-    int protection = buffer->writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    void *address = mmap(NULL, buffer->bytes, protection, MAP_SHARED, buffer->fd, 0);
+    void *address = mmap(NULL, buffer->bytes, protection, MAP_SHARED, fd->fd, 0);
     if (address == MAP_FAILED)
         return cgm_fail(cgm_status_of_errno(errno), "buffer %llu of %llu bytes: %s",
                         (unsigned long long)buffer->id, (unsigned long long)buffer->bytes,
                         strerror(errno));
     *ret_address = address;
     return CGM_OK;
+}
+
+int commgemm_buffer_map(commgemm_client *client, const struct commgemm_buffer *buffer,
+                        void **ret_address)
+{
+    struct cgm_buffer_fd *fd;
+    int status = cgm_check_client(client);
+    if (status == CGM_OK)
+        status = cgm_check_pointer(buffer, "buffer");
+    if (status == CGM_OK)
+        status = cgm_check_pointer(ret_address, "ret_address");
+    if (status == CGM_OK)
+        status = cgm_buffer_fd_use(client, buffer, &fd);
+    if (status != CGM_OK)
+        return status;
+    status = map_fd(buffer, fd, ret_address);
+    cgm_buffer_fd_end_use(client, fd);
+    return status;
 }
 
 int commgemm_buffer_unmap(void *address, uint64_t bytes)

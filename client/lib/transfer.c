@@ -52,25 +52,24 @@ static int check(commgemm_client *client, const struct commgemm_buffer *buffer,
 
 /* ---- host-visible --------------------------------------------------------------------------- */
 
-static bool is_host_visible(const struct commgemm_buffer *buffer)
+static bool is_host_visible(const struct cgm_buffer_fd *fd)
 {
     struct stat st;
-    return buffer->fd >= 0 && fstat(buffer->fd, &st) == 0 && S_ISREG(st.st_mode);
+    return fd && fstat(fd->fd, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-static int fail_io(const struct commgemm_buffer *buffer, ssize_t n)
+static int fail_io(const struct cgm_buffer_fd *fd, ssize_t n)
 {
-    return cgm_fail(n < 0 ? cgm_status_of_errno(errno) : CGM_IO, "buffer %llu: %s", (ull)buffer->id,
+    return cgm_fail(n < 0 ? cgm_status_of_errno(errno) : CGM_IO, "buffer %llu: %s", (ull)fd->buffer,
                     n < 0 ? strerror(errno) : "its memory is shorter than it says");
 }
 
-static int pread_all(const struct commgemm_buffer *buffer, uint64_t offset, uint8_t *to,
-                     uint64_t bytes)
+static int pread_all(const struct cgm_buffer_fd *fd, uint64_t offset, uint8_t *to, uint64_t bytes)
 {
     while (bytes > 0) {
-        ssize_t n = pread(buffer->fd, to, bytes, (off_t)offset);
+        ssize_t n = pread(fd->fd, to, bytes, (off_t)offset);
         if (n <= 0)
-            return fail_io(buffer, n);
+            return fail_io(fd, n);
         to += n;
         offset += (uint64_t)n;
         bytes -= (uint64_t)n;
@@ -87,13 +86,13 @@ static ssize_t pwrite_limited(int fd, const uint8_t *from, uint64_t bytes, uint6
     return n;
 }
 
-static int pwrite_all(const struct commgemm_buffer *buffer, uint64_t offset, const uint8_t *from,
+static int pwrite_all(const struct cgm_buffer_fd *fd, uint64_t offset, const uint8_t *from,
                       uint64_t bytes)
 {
     while (bytes > 0) {
-        ssize_t n = pwrite_limited(buffer->fd, from, bytes, offset);
+        ssize_t n = pwrite_limited(fd->fd, from, bytes, offset);
         if (n <= 0)
-            return fail_io(buffer, n);
+            return fail_io(fd, n);
         from += n;
         offset += (uint64_t)n;
         bytes -= (uint64_t)n;
@@ -162,6 +161,9 @@ void cgm_staging_free(struct cgm_staging *staging)
 static int copy(commgemm_client *client, const struct piece *piece, bool to_buffer)
 {
     Cgm__MemoryCopy request = CGM__MEMORY_COPY__INIT;
+    request.has_dst_generation = to_buffer;
+    request.has_src_generation = !to_buffer;
+    request.dst_generation = request.src_generation = piece->buffer->generation;
     request.dst = to_buffer ? piece->buffer->id : client->staging->import;
     request.src = to_buffer ? client->staging->import : piece->buffer->id;
     request.dst_offset = to_buffer ? piece->begin : 0;
@@ -242,16 +244,32 @@ static int transfer(commgemm_client *client, const struct commgemm_buffer *buffe
     return status;
 }
 
+/* In either direction, as transfer. */
+static int move_bytes(commgemm_client *client, const struct commgemm_buffer *buffer,
+                      uint64_t offset, uint8_t *to, const uint8_t *from, uint64_t bytes)
+{
+    struct cgm_buffer_fd *fd;
+    int status = cgm_buffer_fd_use(client, buffer, &fd);
+    if (status != CGM_OK)
+        return status;
+    if (!is_host_visible(fd)) {
+        status = transfer(client, buffer, offset, to, from, bytes);
+    } else {
+        status = to ? pread_all(fd, offset, to, bytes) : pwrite_all(fd, offset, from, bytes);
+        if (status == CGM_OK)
+            status = cgm_buffer_fd_check(client, fd);
+    }
+    cgm_buffer_fd_end_use(client, fd);
+    return status;
+}
+
 int commgemm_buffer_read(commgemm_client *client, const struct commgemm_buffer *buffer,
                          uint64_t offset_bytes, void *ret_bytes, uint64_t bytes)
 {
     int status = check(client, buffer, offset_bytes, ret_bytes, bytes, false);
     if (status != CGM_OK || bytes == 0)
         return status;
-    if (!is_host_visible(buffer))
-        return transfer(client, buffer, offset_bytes, ret_bytes, NULL, bytes);
-    status = pread_all(buffer, offset_bytes, ret_bytes, bytes);
-    return status == CGM_OK ? cgm_buffers_check(client, buffer) : status;
+    return move_bytes(client, buffer, offset_bytes, ret_bytes, NULL, bytes);
 }
 
 int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer *buffer,
@@ -260,8 +278,5 @@ int commgemm_buffer_write(commgemm_client *client, const struct commgemm_buffer 
     int status = check(client, buffer, offset_bytes, data, bytes, true);
     if (status != CGM_OK || bytes == 0)
         return status;
-    if (!is_host_visible(buffer))
-        return transfer(client, buffer, offset_bytes, NULL, data, bytes);
-    status = pwrite_all(buffer, offset_bytes, data, bytes);
-    return status == CGM_OK ? cgm_buffers_check(client, buffer) : status;
+    return move_bytes(client, buffer, offset_bytes, NULL, data, bytes);
 }

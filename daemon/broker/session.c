@@ -406,11 +406,30 @@ int cgm_session_on_cancel(struct cgm_request *request)
                              &call);
 }
 
+static int check_generation(struct cgm_request *request, const char *side, uint64_t id,
+                            uint32_t generation)
+{
+    const struct cgm_buffer *buffer = cgm_registry_find(&request->broker->buffers, id);
+    if (!buffer || buffer->plan == 0 || buffer->generation == generation)
+        return CGM_OK;
+    return cgm_refuse(request, CGM_STALE,
+                      "%s: generation is %u, and the memory went with its executor; buffer %ju is "
+                      "at %u: open it again",
+                      side, generation, (uintmax_t)id, buffer->generation);
+}
+
 /* The executor knows what the session may name, for copies as for jobs. */
 int cgm_session_on_copy(struct cgm_request *request)
 {
     const Cgm__MemoryCopy *copy = (const Cgm__MemoryCopy *)request->message;
     Cgm__CopyForward forward = CGM__COPY_FORWARD__INIT;
+    int status = CGM_OK;
+    if (copy->has_dst_generation)
+        status = check_generation(request, "dst", copy->dst, copy->dst_generation);
+    if (status == CGM_OK && copy->has_src_generation)
+        status = check_generation(request, "src", copy->src, copy->src_generation);
+    if (status != CGM_OK)
+        return status;
     struct cgm_call call = cgm_request_call(request, cgm_call_done_relay, 0);
     forward.session = request->session->id;
     forward.dst = copy->dst;

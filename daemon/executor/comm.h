@@ -37,10 +37,10 @@ struct cgm_comm {
     int dead_status;   /* not OK: every submission fails with it, and every number not launched */
     char dead_detail[CGM_CQE_DETAIL];
     bool devices_shared;
-    struct cgm_gang **window; /* [CGM_COMM_WINDOW]: gangs above `retired`, by number */
-    struct cgm_tomb *tombs;   /* as many, once there are any (window.h) */
-    uint32_t n_burnt;         /* gangs that have ended, and that some rank has not come for */
-    struct cgm_gang *gangs, *last_gang; /* gang_list.h */
+    struct cgm_gang **window;    /* [CGM_COMM_WINDOW]: gangs above `retired`, by number */
+    struct cgm_tomb *tombs;      /* as many, once there are any (window.h) */
+    uint32_t n_burnt;            /* gangs that have ended, and that some rank has not come for */
+    struct cgm_gang *gangs;      /* gang_list.h */
     uint64_t lost_ranks;         /* a bit each: what they submitted alone fails with that, too */
     struct cgm_loss loss;        /* of those that are to fail; listed: the comm is referenced */
     struct cgm_gang *failing;    /* the next of `gangs` that it looks at */

@@ -19,9 +19,7 @@ static void list_append(struct cgm_gang **first, struct cgm_gang **last, struct 
     *last = gang;
 }
 
-/* last: NULL of one that has only a front. */
-static void list_remove(struct cgm_gang **first, struct cgm_gang **last, struct cgm_gang *gang,
-                        enum cgm_gang_list list)
+static void list_remove(struct cgm_gang **first, struct cgm_gang *gang, enum cgm_gang_list list)
 {
     struct cgm_gang_link *link = &gang->links[list];
     if (link->previous)
@@ -30,8 +28,6 @@ static void list_remove(struct cgm_gang **first, struct cgm_gang **last, struct 
         *first = link->next;
     if (link->next)
         link->next->links[list].previous = link->previous;
-    else if (last)
-        *last = link->previous;
     *link = (struct cgm_gang_link){NULL, NULL};
 }
 
@@ -39,20 +35,19 @@ void cgm_gang_list_enter(struct cgm_gang *gang)
 {
     struct cgm_comm *comm = gang->comm;
     list_add(&comm->poller->gangs, gang, CGM_GANGS_ALL);
-    list_append(&comm->gangs, &comm->last_gang, gang, CGM_GANGS_OF_COMM);
+    list_add(&comm->gangs, gang, CGM_GANGS_OF_COMM);
 }
 
 void cgm_gang_list_leave(struct cgm_gang *gang)
 {
-    struct cgm_comm *comm = gang->comm;
-    struct cgm_poller *poller = comm->poller;
+    struct cgm_poller *poller = gang->comm->poller;
     cgm_gang_list_move(gang, false);
     if (poller->looked_at == gang)
         poller->looked_at = gang->links[CGM_GANGS_ALL].next;
-    if (comm->failing == gang)
-        comm->failing = gang->links[CGM_GANGS_OF_COMM].next;
-    list_remove(&poller->gangs, NULL, gang, CGM_GANGS_ALL);
-    list_remove(&comm->gangs, &comm->last_gang, gang, CGM_GANGS_OF_COMM);
+    if (gang->comm->failing == gang)
+        gang->comm->failing = gang->links[CGM_GANGS_OF_COMM].next;
+    list_remove(&poller->gangs, gang, CGM_GANGS_ALL);
+    list_remove(&gang->comm->gangs, gang, CGM_GANGS_OF_COMM);
 }
 
 void cgm_gang_list_move(struct cgm_gang *gang, bool moving)
@@ -67,5 +62,7 @@ void cgm_gang_list_move(struct cgm_gang *gang, bool moving)
     }
     if (poller->moving_at == gang)
         poller->moving_at = gang->links[CGM_GANGS_MOVING].next;
-    list_remove(&poller->moving, &poller->last_moving, gang, CGM_GANGS_MOVING);
+    if (poller->last_moving == gang)
+        poller->last_moving = gang->links[CGM_GANGS_MOVING].previous;
+    list_remove(&poller->moving, gang, CGM_GANGS_MOVING);
 }

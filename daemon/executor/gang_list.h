@@ -21,8 +21,7 @@ struct cgm_gang_link {
     struct cgm_gang *previous, *next;
 };
 
-/* At the front of the first, so that a look through it ends; at the end of the second, so that
- * those which fail together do so in the order in which they came. */
+/* At the front of the first two. */
 void cgm_gang_list_enter(struct cgm_gang *gang);
 /* Out of all. */
 void cgm_gang_list_leave(struct cgm_gang *gang);

@@ -90,6 +90,14 @@ done
 expect 0 'weights' buffers
 expect 0 '' buffers export weights "$work/b.npy" --shape 12x10
 cmp "$work/a.npy" "$work/b.npy" || fail "export differs from import"
+expect 0 '"buffers":[{"name":"weights","bytes":480,' buffers export weights "$work/b.npy" --json
+# An export that fails leaves what was there, or nothing behind a link.
+cp "$work/b.npy" "$work/kept.npy"
+(ulimit -f 0 && "$ctl" buffers export weights "$work/b.npy" --shape 12x10 2>/dev/null) &&
+    fail "an export without room ends well"
+cmp "$work/b.npy" "$work/kept.npy" || fail "an export that failed took the file"
+set -- "$work"/b.npy.*
+[ ! -e "$1" ] || fail "an export that failed left $*"
 before=$("$ctl" buffers checksum weights)
 expect 0 "\"checksum\":\"${before%% *}\"" buffers checksum weights --json
 [ "$("$ctl" buffers checksum weights)" = "$before" ] || fail "the checksum changed"
@@ -104,6 +112,7 @@ expect 1 'no such object' buffers checksum none
 expect 2 ': ?[31mx: name is' buffers checksum "$(printf '\033[31mx')"
 expect 2 'a b' buffers create 'a b' --bytes 8
 expect 2 '' buffers create .hidden --bytes 8
+expect 2 'from 0001 to 0777' buffers create none --bytes 8 --mode 0000
 
 # A file that is cut off leaves no buffer behind.
 head -c 600 "$work/a.npy" >"$work/cut.npy"
@@ -122,6 +131,7 @@ expect 0 'daemon         release ' doctor
 expect 0 '"result":"ok"' doctor --json
 ln -s "$COMMGEMM_SOCKET" "$work/link"
 expect 0 "$work/link exists and may be used" doctor --socket "$work/link"
+expect 0 'caf?/sock: No such file' doctor --socket "$work/$(printf '%b' 'caf\0351')/sock"
 expect 2 'unknown option: - and byte 0xc3' status "$(printf '%b' '-\0303\0251')"
 # A session that an operator ends: its process finds the daemon gone and lives, or gets the signal.
 expect 1 'session 4711 does not exist' kill 4711

@@ -44,6 +44,11 @@ static void check_lives(struct client *client, uint64_t user_buffer)
                  "its memory went with executor 1; open it again");
     check.executor_life = 2;
     client_ok(client, CGM_MSG_BUFFER_CHECK, &check.base);
+    Cgm__MemoryCopy copy = CGM__MEMORY_COPY__INIT;
+    copy.dst = copy.src = user_buffer;
+    copy.has_src_generation = copy.src_generation = 1;
+    client_error(client, CGM_MSG_MEMORY_COPY, &copy.base, NULL, 0, CGM_STALE,
+                 "src: generation is 1, and the memory went with its executor");
 }
 
 /* The journal says what was being written, and to which numbers comms have come. */

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -307,6 +308,7 @@ static void test_a_file_that_is_too_large_leaves_nothing(void **state)
     struct cgm_npy npy;
 
     (void)state;
+    unlink(path);
     assert_int_equal(cgm_npy_create(path, 2, UINT64_MAX, 2, &npy, detail), CGM_INVALID_ARGUMENT);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
     few.rlim_max = usual.rlim_max;
@@ -317,6 +319,58 @@ static void test_a_file_that_is_too_large_leaves_nothing(void **state)
     signal(SIGXFSZ, SIG_DFL);
     assert_int_equal(status, CGM_IO);
     assert_int_not_equal(access(path, F_OK), 0);
+}
+
+static unsigned count_files(void)
+{
+    unsigned count = 0;
+    DIR *entries = opendir(folder);
+    const struct dirent *entry;
+
+    assert_non_null(entries);
+    while ((entry = readdir(entries)) != NULL)
+        count += entry->d_name[0] != '.';
+    closedir(entries);
+    return count;
+}
+
+/* Until another one is complete. Behind a link nothing can be kept: what would look whole is not
+ * left. */
+static void test_what_was_there_stays(void **state)
+{
+    static const float before[2] = {1, 2}, after[2] = {3, 4};
+    float values[2];
+    char link[96];
+    struct cgm_npy npy;
+    struct stat info;
+
+    (void)state;
+    assert_int_equal(cgm_npy_save(path, 1, 1, 2, before, detail), CGM_OK);
+    unsigned files = count_files();
+    for (int finishes = 0; finishes < 2; finishes++) {
+        assert_int_equal(cgm_npy_create(path, 1, 1, 2, &npy, detail), CGM_OK);
+        assert_int_equal(cgm_npy_write_block(&npy, 0, 1, 0, 2, after, 0, detail), CGM_OK);
+        if (finishes)
+            assert_int_equal(cgm_npy_finish(&npy, detail), CGM_OK);
+        else
+            cgm_npy_discard(&npy);
+        assert_int_equal(count_files(), files);
+        assert_int_equal(cgm_npy_open(path, &npy, detail), CGM_OK);
+        assert_int_equal(cgm_npy_read(&npy, values, detail), CGM_OK);
+        cgm_npy_close(&npy);
+        assert_memory_equal(values, finishes ? after : before, sizeof(values));
+    }
+    snprintf(link, sizeof(link), "%s/link.npy", folder);
+    assert_int_equal(symlink(path, link), 0);
+    assert_int_equal(cgm_npy_create(link, 1, 1, 2, &npy, detail), CGM_OK);
+    cgm_npy_discard(&npy);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_size, 0);
+    assert_int_equal(cgm_npy_save(link, 1, 1, 2, after, detail), CGM_OK);
+    assert_int_equal(lstat(link, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    unlink(link);
+    unlink(path);
 }
 
 static int set_up(void **state)
@@ -348,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_damage_is_survived),
         cmocka_unit_test(test_a_failed_write_names_the_path),
         cmocka_unit_test(test_a_file_that_is_too_large_leaves_nothing),
+        cmocka_unit_test(test_what_was_there_stays),
     };
     long seed = (long)time(NULL) ^ (long)getpid();
 

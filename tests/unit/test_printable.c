@@ -20,6 +20,7 @@ static void test_what_controls_a_terminal(void **state)
         {"cut \xe2\x82", "cut ??"},                                /* off in the middle */
         {"\xf8\x88\x80\x80\x80 \xff", "????? ?"},
         {"\xe2(\xa1", "?(?"},
+        {"\xed\xa0\x80 \xf4\x90\x80\x80", "??? ????"}, /* no character has it */
     };
     char text[64];
     (void)state;

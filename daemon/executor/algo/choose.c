@@ -125,23 +125,33 @@ static uint32_t list_names(const struct cgm_spec *spec, bool candidates, char re
     return list_end(&list);
 }
 
-/* The methods with which a parameter has an effect on this operation, as it is; returns how many.
- */
-static uint32_t list_methods(const struct cgm_spec *spec, int parameter, char *ret_text,
-                             size_t size)
+/* Those that take the plan if they are named, else those that make use of all that is asked;
+ * returns how many. */
+static uint32_t list_methods(const struct cgm_spec *spec,
+                             bool (*fits)(const struct cgm_algorithm *, const struct cgm_spec *),
+                             char *ret_text, size_t size)
 {
     struct list list = {.text = ret_text, .size = size};
     char word[64];
     ret_text[0] = '\0';
     for (size_t i = 0; i < cgm_algorithm_count; i++) {
-        if (!agrees(cgm_algorithms[i], spec) ||
-            !(acting_parameters(cgm_algorithms[i], spec) >> parameter & 1))
+        if (!fits(cgm_algorithms[i], spec))
             continue;
         snprintf(word, sizeof(word), "%s (method %s)", cgm_algorithms[i]->name,
                  cgm_type_name(CGM_TABLE_METHOD, cgm_algorithms[i]->method));
         list_add(&list, word);
     }
     return list_end(&list);
+}
+
+/* Whether something that does the operation makes use of one parameter. */
+static bool is_used(const struct cgm_spec *spec, int parameter)
+{
+    for (size_t i = 0; i < cgm_algorithm_count; i++)
+        if (agrees(cgm_algorithms[i], spec) &&
+            acting_parameters(cgm_algorithms[i], spec) >> parameter & 1)
+            return true;
+    return false;
 }
 
 /* What makes a number of SMs act. */
@@ -162,20 +172,30 @@ static int check_parameters(const struct choice *choice, const struct cgm_algori
     if (ignored == 0)
         return CGM_OK;
     int parameter = __builtin_ctz(ignored);
+    const struct cgm_spec *spec = choice->spec;
     char list[64]; /* with the words around it as long as a reason */
     if (parameter == CGM_PARAMETER_NUM_COMM_SM && algorithm->parameters >> parameter & 1)
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
                           "num_comm_sm is not the default, and %s uses none of these SMs here; %s",
-                          algorithm->name, way_to_use_sms(algorithm, choice->spec));
-    if (list_methods(choice->spec, parameter, list, sizeof list))
+                          algorithm->name, way_to_use_sms(algorithm, spec));
+    if (list_methods(spec, may_be_tried, list, sizeof list) ||
+        list_methods(spec, heeds_all, list, sizeof list))
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
                           "%s is not the default, and %s makes no use of it; use %s",
                           cgm_parameter_name(parameter), algorithm->name, list);
+    const char *atomic = spec->atomic_gemm ? " with atomic_gemm" : "";
+    if (!is_used(spec, parameter))
+        return cgm_detail(
+            choice->text, choice->size, CGM_NOT_SUPPORTED,
+            "%s is not the default, and nothing that does %s%s makes use of it; leave "
+            "it out",
+            cgm_parameter_name(parameter), op_name(choice), atomic);
+    cgm_parameter_list(spec->asked, list, sizeof list);
     return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
-                      "%s is not the default, and nothing that does %s%s makes use of it; leave it "
-                      "out",
-                      cgm_parameter_name(parameter), op_name(choice),
-                      choice->spec->atomic_gemm ? " with atomic_gemm" : "");
+                      "%s is not the default, and %s makes no use of it; nothing that does %s%s "
+                      "makes use of all of %s: leave some out",
+                      cgm_parameter_name(parameter), algorithm->name, op_name(choice), atomic,
+                      list);
 }
 
 static int check_agreement(const struct choice *choice, const struct cgm_algorithm *algorithm)

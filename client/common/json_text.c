@@ -1,0 +1,19 @@
+#include "client/common/json_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/printable.h"
+
+json_t *cgm_json_text(const char *text)
+{
+    json_t *string = text != NULL ? json_string(text) : json_null();
+    char *copy = string == NULL ? strdup(text) : NULL;
+
+    if (copy != NULL) {
+        cgm_printable(copy);
+        string = json_string(copy);
+        free(copy);
+    }
+    return string;
+}
