@@ -197,8 +197,9 @@ static void test_advice(void **state)
     struct cgm_spec both = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_RING_EXCHANGE, CGM_ALGO_AUTO);
     both.asked = 1u << CGM_PARAMETER_NUM_SPLITS | 1u << CGM_PARAMETER_AGGREGATE_AG;
     assert_refused(&both, CGM_NOT_SUPPORTED,
-                   "nothing that does ag_gemm makes use of all of num_splits, aggregate_ag: leave "
-                   "some out");
+                   "nothing that does ag_gemm makes use of all of num_splits, aggregate_ag, which "
+                   "are not the default; leave some out");
+    assert_true(strlen(reason) < CGM_CQE_DETAIL);
     static const int waiting[] = {CGM_ALGO_FUSED_AG, CGM_ALGO_ATOMIC_GEMM_AG_P2P};
     for (int i = 0; i < 2; i++) {
         struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, waiting[i]);

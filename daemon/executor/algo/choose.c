@@ -192,10 +192,9 @@ static int check_parameters(const struct choice *choice, const struct cgm_algori
             cgm_parameter_name(parameter), op_name(choice), atomic);
     cgm_parameter_list(spec->asked, list, sizeof list);
     return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
-                      "%s is not the default, and %s makes no use of it; nothing that does %s%s "
-                      "makes use of all of %s: leave some out",
-                      cgm_parameter_name(parameter), algorithm->name, op_name(choice), atomic,
-                      list);
+                      "nothing that does %s%s makes use of all of %s, which are not the default; "
+                      "leave some out",
+                      op_name(choice), atomic, list);
 }
 
 static int check_agreement(const struct choice *choice, const struct cgm_algorithm *algorithm)
