@@ -10,6 +10,8 @@
 
 #define CGM_PROTOCOL_MIN 1u
 #define CGM_PROTOCOL_MAX 1u
+/* Bits of HelloReply.features: requests that daemons before them would hang up on. */
+#define CGM_FEATURE_BUFFER_CHECK 1u
 #define CGM_PACKET_MAGIC 0x314d4743u /* "CGM1" */
 #define CGM_PACKET_BYTES_MAX 65536u
 #define CGM_PACKET_FDS_MAX 64u

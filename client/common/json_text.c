@@ -7,9 +7,10 @@
 
 json_t *cgm_json_text(const char *text)
 {
-    json_t *string = text != NULL ? json_string(text) : json_null();
+    if (text == NULL)
+        return json_null();
+    json_t *string = json_string(text);
     char *copy = string == NULL ? strdup(text) : NULL;
-
     if (copy != NULL) {
         cgm_printable(copy);
         string = json_string(copy);

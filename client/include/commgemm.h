@@ -624,8 +624,8 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * that are in flight have so many operands around it in the same object, thousands, or some hundred
  * where they lie between its rows or the job has outputs in many objects, that it is not looked up
  * what they are to find: the detail says so, and a buffer among them is tainted. On failure nothing
- * was submitted, or the job was cancelled on all ranks and is over: the stream may have been made
- * to wait for that. NOT_SUPPORTED without a CUDA driver, with no_ring, and while the stream is
+ * was submitted, or, if the driver refused, the job was cancelled on all ranks, unless it was
+ * launched by then, and is over: the stream may have been made to wait for that. NOT_SUPPORTED without a CUDA driver, with no_ring, and while the stream is
  * being captured. The first call for each executor registers the ring with the driver. From then on
  * commgemm_disconnect waits until the contexts of the streams have run empty. */
 int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job *job, void *stream,

@@ -105,6 +105,8 @@ void cgm_buffer_fd_end_use(commgemm_client *client, struct cgm_buffer_fd *fd)
 int cgm_buffer_fd_check(commgemm_client *client, const struct cgm_buffer_fd *fd)
 {
     Cgm__BufferCheck request = CGM__BUFFER_CHECK__INIT;
+    if (!(client->features & CGM_FEATURE_BUFFER_CHECK))
+        return CGM_OK; /* such a daemon tells nobody */
     request.id = fd->buffer;
     request.executor_life = fd->life;
     request.has_executor_life = fd->life != 0;

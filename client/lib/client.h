@@ -24,6 +24,7 @@ struct commgemm_client {
     struct cgm_jobs jobs;
     bool no_ring;
     uint32_t ring_entries;
+    uint64_t features;         /* the daemon's: proto/packet.h */
     atomic_bool forked;        /* this is a child's copy: nothing of it may be used */
     struct commgemm_info info; /* under the jobs' lock; without executor_life */
     _Atomic uint64_t executor_life;

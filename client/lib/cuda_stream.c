@@ -4,7 +4,8 @@
  * Order. The entry is pushed first, which changes nothing yet: nobody launches a job whose ready
  * word is behind its ticket. So tickets reach the ring in order without a lock held across calls
  * of the driver, which may block in a full launch queue until a job ends: the watcher thread, which
- * ends jobs, must get the lock of the jobs then. Of several jobs all ready words are written before
+ * ends jobs, must get the lock of the jobs then. Of several jobs all have a place before the first
+ * is pushed, so that their ranks' numbers go on together; and all ready words are written before
  * the first wait: streams that share a hardware queue run in one order.
  *
  * No stream waits for ever. The daemon scans a ring that dies (cgm_ring_kill): the scan either
@@ -16,6 +17,7 @@
  */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "client/lib/cuda_timeline.h"
 #include "client/lib/submit.h"
@@ -26,10 +28,12 @@ enum { WRITE_DEFAULT = 0, WAIT_GEQ = 0, CAPTURE_NONE = 0 };
 /* One job on its way. The stream's part needs no slot, which may be another's by then. */
 struct part {
     commgemm_client *client;
+    const struct commgemm_job *job; /* perhaps the copy */
+    struct commgemm_job copy;
     void *stream;
     struct cgm_cuda_context context;
     bool is_pushed, is_written;
-    struct cgm_slot *slot; /* held from push to let_go or end_job */
+    struct cgm_slot *slot; /* held from take to take_back, let_go or end_job */
     uint64_t ticket, entry_ticket;
     uint64_t ready, done; /* device addresses */
 };
@@ -54,28 +58,89 @@ static int check_stream(const struct part *part)
     return CGM_OK;
 }
 
-static int push(struct part *part, const struct commgemm_job *job)
+/* ---- places, under the locks of all clients ----------------------------------------------------
+ */
+
+/* Under the lock. */
+static bool has_timeline(const struct part *part)
+{
+    const struct cgm_lane *lane = part->client->jobs.lane;
+    return lane && lane->timeline;
+}
+
+static int open_timeline(struct part *part)
 {
     struct cgm_jobs *jobs = &part->client->jobs;
-    struct cgm_slot *slot;
+    struct cgm_cuda_context entered;
+    int status = cgm_cuda_context_enter(part->context.context, &entered);
+    if (status != CGM_OK)
+        return status;
     cgm_jobs_lock(jobs);
-    int status = cgm_cuda_timelines_open(&part->client->timelines, jobs, &part->context);
-    if (status == CGM_OK)
-        status = cgm_submit_take(jobs, job, &slot);
-    if (status == CGM_OK) {
-        const struct cgm_cuda_timeline *timeline = slot->lane->timeline;
-        part->slot = slot;
-        part->ticket = slot->ticket;
-        part->entry_ticket = slot->entry_ticket;
-        part->ready = timeline->ready + slot->index * sizeof(uint64_t);
-        part->done = timeline->done + slot->index * sizeof(struct cgm_done);
-        part->is_pushed = true;
-        slot->on_stream = slot->submitting = true;
-        cgm_jobs_hold(slot);
-        cgm_submit_push(jobs, slot, job);
-    }
+    status = cgm_cuda_timelines_open(&part->client->timelines, jobs, &entered);
     cgm_jobs_unlock(jobs);
+    cgm_cuda_context_leave(&entered);
     return status;
+}
+
+static commgemm_client *next_client(const struct part *parts, uint32_t n,
+                                    const commgemm_client *after)
+{
+    commgemm_client *next = NULL;
+    for (uint32_t i = 0; i < n; i++)
+        if ((uintptr_t)parts[i].client > (uintptr_t)after &&
+            (!next || (uintptr_t)parts[i].client < (uintptr_t)next))
+            next = parts[i].client;
+    return next;
+}
+
+/* Each one's once, in the order of their addresses: no two threads wait for each other. */
+static void lock_clients(const struct part *parts, uint32_t n)
+{
+    for (commgemm_client *c = NULL; (c = next_client(parts, n, c));)
+        cgm_jobs_lock(&c->jobs);
+}
+
+static void unlock_clients(const struct part *parts, uint32_t n)
+{
+    for (commgemm_client *c = NULL; (c = next_client(parts, n, c));)
+        cgm_jobs_unlock(&c->jobs);
+}
+
+static int take(struct part *part)
+{
+    struct cgm_jobs *jobs = &part->client->jobs;
+    int status = cgm_submit_take(jobs, part->job, &part->slot);
+    if (status == CGM_OK) {
+        part->slot->submitting = true;
+        cgm_jobs_hold(part->slot);
+    }
+    return status;
+}
+
+/* In the opposite order: each is its client's last. */
+static void take_back(struct part *part)
+{
+    struct cgm_jobs *jobs = &part->client->jobs;
+    struct cgm_lane *lane = part->slot->lane;
+    part->slot->submitting = false;
+    cgm_jobs_unhold(jobs, part->slot);
+    cgm_submit_take_back(jobs, part->slot);
+    cgm_jobs_put_lane(jobs, lane);
+    part->slot = NULL;
+}
+
+/* One that has ended by now was lost with its ring, when another was pushed. */
+static void push(struct part *part)
+{
+    struct cgm_slot *slot = part->slot;
+    const struct cgm_cuda_timeline *timeline = slot->lane->timeline;
+    part->ticket = slot->ticket;
+    part->entry_ticket = slot->entry_ticket;
+    part->ready = timeline->ready + slot->index * sizeof(uint64_t);
+    part->done = timeline->done + slot->index * sizeof(struct cgm_done);
+    part->is_pushed = true;
+    slot->on_stream = true;
+    cgm_submit_push(&part->client->jobs, slot, part->job);
 }
 _Static_assert(offsetof(struct cgm_done, ticket) == 0, "streams wait for the ticket");
 
@@ -117,18 +182,59 @@ static void end_job(const struct part *part)
     cgm_jobs_unlock(jobs);
 }
 
-/* ---- the three steps, each of all jobs before the next -----------------------------------------
+/* ---- the steps, each of all jobs before the next -----------------------------------------
  */
 
-static int step_push(struct part *part, const struct commgemm_job *job)
+/* All that can be refused without a place. */
+static int step_check(struct part *part, const struct commgemm_stream_job *job)
 {
-    int status = cgm_cuda_context_of_stream(part->stream, &part->context);
+    int status = cgm_submit_check(job->client, job->job, &job->ticket, &part->copy, &part->job);
+    if (status != CGM_OK)
+        return status;
+    part->client = job->client;
+    part->stream = job->stream;
+    status = cgm_cuda_context_of_stream(part->stream, &part->context);
     if (status != CGM_OK)
         return status;
     status = check_stream(part);
-    if (status == CGM_OK)
-        status = push(part, job);
     cgm_cuda_context_leave(&part->context);
+    return status;
+}
+
+/* Locks all clients when each has a ring that streams can use, or none. */
+static int lock_with_timelines(struct part *parts, uint32_t n)
+{
+    int status = CGM_OK;
+    for (bool have_all = false; !have_all;) {
+        for (uint32_t i = 0; i < n && status == CGM_OK; i++)
+            status = open_timeline(&parts[i]);
+        if (status != CGM_OK)
+            return status;
+        lock_clients(parts, n);
+        have_all = true;
+        for (uint32_t i = 0; i < n && have_all; i++)
+            have_all = has_timeline(&parts[i]);
+        if (!have_all)
+            unlock_clients(parts, n);
+    }
+    return CGM_OK;
+}
+
+static int step_push(struct part *parts, uint32_t n)
+{
+    uint32_t taken = 0;
+    int status = lock_with_timelines(parts, n);
+    if (status != CGM_OK)
+        return status;
+    while (taken < n && (status = take(&parts[taken])) == CGM_OK)
+        taken++;
+    if (status == CGM_OK)
+        for (uint32_t i = 0; i < n; i++)
+            push(&parts[i]);
+    else
+        while (taken > 0)
+            take_back(&parts[--taken]);
+    unlock_clients(parts, n);
     return status;
 }
 
@@ -145,9 +251,11 @@ static int call(struct part *part, const char *name,
     cgm_cuda_context_leave(&entered);
     if (result == CGM_CUDA_SUCCESS)
         return CGM_OK;
-    return cgm_fail(cgm_cuda_status(result), "stream is %p; %s: %s; job %llu was cancelled",
-                    part->stream, name, cgm_cuda_error_name(entered.driver, result),
-                    (unsigned long long)part->ticket);
+    return cgm_fail(
+        cgm_cuda_status(result),
+        "stream is %p; %s: %s; job %llu is over: it was cancelled, unless it ran before",
+        part->stream, name, cgm_cuda_error_name(entered.driver, result),
+        (unsigned long long)part->ticket);
 }
 
 static int step_write(struct part *part)
@@ -181,15 +289,11 @@ static int fail_all(const struct part *parts, uint32_t n, int status)
 
 static int submit_all(struct part *parts, const struct commgemm_stream_job *jobs, uint32_t n)
 {
-    struct commgemm_job copy;
-    const struct commgemm_job *job;
     int status = CGM_OK;
-    for (uint32_t i = 0; i < n && status == CGM_OK; i++) {
-        parts[i] = (struct part){.client = jobs[i].client, .stream = jobs[i].stream};
-        status = cgm_submit_check(jobs[i].client, jobs[i].job, &jobs[i].ticket, &copy, &job);
-        if (status == CGM_OK)
-            status = step_push(&parts[i], job);
-    }
+    for (uint32_t i = 0; i < n && status == CGM_OK; i++)
+        status = step_check(&parts[i], &jobs[i]);
+    if (status == CGM_OK)
+        status = step_push(parts, n);
     for (uint32_t i = 0; i < n && status == CGM_OK; i++)
         status = step_write(&parts[i]);
     for (uint32_t i = 0; i < n && status == CGM_OK; i++)
@@ -197,21 +301,30 @@ static int submit_all(struct part *parts, const struct commgemm_stream_job *jobs
     return status;
 }
 
+static int run_all(struct part *parts, struct commgemm_stream_job *jobs, uint32_t n)
+{
+    int status = submit_all(parts, jobs, n);
+    if (status != CGM_OK)
+        return fail_all(parts, n, status);
+    for (uint32_t i = 0; i < n; i++)
+        give_ticket(&parts[i], &jobs[i].ticket);
+    return CGM_OK;
+}
+
 int commgemm_submit_on_streams(struct commgemm_stream_job *jobs, uint32_t n_jobs)
 {
-    struct part parts[COMMGEMM_STREAM_JOBS_MAX] = {{.is_pushed = false}};
     int status = cgm_check_pointer(jobs, "jobs");
     if (status != CGM_OK)
         return status;
     if (n_jobs == 0 || n_jobs > COMMGEMM_STREAM_JOBS_MAX)
         return cgm_fail(CGM_INVALID_ARGUMENT, "n_jobs is %u; it must be 1 to %d", n_jobs,
                         COMMGEMM_STREAM_JOBS_MAX);
-    status = submit_all(parts, jobs, n_jobs);
-    if (status != CGM_OK)
-        return fail_all(parts, n_jobs, status);
-    for (uint32_t i = 0; i < n_jobs; i++)
-        give_ticket(&parts[i], &jobs[i].ticket);
-    return CGM_OK;
+    struct part *parts = calloc(n_jobs, sizeof(*parts));
+    if (!parts)
+        return cgm_fail_plain(CGM_NO_MEMORY);
+    status = run_all(parts, jobs, n_jobs);
+    free(parts);
+    return status;
 }
 
 int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job *job, void *stream,
@@ -222,11 +335,9 @@ int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job
     int status = cgm_check_client(client);
     if (status == CGM_OK)
         status = cgm_check_pointer(ret_ticket, "ret_ticket");
-    if (status != CGM_OK)
-        return status;
-    status = submit_all(&part, &one, 1);
-    if (status != CGM_OK)
-        return fail_all(&part, 1, status);
-    give_ticket(&part, ret_ticket);
-    return CGM_OK;
+    if (status == CGM_OK)
+        status = run_all(&part, &one, 1);
+    if (status == CGM_OK)
+        *ret_ticket = one.ticket;
+    return status;
 }

@@ -292,6 +292,7 @@ static void store_info(commgemm_client *client, const Cgm__HelloReply *reply)
 {
     struct commgemm_info *info = &client->info;
     cgm_jobs_lock(&client->jobs);
+    client->features = reply->features;
     info->session = reply->session;
     info->protocol = reply->version;
     snprintf(info->release, sizeof(info->release), "%s", reply->release ? reply->release : "");

@@ -119,6 +119,13 @@ int cgm_submit_take(struct cgm_jobs *jobs, const struct commgemm_job *job,
     return status;
 }
 
+void cgm_submit_take_back(struct cgm_jobs *jobs, struct cgm_slot *slot)
+{
+    if (slot->comm_number)
+        cgm_numbers_give(slot->plan->comm->numbers[slot->rank], slot->comm_number);
+    cgm_jobs_untake(jobs, slot);
+}
+
 /* ---- through the ring -------------------------------------------------------------------------
  */
 
@@ -172,15 +179,6 @@ static int send_entry(commgemm_client *client, struct cgm_entry *entry, uint64_t
     return cgm_client_tell(client, CGM_MSG_SUBMIT, &request.base);
 }
 
-/* Under submit_lock the last ticket is this job's: a refused one gives it back. It was not detached
- * yet, so nobody waits for it among those that are. */
-static void take_back(struct cgm_jobs *jobs, struct cgm_slot *slot)
-{
-    if (slot->comm_number)
-        cgm_numbers_give(slot->plan->comm->numbers[slot->rank], slot->comm_number);
-    cgm_jobs_untake(jobs, slot);
-}
-
 /* The executor ended behind the job, and before it said that it had taken it. */
 static bool has_ended_well(const struct cgm_slot *slot)
 {
@@ -225,8 +223,8 @@ static int submit_by_socket(commgemm_client *client, const struct commgemm_job *
         cgm_error_restore(&kept);
         status = CGM_OK;
     }
-    if (status != CGM_OK)
-        take_back(jobs, slot);
+    if (status != CGM_OK) /* under submit_lock the last ticket is this job's */
+        cgm_submit_take_back(jobs, slot);
     else if (job->detached)
         cgm_jobs_detach(jobs, slot);
     cgm_jobs_unlock(jobs);

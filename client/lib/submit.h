@@ -16,6 +16,10 @@ int cgm_submit_check(const commgemm_client *client, const struct commgemm_job *j
 int cgm_submit_take(struct cgm_jobs *jobs, const struct commgemm_job *job,
                     struct cgm_slot **ret_slot);
 
+/* Undoes the last take, also when the job was lost meanwhile. It is not detached yet, so nobody
+ * waits for it among those that are; nor is it held. */
+void cgm_submit_take_back(struct cgm_jobs *jobs, struct cgm_slot *slot);
+
 /* Fills the slot's entry and pushes it. It has no effect before its ready word is set. A ring that
  * is dead by now ends the job here: every done word is set then, so that no stream waits for ever.
  */

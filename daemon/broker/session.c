@@ -297,6 +297,7 @@ int cgm_session_on_hello(struct cgm_request *request)
         strcpy(session->name, hello->name);
     session->greeted = true;
     reply.has_features = reply.has_session = reply.has_devices = reply.has_executor_life = 1;
+    reply.features = CGM_FEATURE_BUFFER_CHECK;
     reply.session = session->id;
     reply.release = (char *)(uintptr_t)COMMGEMM_RELEASE;
     reply.backend = executor->backend;

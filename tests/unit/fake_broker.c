@@ -117,6 +117,8 @@ static void on_hello(struct fake_session *session, uint32_t serial, const Cgm__H
     Cgm__HelloReply answer = CGM__HELLO_REPLY__INIT;
     snprintf(fake->name, sizeof(fake->name), "%s", hello->name ? hello->name : "");
     answer.version = fake->options.version ? fake->options.version : 1;
+    answer.has_features = !fake->options.is_old;
+    answer.features = CGM_FEATURE_BUFFER_CHECK;
     answer.has_session = answer.has_devices = answer.has_executor_life = 1;
     answer.session = ++fake->next_id;
     answer.devices = fake->has_executor ? FAKE_DEVICES : 0;
@@ -340,7 +342,9 @@ static void answer_packet(struct fake_session *session, struct cgm_packet *packe
         reply_buffer(session, serial, open->name, open->id, 8192, !open->read_only);
         break;
     case CGM_MSG_BUFFER_CHECK:
-        if (((const Cgm__BufferCheck *)message)->id == FAKE_LOST_BUFFER)
+        if (session->fake->options.is_old)
+            reply_error(session, serial, CGM_BAD_MESSAGE, "is not a request");
+        else if (((const Cgm__BufferCheck *)message)->id == FAKE_LOST_BUFFER)
             reply_error(session, serial, CGM_NOT_FOUND, "not open");
         else
             reply_ok(session, serial);

@@ -23,6 +23,7 @@
 
 struct fake_options {
     uint32_t version;        /* of the HelloReply; 0: 1 */
+    bool is_old;             /* it has no features, and refuses their requests */
     bool no_executor;        /* RingSetup is refused until fake_start_executor */
     bool shuffle;            /* the poller ends jobs in random order, some later */
     uint64_t poller_spin_ns; /* before it sleeps */

@@ -136,6 +136,21 @@ static void test_memory_goes_with_the_session(void **state)
     fixture_close(&f);
 }
 
+/* A daemon from before features is not asked what it does not know. */
+static void test_an_old_daemon(void **state)
+{
+    const struct fake_options old = {.is_old = true};
+    struct fixture f;
+    struct commgemm_buffer buffer;
+    char bytes[16] = "whatever";
+    (void)state;
+    fixture_open(&f, &old, 4, 0, 0);
+    assert_ok(commgemm_buffer_create(f.client, NULL, 4096, -1, 0, 0, &buffer));
+    assert_ok(commgemm_buffer_write(f.client, &buffer, 0, bytes, sizeof(bytes)));
+    assert_ok(commgemm_buffer_read(f.client, &buffer, 0, bytes, sizeof(bytes)));
+    fixture_close(&f);
+}
+
 static void test_daemon_lost(void **state)
 {
     (void)state;
@@ -436,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_a_close_beside_a_create_that_waits),
         cmocka_unit_test(test_daemon_lost),
         cmocka_unit_test(test_memory_goes_with_the_session),
+        cmocka_unit_test(test_an_old_daemon),
         cmocka_unit_test(test_a_dead_ring_is_the_end_for_who_reaps),
         cmocka_unit_test(test_a_job_whose_record_is_missing),
         cmocka_unit_test(test_a_failed_job_whose_record_is_missing),

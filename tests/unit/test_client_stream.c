@@ -151,6 +151,56 @@ static void test_several_jobs_fail_together(void **state)
     streams_close(&s);
 }
 
+static void run_both(struct streams *s, struct commgemm_stream_job jobs[2], uint64_t number)
+{
+    struct commgemm_completion done;
+    assert_ok(commgemm_submit_on_streams(jobs, 2));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(commgemm_wait(s->f.client, jobs[i].ticket, BOUND_MS, &done));
+        assert_int_equal(done.comm_number, number);
+    }
+}
+
+/* The ranks of a comm that are refused together go on together, whichever of them is refused. */
+static void test_no_rank_alone_spends_a_number(void **state)
+{
+    struct streams s;
+    struct commgemm_plan plan;
+    struct commgemm_job job[2];
+    uint64_t held[3];
+    (void)state;
+    streams_open(&s, NULL, 4, 0);
+    void *other = fake_stream_new(fake_context(2), 0), *full = fake_stream_new(fake_context(0), 0);
+    plan_make(s.f.client, comm_make(s.f.client), COMMGEMM_OP_AR, 8, &plan);
+    struct commgemm_stream_job jobs[2] = {{s.f.client, &job[0], s.stream, 0},
+                                          {s.f.client, &job[1], other, 0}};
+    for (uint32_t i = 0; i < 2; i++) {
+        commgemm_job_init(&job[i]);
+        job[i].plan = plan.id;
+        job[i].rank = 1 + i;
+    }
+    for (uint64_t number = 1; number <= 6; number += 2) {
+        run_both(&s, jobs, number);
+        fake_stream_hold(full);
+        for (int i = 0; i < 3; i++)
+            held[i] = submit_ok(&s, full, 0);
+        assert_refused(commgemm_submit_on_streams(jobs, 2), COMMGEMM_RING_FULL, "ring_entries");
+        fake_stream_release(full);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(status_of(&s, held[i]), COMMGEMM_OK);
+        fake_stream_capture(other, true);
+        assert_refused(commgemm_submit_on_streams(jobs, 2), COMMGEMM_NOT_SUPPORTED, "captured");
+        fake_stream_capture(other, false);
+        job[1].rank = 4;
+        assert_refused(commgemm_submit_on_streams(jobs, 2), COMMGEMM_INVALID_ARGUMENT, "rank is 4");
+        job[1].rank = 2;
+        run_both(&s, jobs, number + 1);
+    }
+    streams_close(&s);
+    fake_stream_free(other);
+    fake_stream_free(full);
+}
+
 /* ---- failures of the driver -------------------------------------------------------------------
  */
 
@@ -350,6 +400,7 @@ int main(void)
         cmocka_unit_test(test_streams_do_not_wait_for_each_other),
         cmocka_unit_test(test_streams_that_share_a_queue),
         cmocka_unit_test(test_several_jobs_fail_together),
+        cmocka_unit_test(test_no_rank_alone_spends_a_number),
         cmocka_unit_test(test_a_failed_write_cancels_the_job),
         cmocka_unit_test(test_a_failed_wait_cancels_the_job),
         cmocka_unit_test(test_a_failed_write_without_a_cancel),
