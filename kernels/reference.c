@@ -243,8 +243,8 @@ int cgm_reference_init_sum(struct cgm_reference *reference, const struct cgm_ref
 static double element_ratio(double found, double expected, double bound,
                             const struct cgm_format_info *info)
 {
-    if (isnan(found))
-        return INFINITY;
+    if (isnan(found) || isnan(expected))
+        return isnan(found) && isnan(expected) ? 0 : INFINITY;
     if (found == expected)
         return 0;
     if (isinf(found))
@@ -260,7 +260,7 @@ static void check_element(const struct cgm_reference *reference, uint64_t row, u
     double expected = element_value(reference, at);
     double bound = element_bound(reference, at, info);
     double ratio = element_ratio(found, expected, bound, info);
-    verdict->no_number += isnan(found) ? 1 : 0;
+    verdict->no_number += isnan(found) && !isnan(expected) ? 1 : 0;
     if (verdict->checked++ == 0 || ratio > verdict->ratio) {
         verdict->ratio = ratio;
         verdict->row = row, verdict->col = col;

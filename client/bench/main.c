@@ -84,6 +84,7 @@ int main(int argc, char **argv)
     char detail[CGM_BENCH_DETAIL_BYTES] = "";
     cgm_standard_fds_open();
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its own */
+    signal(SIGPIPE, SIG_IGN); /* and so is a reader that goes */
     int status = cgm_bench_options_parse(argc, argv, detail, &options);
     if (status)
         return complain(status, detail);

@@ -116,6 +116,8 @@ static int open_file(const struct cgm_bench_options *o, int name, const char *pa
 {
     uint64_t axis = name == CGM_MATRIX_LHS ? o->lhs_axis : name == CGM_MATRIX_RHS ? o->rhs_axis : 0;
     int status = cgm_npy_open(path, ret_npy, ret_detail);
+    if (status == CGM_IO) /* what the command line names is wrong */
+        status = CGM_INVALID_ARGUMENT;
     if (status || !axis)
         return status;
     status = cgm_npy_collapse(ret_npy, (unsigned)axis, ret_detail);

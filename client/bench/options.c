@@ -1,7 +1,6 @@
 #include "client/bench/options.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 
 #include "client/bench/machine.h"
 #include "client/bench/manual.h"
+#include "client/common/new_file.h"
 #include "proto/status.h"
 #include "proto/types.h"
 
@@ -483,21 +483,11 @@ int cgm_bench_options_parse(int argc, char **argv, char *ret_detail,
 
 static int probe(const char *option, const char *path, char *ret_detail)
 {
-    if (!path || !strcmp(path, "-"))
+    if (!path || !strcmp(path, "-") || cgm_new_file_probe(path) == CGM_OK)
         return CGM_OK;
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NONBLOCK, 0666);
-    bool created = fd >= 0;
-    if (!created && errno == EEXIST)
-        fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--%s %s: cannot write: %s", option, path,
-                 strerror(errno));
-        return CGM_IO;
-    }
-    close(fd);
-    if (created)
-        unlink(path);
-    return CGM_OK;
+    snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--%s %s: cannot write: %s", option, path,
+             strerror(errno));
+    return CGM_IO;
 }
 
 int cgm_bench_options_probe_outputs(const struct cgm_bench_options *options, char *ret_detail)

@@ -198,11 +198,14 @@ int cgm_report_write(const struct cgm_bench_options *options, json_t *object, ch
     if (!path)
         return CGM_OK;
     bool standard = !strcmp(path, "-");
-    FILE *out = standard ? stdout : cgm_output_open(path);
-    bool failed = !out || json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) ||
-                  fputc('\n', out) < 0 || fflush(out);
+    struct cgm_output out = {.stream = stdout};
     if (!standard)
-        return cgm_output_finish(out, failed, "output-file", path, ret_detail);
+        out = cgm_output_open(path);
+    bool failed = !out.stream ||
+                  json_dumpf(object, out.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) ||
+                  fputc('\n', out.stream) < 0 || fflush(out.stream);
+    if (!standard)
+        return cgm_output_finish(&out, failed, "output-file", path, ret_detail);
     if (!failed)
         return CGM_OK;
     snprintf(ret_detail, CGM_BENCH_DETAIL_BYTES, "--output-file -: cannot write: %s",

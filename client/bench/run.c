@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "client/bench/bench.h"
@@ -194,8 +195,11 @@ static int start(struct run *run)
     struct cgm_bench *bench = &run->bench;
     cgm_cases_derive(bench->options, bench->cases);
     bench->workers = bench->options->one_process ? 1 : (uint32_t)bench->options->world;
-    snprintf(bench->comm, sizeof(bench->comm), "commgemm-bench.%d.%llx", (int)getpid(),
-             (unsigned long long)bench->options->seed);
+    uint64_t unknown; /* to others, who could take the name before */
+    if (getrandom(&unknown, sizeof(unknown), 0) != (ssize_t)sizeof(unknown))
+        unknown = bench->options->seed;
+    snprintf(bench->comm, sizeof(bench->comm), "commgemm-bench.%d.%016llx", (int)getpid(),
+             (unsigned long long)unknown);
     if (!share(bench)) {
         snprintf(run->detail, CGM_BENCH_DETAIL_BYTES, "no memory for matrices of this size");
         return CGM_NO_MEMORY;

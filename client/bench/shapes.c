@@ -160,24 +160,36 @@ static int add_line(const struct reader *reader, char *line, struct cgm_shapes *
     return status;
 }
 
+/* Its bytes; as many as there is room for, without its end, when it is longer. 0: there is none. */
+static size_t read_line(FILE *file, char ret_line[LINE_BYTES])
+{
+    size_t length = 0;
+    int c;
+    while (length < LINE_BYTES && (c = getc(file)) != EOF) {
+        ret_line[length++] = (char)c;
+        if (c == '\n')
+            break;
+    }
+    ret_line[length < LINE_BYTES ? length : LINE_BYTES - 1] = '\0';
+    return length;
+}
+
 static int read_lines(FILE *file, struct reader *reader, struct cgm_shapes *shapes)
 {
-    char *line = NULL, limits[64];
-    size_t room = 0;
-    ssize_t length;
+    char line[LINE_BYTES], limits[64];
+    size_t length;
     int status = CGM_OK;
     snprintf(limits, sizeof(limits), "text of fewer than %u bytes", LINE_BYTES);
-    while (!status && (length = getline(&line, &room, file)) >= 0) {
+    while (!status && (length = read_line(file, line)) > 0) {
         reader->line++;
-        bool text = length < (ssize_t)LINE_BYTES && strlen(line) == (size_t)length;
+        bool text = length < sizeof(line) && strlen(line) == length;
         status = text ? add_line(reader, line, shapes) : refuse(reader, "line", line, limits);
     }
-    free(line);
     if (status || !ferror(file))
         return status;
     snprintf(reader->detail, CGM_BENCH_DETAIL_BYTES, "--shapes %s: cannot read: %s", reader->path,
              strerror(errno));
-    return CGM_IO;
+    return CGM_INVALID_ARGUMENT;
 }
 
 int cgm_shapes_parse(FILE *file, const char *path, char *ret_detail, struct cgm_shapes *ret_shapes)

@@ -1,5 +1,10 @@
 #include "client/bench/svg.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/printable.h"
+
 void cgm_svg_begin(FILE *out, double width, double height)
 {
     fprintf(out,
@@ -14,7 +19,7 @@ void cgm_svg_end(FILE *out)
     fputs("</svg>\n", out);
 }
 
-void cgm_svg_escape(FILE *out, const char *text)
+static void put_escaped(FILE *out, const char *text)
 {
     for (; *text; text++)
         switch (*text) {
@@ -28,8 +33,18 @@ void cgm_svg_escape(FILE *out, const char *text)
             fputs("&amp;", out);
             break;
         default:
-            fputc((unsigned char)*text < ' ' ? ' ' : *text, out);
+            fputc(*text, out);
         }
+}
+
+void cgm_svg_escape(FILE *out, const char *text)
+{
+    char *copy = strdup(text);
+    if (!copy)
+        return;
+    cgm_printable(copy); /* XML is UTF-8 */
+    put_escaped(out, copy);
+    free(copy);
 }
 
 void cgm_svg_text(FILE *out, double x, double y, const char *anchor, const char *color,

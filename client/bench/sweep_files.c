@@ -79,12 +79,18 @@ void cgm_sweep_print(const struct cgm_sweep *sweep, FILE *out)
 
 /* ---- CSV: RFC 4180 ---- */
 
-static void put_field(FILE *out, const char *text)
+static void put_quoted(FILE *out, const char *text)
 {
-    fputs(",\"", out);
+    fputc('"', out);
     for (; text && *text; text++)
         fprintf(out, *text == '"' ? "\"\"" : "%c", *text);
     fputc('"', out);
+}
+
+static void put_field(FILE *out, const char *text)
+{
+    fputc(',', out);
+    put_quoted(out, text);
 }
 
 static void put_number(FILE *out, double value)
@@ -98,7 +104,11 @@ static void put_number(FILE *out, double value)
 static void put_shape(FILE *out, const struct cgm_sweep *sweep, const struct cgm_sweep_row *row)
 {
     const struct cgm_shape *s = &row->shape;
-    fprintf(out, "%s,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%s,%s,%" PRIu64 ",%s", s->name,
+    if (strpbrk(s->name, ",\"\r\n"))
+        put_quoted(out, s->name);
+    else
+        fputs(s->name, out);
+    fprintf(out, ",%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%s,%s,%" PRIu64 ",%s",
             cgm_type_name(CGM_TABLE_OP, s->op), s->m, s->n, s->k,
             cgm_type_name(CGM_TABLE_DTYPE, row->options.dtype),
             cgm_layout_name(row->options.transa, row->options.transb), sweep->options->world,
@@ -244,10 +254,10 @@ static int write_file(const char *option, const char *path, const struct cgm_swe
 {
     if (!path)
         return CGM_OK;
-    FILE *out = cgm_output_open(path);
-    if (out)
-        put(sweep, out);
-    return cgm_output_finish(out, false, option, path, ret_detail);
+    struct cgm_output out = cgm_output_open(path);
+    if (out.stream)
+        put(sweep, out.stream);
+    return cgm_output_finish(&out, false, option, path, ret_detail);
 }
 
 /* A shape that failed has what it is and why. */

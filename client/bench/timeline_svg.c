@@ -192,8 +192,9 @@ int cgm_timeline_draw(const struct cgm_timeline *timeline, const struct cgm_benc
                       const char *path, char *ret_detail)
 {
     bool long_one = timeline->end_ns > 10000000;
+    struct cgm_output out = cgm_output_open(path);
     struct picture picture = {
-        .out = cgm_output_open(path),
+        .out = out.stream,
         .timeline = timeline,
         .scale = (WIDTH - LEFT - RIGHT) / (double)(timeline->end_ns ? timeline->end_ns : 1),
         .rows = count_rows(timeline),
@@ -210,5 +211,5 @@ int cgm_timeline_draw(const struct cgm_timeline *timeline, const struct cgm_benc
         put_footer(&picture, bench);
         cgm_svg_end(picture.out);
     }
-    return cgm_output_finish(picture.out, false, "timeline", path, ret_detail);
+    return cgm_output_finish(&out, false, "timeline", path, ret_detail);
 }

@@ -2,18 +2,38 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/status.h"
 
-static bool is_written_in_place(const char *path)
-{
-    struct stat info;
+#define TRIES 16 /* at names that nobody can know */
 
-    return lstat(path, &info) == 0 && !S_ISREG(info.st_mode);
+/* What is there now; the errno of lstat, 0 for something. */
+struct before {
+    int error;
+    struct stat info;
+};
+
+static struct before look(const char *path)
+{
+    struct before before = {.error = 0};
+
+    if (lstat(path, &before.info) != 0)
+        before.error = errno;
+    return before;
+}
+
+static bool keeps_its_place(const struct before *before)
+{
+    return before->error == 0 && (!S_ISREG(before->info.st_mode) || before->info.st_nlink > 1 ||
+                                  before->info.st_uid != geteuid());
 }
 
 /* A pipe that nobody reads is refused; after that its reader is waited for. */
@@ -26,24 +46,99 @@ static int open_in_place(const char *path)
     return fd;
 }
 
+/* In the folder of `path`; a short name fits wherever that one does. NULL with errno. */
+static char *name_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    int folder = slash != NULL ? (int)(slash - path) + 1 : 0;
+    uint64_t number;
+    char *part;
+
+    if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+        return NULL;
+    if (asprintf(&part, "%.*s.commgemm-%016llx", folder, path, (unsigned long long)number) < 0) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return part;
+}
+
+/* The name and the fd of a new file beside `path`; -1 with errno. */
+static int open_part(const char *path, char **ret_part)
+{
+    int fd = -1;
+
+    for (int i = 0; i < TRIES && fd < 0; i++) {
+        char *part = name_part(path);
+        if (part == NULL)
+            return -1;
+        fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0) {
+            *ret_part = part;
+            return fd;
+        }
+        free(part);
+        if (errno != EEXIST)
+            return -1;
+    }
+    return -1;
+}
+
+static bool may_write(const char *path)
+{
+    return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0;
+}
+
+/* As new_file, but for a file that is there and where no other can be made beside it. */
+static int open_beside(struct cgm_new_file *file, const struct before *before)
+{
+    bool is_there = before->error == 0;
+
+    if (is_there && !may_write(file->path))
+        return -1;
+    int fd = open_part(file->path, &file->part);
+    if (fd < 0 && is_there && (errno == EACCES || errno == EPERM || errno == EROFS))
+        return open_in_place(file->path);
+    if (fd >= 0 && is_there)
+        fchmod(fd, before->info.st_mode & 0777u);
+    return fd;
+}
+
 int cgm_new_file_open(const char *path, struct cgm_new_file *ret_file)
 {
     struct cgm_new_file file = {.path = path};
+    struct before before = look(path);
 
-    if (is_written_in_place(path)) {
-        file.fd = open_in_place(path);
-    } else {
-        if (asprintf(&file.part, "%s.%d", path, (int)getpid()) < 0) {
-            errno = ENOMEM;
-            return CGM_NO_MEMORY;
-        }
-        file.fd = open(file.part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    }
-    if (file.fd < 0) {
-        free(file.part);
-        return CGM_IO;
-    }
+    file.fd = keeps_its_place(&before) ? open_in_place(path) : open_beside(&file, &before);
+    if (file.fd < 0)
+        return errno == ENOMEM ? CGM_NO_MEMORY : CGM_IO;
     *ret_file = file;
+    return CGM_OK;
+}
+
+static int refuse(int error)
+{
+    errno = error;
+    return CGM_IO;
+}
+
+int cgm_new_file_probe(const char *path)
+{
+    struct before before = look(path);
+    char *part = NULL;
+
+    if (before.error == 0 && S_ISDIR(before.info.st_mode))
+        return refuse(EISDIR);
+    if (before.error == 0 && (may_write(path) || (S_ISLNK(before.info.st_mode) && errno == ENOENT)))
+        return CGM_OK;
+    if (before.error != ENOENT)
+        return refuse(before.error == 0 ? errno : before.error);
+    int fd = open_part(path, &part);
+    if (fd < 0)
+        return CGM_IO;
+    close(fd);
+    unlink(part);
+    free(part);
     return CGM_OK;
 }
 

@@ -1,10 +1,9 @@
 /* A file that takes its name when it is complete: what stood there before stays until then, and
- * for good when that fails. What is no regular file, a pipe, a device or a link, keeps its place
- * and is written there. */
+ * for good when that fails. The new one has the old one's mode. Written in its place is what is no
+ * file of the caller's alone (a pipe, a device, a link, another user's, one with several names), or
+ * lies where he may not make files. */
 #ifndef CGM_NEW_FILE_H
 #define CGM_NEW_FILE_H
-
-#include <stdbool.h>
 
 struct cgm_new_file {
     int fd;           /* to be written */
@@ -12,13 +11,18 @@ struct cgm_new_file {
     char *part;       /* its name until it is complete; NULL: it is written in its place */
 };
 
-/* OK, or IO or NO_MEMORY with errno. Waits for no reader of a pipe. */
+/* OK, or IO or NO_MEMORY with errno. Waits for no reader of a pipe: without one it fails. */
 int cgm_new_file_open(const char *path, struct cgm_new_file *ret_file);
+
+/* Whether it could be opened now, as far as that is known without touching what is there. OK, or IO
+ * or NO_MEMORY with errno. */
+int cgm_new_file_probe(const char *path);
 
 /* Closes it and gives it its name; OK, or IO with errno after it was discarded. */
 int cgm_new_file_finish(struct cgm_new_file *file);
 
-/* Closes and removes it; a regular file behind a link is left empty. Keeps errno. */
+/* Closes and removes it; a regular file that was written in its place is left empty. Keeps errno.
+ */
 void cgm_new_file_discard(struct cgm_new_file *file);
 
 #endif

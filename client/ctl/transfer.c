@@ -19,10 +19,12 @@ static void on_signal(int number)
 
 void cgm_transfer_catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
 
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(signals[i], &action, NULL); /* as nohup leaves it */
 }
 
 /* A piece is some whole rows or a part of the only row; `element` is its first one's position. */

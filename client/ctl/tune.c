@@ -1,5 +1,6 @@
 /* commgemmctl tune: what auto measured goes into files, comes out of files, or is forgotten. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,7 @@ static int write_file(const json_t *rows, const char *path, uint32_t *ret_count)
 
     if (status != CGM_OK)
         return status;
-    int fd = dup(file.fd);
+    int fd = fcntl(file.fd, F_DUPFD_CLOEXEC, 0);
     FILE *stream = fd < 0 ? NULL : fdopen(fd, "w");
     status = stream == NULL ? CGM_IO : write_rows(rows, stream, ret_count);
     if (stream != NULL && fclose(stream) != 0)

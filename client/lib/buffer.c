@@ -79,7 +79,8 @@ int cgm_buffer_fd_use(commgemm_client *client, const struct commgemm_buffer *buf
         return CGM_OK;
     pthread_mutex_lock(&client->buffers_lock);
     for (entry = client->buffer_fds; entry; entry = entry->next)
-        if (entry->fd == buffer->fd && entry->buffer == buffer->id)
+        if (entry->fd == buffer->fd && entry->buffer == buffer->id &&
+            (entry->writable || !buffer->writable))
             break;
     if (entry)
         entry->users++;
@@ -136,8 +137,10 @@ static void take_opened(void *argument, int type, struct cgm_reply *reply)
     if (type != CGM_MSG_BUFFER_REPLY || !buffer || reply->cut || reply->fds[0] < 0)
         return;
     opening->fd = cgm_reply_take_fd(reply, 0);
-    *opening->entry = (struct cgm_buffer_fd){
-        .buffer = buffer->id, .life = buffer->executor_life, .fd = opening->fd};
+    *opening->entry = (struct cgm_buffer_fd){.buffer = buffer->id,
+                                             .life = buffer->executor_life,
+                                             .fd = opening->fd,
+                                             .writable = buffer->writable};
     fd_add(opening->client, opening->entry);
     opening->entry = NULL;
 }

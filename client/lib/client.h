@@ -14,6 +14,7 @@ struct cgm_buffer_fd {
     uint64_t buffer;
     uint64_t life; /* the executor's that the memory goes with; 0: it outlives it */
     int fd;
+    bool writable;
     unsigned users; /* calls that use the fd: the last one closes it when the buffer is closed */
     bool closed;    /* by then it is in no list */
     struct cgm_buffer_fd *next;

@@ -166,15 +166,26 @@ grep -q '<title>two_shot_ar, gemm_ar-96-64-80: ' "$work/compare.svg" || fail "no
 "$bench" $small --op gemm --world 1 --compare --iters 1 --json >"$work/report.json" 2>"$work/output"
 is op '"gemm"'
 grep -q MILLISECONDS "$work/output" || fail "the table is not on standard error"
-printf 'ag_gemm 96 64 80 bf16 NT name=first\ngemm_rs 97 64 80 name=odd # \nar 32 64 0 fp16\n' \
+printf 'ag_gemm 96 64 80 bf16 NT name=first\ngemm_rs 97 64 80 name=odd,"one # \nar 32 64 0 fp16\n' \
     >"$work/some.shapes"
-expect 2 "odd: plan of job gemm_rs: " --private=cpu --world 2 --shapes "$work/some.shapes" --iters 2 \
+expect 2 'odd,"one: plan of job gemm_rs: ' --private=cpu --world 2 --shapes "$work/some.shapes" --iters 2 \
     --csv "$work/sweep.csv" --plot "$work/sweep.svg" --output-file "$work/report.json"
 grep -q '^first .*FLOOR' "$work/output" && fail "the table is mixed up"
 grep -Eq '^ar-32-64-0 +ar +32 +64 +0 +fp16 NN ' "$work/output" || fail "$(cat "$work/output")"
-grep -q '^odd,gemm_rs,97,64,80,fp32,NN,2,cpu,,,,.*"plan of job gemm_rs: ' "$work/sweep.csv" ||
+grep -q '^"odd,""one",gemm_rs,97,64,80,fp32,NN,2,cpu,,,,.*"plan of job gemm_rs: ' "$work/sweep.csv" ||
     fail "$(cat "$work/sweep.csv")"
 has rows error link_gb_per_s
+# A pipe is opened once, and what was there stays when a run fails to write.
+mkfifo "$work/pipe"
+cat "$work/pipe" >"$work/piped" &
+expect 0 '' --private=cpu --op ag --world 2 -m 8 -n 8 --iters 1 --warmup 0 --output-file "$work/pipe"
+wait $!
+grep -q '"op": "ag"' "$work/piped" || fail "the pipe's reader has $(cat "$work/piped")"
+cp "$work/report.json" "$work/kept.json"
+(ulimit -f 0 && "$bench" --private=cpu --op ag --world 2 -m 8 -n 8 --iters 1 --warmup 0 \
+    --output-file "$work/report.json" >/dev/null 2>&1) && fail "a report without room ends well"
+cmp "$work/report.json" "$work/kept.json" || fail "a report that failed took the old one"
+expect 2 'missing.npy' --private=cpu --op gemm --lhs "$work/missing.npy"
 is success false
 grep -q '"name": "ar-32-64-0"' "$work/report.json" || fail "no name in $(cat "$work/report.json")"
 grep -q ' processors</text>' "$work/sweep.svg" || fail "no machine in the picture"

@@ -96,8 +96,14 @@ cp "$work/b.npy" "$work/kept.npy"
 (ulimit -f 0 && "$ctl" buffers export weights "$work/b.npy" --shape 12x10 2>/dev/null) &&
     fail "an export without room ends well"
 cmp "$work/b.npy" "$work/kept.npy" || fail "an export that failed took the file"
-set -- "$work"/b.npy.*
+set -- "$work"/.commgemm-*
 [ ! -e "$1" ] || fail "an export that failed left $*"
+chmod 600 "$work/b.npy"
+expect 0 '' buffers export weights "$work/b.npy" --shape 12x10
+case $(ls -l "$work/b.npy") in
+-rw-------*) ;;
+*) fail "an export changed the mode of the file" ;;
+esac
 before=$("$ctl" buffers checksum weights)
 expect 0 "\"checksum\":\"${before%% *}\"" buffers checksum weights --json
 [ "$("$ctl" buffers checksum weights)" = "$before" ] || fail "the checksum changed"

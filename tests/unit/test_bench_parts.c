@@ -1,4 +1,5 @@
 /* commgemm-bench without a daemon: comparisons, shards, statistics, workers, pictures. */
+#include <fcntl.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -293,7 +294,7 @@ static void test_picture(void **state)
 {
     (void)state;
     struct cgm_bench_options options = {.world = 2, .op = CGM_OP_AG_GEMM};
-    struct cgm_bench_results results = {.backend = "cpu", .plans = {{3, "because a < b & c"}}};
+    struct cgm_bench_results results = {.backend = "cpu", .plans = {{3, "because a < b & c\xff"}}};
     struct cgm_trace traces[2] = {{.count = 2}, {.count = 2}};
     struct cgm_bench bench = {.options = &options, .results = &results, .traces = traces};
     char path[] = "/tmp/test_bench_picture.XXXXXX", detail[CGM_BENCH_DETAIL_BYTES], text[8192];
@@ -308,11 +309,13 @@ static void test_picture(void **state)
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(cgm_timeline_draw(&timeline, &bench, path, detail), CGM_OK);
+    close(fd); /* of the file that was there before */
+    fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got = read(fd, text, sizeof(text) - 1);
     assert_true(got > 0);
     text[got] = '\0';
     assert_non_null(strstr(text, "<svg "));
-    assert_non_null(strstr(text, "a &lt; b &amp; c"));
+    assert_non_null(strstr(text, "a &lt; b &amp; c?"));
     assert_non_null(strstr(text, "device 0 compute"));
     assert_non_null(strstr(text, "device 1 communication"));
     assert_non_null(strstr(text, "</svg>"));

@@ -200,6 +200,12 @@ static void test_advice(void **state)
                    "nothing that does ag_gemm makes use of all of num_splits, aggregate_ag, which "
                    "are not the default; leave some out");
     assert_true(strlen(reason) < CGM_CQE_DETAIL);
+    both.asked = 1u << CGM_PARAMETER_NUM_SPLITS | 1u << CGM_PARAMETER_USE_CE;
+    both.use_ce = false;
+    assert_refused(&both, CGM_NOT_SUPPORTED, "makes use of all of num_splits, use_ce");
+    both.method = CGM_METHOD_AUTO;
+    both.algorithm = CGM_ALGO_FUSED_AG;
+    assert_refused(&both, CGM_NOT_SUPPORTED, "needs a copy engine to bring them; leave it out");
     static const int waiting[] = {CGM_ALGO_FUSED_AG, CGM_ALGO_ATOMIC_GEMM_AG_P2P};
     for (int i = 0; i < 2; i++) {
         struct cgm_spec spec = spec_of(CGM_OP_AG_GEMM, CGM_METHOD_AUTO, waiting[i]);

@@ -153,6 +153,12 @@ static void test_buffers_that_are_closed(void **state)
         assert_ok(commgemm_buffer_open(f.client, NULL, buffer.id, 0, &again));
     }
     assert_ok(commgemm_buffer_write(f.client, &again, 0, bytes, sizeof(bytes)));
+    /* Not even when another open of it that may only read has that number. */
+    assert_ok(commgemm_buffer_open(f.client, NULL, buffer.id, 1, &again));
+    struct commgemm_buffer before_that = again;
+    before_that.writable = 1;
+    assert_refused(commgemm_buffer_write(f.client, &before_that, 0, bytes, sizeof(bytes)),
+                   COMMGEMM_NOT_FOUND, "closed");
     close(fd);
     if (fd != buffer.fd)
         close(buffer.fd);

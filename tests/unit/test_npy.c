@@ -329,7 +329,7 @@ static unsigned count_files(void)
 
     assert_non_null(entries);
     while ((entry = readdir(entries)) != NULL)
-        count += entry->d_name[0] != '.';
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
     closedir(entries);
     return count;
 }

@@ -163,6 +163,30 @@ static void test_check_finds_one_element(void **state)
     free(values);
 }
 
+/* NaN where NaN is due is right, and nothing else is there. */
+static void test_check_of_no_numbers(void **state)
+{
+    (void)state;
+    float *values = random_matrix(ROWS, COLS, CGM_FILL_WIDE);
+    struct cgm_reference reference;
+    values[3] = NAN;
+    values[4] = INFINITY;
+    assert_int_equal(cgm_reference_init(&reference, ROWS, COLS, false), 0);
+    cgm_reference_add_matrix(&reference, values, COLS);
+    struct cgm_verdict verdict = verdict_of(&reference, CGM_FORMAT_FP32, values);
+    assert_true(cgm_verdict_is_right(&verdict) && verdict.ratio == 0);
+    for (int i = 3; i < 5; i++) {
+        float kept = values[i];
+        values[i] = i == 3 ? 1 : NAN;
+        verdict = verdict_of(&reference, CGM_FORMAT_FP32, values);
+        assert_false(cgm_verdict_is_right(&verdict));
+        assert_int_equal(verdict.row * COLS + verdict.col, i);
+        values[i] = kept;
+    }
+    cgm_reference_fini(&reference);
+    free(values);
+}
+
 static void test_check_windows_and_formats(void **state)
 {
     (void)state;
@@ -316,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_partials_and_addends),
         cmocka_unit_test(test_check_finds_one_element),
+        cmocka_unit_test(test_check_of_no_numbers),
         cmocka_unit_test(test_check_windows_and_formats),
         cmocka_unit_test(test_infinity_only_beyond_the_largest),
         cmocka_unit_test(test_gelu),

@@ -68,10 +68,21 @@ static bool heeds_all(const struct cgm_algorithm *algorithm, const struct cgm_sp
     return agrees(algorithm, spec) && ignored_parameters(algorithm, spec) == 0;
 }
 
-static bool allows(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
+static int check_of(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
 {
     char unused[CGM_CQE_DETAIL];
-    return !algorithm->check || algorithm->check(spec, unused, sizeof unused) == CGM_OK;
+    return algorithm->check ? algorithm->check(spec, unused, sizeof unused) : CGM_OK;
+}
+
+static bool allows(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
+{
+    return check_of(algorithm, spec) == CGM_OK;
+}
+
+/* But for values that are out of its bounds, which it names. */
+static bool may_be_named(const struct cgm_algorithm *algorithm, const struct cgm_spec *spec)
+{
+    return heeds_all(algorithm, spec) && check_of(algorithm, spec) != CGM_NOT_SUPPORTED;
 }
 
 /* Whether auto may take it when it was measured. */
@@ -125,8 +136,7 @@ static uint32_t list_names(const struct cgm_spec *spec, bool candidates, char re
     return list_end(&list);
 }
 
-/* Those that take the plan if they are named, else those that make use of all that is asked;
- * returns how many. */
+/* Those that fit; returns how many. */
 static uint32_t list_methods(const struct cgm_spec *spec,
                              bool (*fits)(const struct cgm_algorithm *, const struct cgm_spec *),
                              char *ret_text, size_t size)
@@ -179,7 +189,7 @@ static int check_parameters(const struct choice *choice, const struct cgm_algori
                           "num_comm_sm is not the default, and %s uses none of these SMs here; %s",
                           algorithm->name, way_to_use_sms(algorithm, spec));
     if (list_methods(spec, may_be_tried, list, sizeof list) ||
-        list_methods(spec, heeds_all, list, sizeof list))
+        list_methods(spec, may_be_named, list, sizeof list))
         return cgm_detail(choice->text, choice->size, CGM_NOT_SUPPORTED,
                           "%s is not the default, and %s makes no use of it; use %s",
                           cgm_parameter_name(parameter), algorithm->name, list);

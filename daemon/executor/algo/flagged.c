@@ -54,11 +54,13 @@ int cgm_everywhere_check(const struct cgm_spec *spec, const char *instead, char 
  * two such ranks would wait for each other. */
 int cgm_awaiting_check(const struct cgm_spec *spec, char *ret_detail, size_t detail_bytes)
 {
+    bool is_all = (spec->asked & ~(1u << CGM_PARAMETER_USE_CE)) == 0;
     if (!spec->use_ce)
         return cgm_detail(ret_detail, detail_bytes, CGM_NOT_SUPPORTED,
                           "use_ce is false, and a GEMM that waits for chunks needs a copy engine "
-                          "to bring them; use split_pipelined_ag_p2p%s",
-                          spec->atomic_gemm ? " without atomic_gemm" : "");
+                          "to bring them; %s%s",
+                          is_all ? "use split_pipelined_ag_p2p" : "leave it out",
+                          is_all && spec->atomic_gemm ? " without atomic_gemm" : "");
     return CGM_OK;
 }
 
