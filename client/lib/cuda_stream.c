@@ -32,8 +32,8 @@ struct part {
     struct commgemm_job copy;
     void *stream;
     struct cgm_cuda_context context;
-    bool is_pushed, is_written;
-    struct cgm_slot *slot; /* held from take to take_back, let_go or end_job */
+    bool is_written;
+    struct cgm_slot *slot; /* held from take to take_back, let_go or end_job; NULL: none is */
     uint64_t ticket, entry_ticket;
     uint64_t ready, done; /* device addresses */
 };
@@ -109,12 +109,14 @@ static void unlock_clients(const struct part *parts, uint32_t n)
 static int take(struct part *part)
 {
     struct cgm_jobs *jobs = &part->client->jobs;
-    int status = cgm_submit_take(jobs, part->job, &part->slot);
-    if (status == CGM_OK) {
-        part->slot->submitting = true;
-        cgm_jobs_hold(part->slot);
-    }
-    return status;
+    struct cgm_slot *slot;
+    int status = cgm_submit_take(jobs, part->job, &slot);
+    if (status != CGM_OK)
+        return status;
+    slot->submitting = true;
+    cgm_jobs_hold(slot);
+    part->slot = slot;
+    return CGM_OK;
 }
 
 /* In the opposite order: each is its client's last. */
@@ -138,7 +140,6 @@ static void push(struct part *part)
     part->entry_ticket = slot->entry_ticket;
     part->ready = timeline->ready + slot->index * sizeof(uint64_t);
     part->done = timeline->done + slot->index * sizeof(struct cgm_done);
-    part->is_pushed = true;
     slot->on_stream = true;
     cgm_submit_push(&part->client->jobs, slot, part->job);
 }
@@ -281,7 +282,7 @@ static int fail_all(const struct part *parts, uint32_t n, int status)
     struct cgm_kept_error kept;
     cgm_error_keep(&kept);
     for (uint32_t i = 0; i < n; i++)
-        if (parts[i].is_pushed)
+        if (parts[i].slot)
             end_job(&parts[i]);
     cgm_error_restore(&kept);
     return status;
@@ -331,7 +332,7 @@ int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job
                               uint64_t *ret_ticket)
 {
     struct commgemm_stream_job one = {.client = client, .job = job, .stream = stream};
-    struct part part = {.is_pushed = false};
+    struct part part = {.client = NULL};
     int status = cgm_check_client(client);
     if (status == CGM_OK)
         status = cgm_check_pointer(ret_ticket, "ret_ticket");
