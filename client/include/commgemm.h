@@ -492,7 +492,8 @@ struct commgemm_plan {
 /* Creates the plan for all ranks of the comm, or takes a reference to the equal one that another
  * rank created. A session holds one reference, however often it asks. Every kernel has run once
  * when it returns; with method auto those of every algorithm that could do it, a dozen times, for
- * as long as the daemon's tune_ms lets them. NOT_SUPPORTED says what would work. */
+ * as long as the daemon's tune_ms lets them. NOT_SUPPORTED says what would work. CANCELLED when the
+ * comm ends meanwhile. */
 int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_options *options,
                          struct commgemm_plan *ret_plan);
 
