@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "proto/status.h"
@@ -30,10 +31,15 @@ static struct before look(const char *path)
     return before;
 }
 
-static bool keeps_its_place(const struct before *before)
+static bool has_acl(const char *path)
+{
+    return lgetxattr(path, "system.posix_acl_access", NULL, 0) > 0;
+}
+
+static bool keeps_its_place(const char *path, const struct before *before)
 {
     return before->error == 0 && (!S_ISREG(before->info.st_mode) || before->info.st_nlink > 1 ||
-                                  before->info.st_uid != geteuid());
+                                  before->info.st_uid != geteuid() || has_acl(path));
 }
 
 /* A pipe that nobody reads is refused; after that its reader is waited for. */
@@ -64,7 +70,7 @@ static char *name_part(const char *path)
 }
 
 /* The name and the fd of a new file beside `path`; -1 with errno. */
-static int open_part(const char *path, char **ret_part)
+static int open_part(const char *path, mode_t mode, char **ret_part)
 {
     int fd = -1;
 
@@ -72,7 +78,7 @@ static int open_part(const char *path, char **ret_part)
         char *part = name_part(path);
         if (part == NULL)
             return -1;
-        fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (fd >= 0) {
             *ret_part = part;
             return fd;
@@ -89,27 +95,42 @@ static bool may_write(const char *path)
     return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0;
 }
 
-/* As new_file, but for a file that is there and where no other can be made beside it. */
-static int open_beside(struct cgm_new_file *file, const struct before *before)
+/* Who could not read the old one cannot read this, at any moment. */
+static bool take_over_mode(int fd, const struct stat *before)
 {
-    bool is_there = before->error == 0;
+    struct stat info;
+    bool is_same = fstat(fd, &info) == 0 && info.st_gid == before->st_gid;
 
-    if (is_there && !may_write(file->path))
+    return (is_same || fchown(fd, (uid_t)-1, before->st_gid) == 0) &&
+           fchmod(fd, before->st_mode & 0777u) == 0;
+}
+
+/* In the place of a file that is there; where none can be made beside it, or none that is like it,
+ * that one is written. */
+static int open_instead(struct cgm_new_file *file, const struct stat *before)
+{
+    if (!may_write(file->path))
         return -1;
-    int fd = open_part(file->path, &file->part);
-    if (fd < 0 && is_there && (errno == EACCES || errno == EPERM || errno == EROFS))
-        return open_in_place(file->path);
-    if (fd >= 0 && is_there)
-        fchmod(fd, before->info.st_mode & 0777u);
-    return fd;
+    file->fd = open_part(file->path, 0600, &file->part);
+    if (file->fd >= 0 && take_over_mode(file->fd, before))
+        return file->fd;
+    if (file->fd < 0 && errno != EACCES && errno != EPERM && errno != EROFS)
+        return -1;
+    cgm_new_file_discard(file);
+    return open_in_place(file->path);
 }
 
 int cgm_new_file_open(const char *path, struct cgm_new_file *ret_file)
 {
-    struct cgm_new_file file = {.path = path};
+    struct cgm_new_file file = {.fd = -1, .path = path};
     struct before before = look(path);
 
-    file.fd = keeps_its_place(&before) ? open_in_place(path) : open_beside(&file, &before);
+    if (keeps_its_place(path, &before))
+        file.fd = open_in_place(path);
+    else if (before.error == 0)
+        file.fd = open_instead(&file, &before.info);
+    else
+        file.fd = open_part(path, 0666, &file.part);
     if (file.fd < 0)
         return errno == ENOMEM ? CGM_NO_MEMORY : CGM_IO;
     *ret_file = file;
@@ -133,7 +154,7 @@ int cgm_new_file_probe(const char *path)
         return CGM_OK;
     if (before.error != ENOENT)
         return refuse(before.error == 0 ? errno : before.error);
-    int fd = open_part(path, &part);
+    int fd = open_part(path, 0600, &part);
     if (fd < 0)
         return CGM_IO;
     close(fd);

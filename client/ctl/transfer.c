@@ -23,8 +23,9 @@ void cgm_transfer_catch_signals(void)
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
 
     for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
-        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(signals[i], &action, NULL); /* as nohup leaves it */
+        if (signals[i] != SIGHUP || (sigaction(SIGHUP, NULL, &before) == 0 &&
+                                     before.sa_handler != SIG_IGN)) /* as nohup leaves it */
+            sigaction(signals[i], &action, NULL);
 }
 
 /* A piece is some whole rows or a part of the only row; `element` is its first one's position. */

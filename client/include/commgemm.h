@@ -626,9 +626,11 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * where they lie between its rows or the job has outputs in many objects, that it is not looked up
  * what they are to find: the detail says so, and a buffer among them is tainted. On failure nothing
  * was submitted, or, if the driver refused, the job was cancelled on all ranks, unless it was
- * launched by then, and is over: the stream may have been made to wait for that. NOT_SUPPORTED without a CUDA driver, with no_ring, and while the stream is
- * being captured. The first call for each executor registers the ring with the driver. From then on
- * commgemm_disconnect waits until the contexts of the streams have run empty. */
+ * launched by then, and is over: the stream may have been made to wait for that. NOT_SUPPORTED
+ * without a CUDA driver, with no_ring, and while the stream is being captured. The first call for
+ * each executor registers the ring with the driver; it stays so, and two fds with it, until
+ * commgemm_disconnect, which from then on waits until the contexts of the streams have run empty.
+ */
 int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job *job, void *stream,
                               uint64_t *ret_ticket);
 
@@ -643,8 +645,9 @@ struct commgemm_stream_job {
  * a comm on one GPU, on a stream each. Every stream says that it has come before the first one
  * waits, so that it does not matter whether the streams share a hardware queue, as they do with
  * CUDA_DEVICE_MAX_CONNECTIONS=1, and under MPS, where a process has two of them unless it asks for
- * more. Submitted one by one, the first rank's wait may then hold up the
- * streams of the others, and READY_TIMEOUT names them. 1 to COMMGEMM_STREAM_JOBS_MAX jobs. */
+ * more. Submitted one by one, the first rank's wait may then hold up the streams of the others, and
+ * READY_TIMEOUT names them. 1 to COMMGEMM_STREAM_JOBS_MAX jobs, of each client no more than its
+ * ring_entries. */
 int commgemm_submit_on_streams(struct commgemm_stream_job *jobs, uint32_t n_jobs);
 
 struct commgemm_phase {

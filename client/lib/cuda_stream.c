@@ -221,6 +221,37 @@ static int lock_with_timelines(struct part *parts, uint32_t n)
     return CGM_OK;
 }
 
+static uint32_t count_of_client(const struct part *parts, uint32_t n, const commgemm_client *client)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++)
+        count += parts[i].client == client ? 1 : 0;
+    return count;
+}
+
+/* Of one that never can: INVALID_ARGUMENT. */
+static int check_room(const struct part *parts, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t count = count_of_client(parts, n, parts[i].client);
+        if (count > parts[i].client->ring_entries)
+            return cgm_fail(CGM_INVALID_ARGUMENT,
+                            "%u of the jobs are of one client, whose ring_entries is %u", count,
+                            parts[i].client->ring_entries);
+    }
+    return CGM_OK;
+}
+
+/* Under the locks, when the places that were taken are given back. */
+static int fail_full(const struct part *parts, uint32_t n, const commgemm_client *client)
+{
+    const struct cgm_lane *lane = client->jobs.lane;
+    return cgm_fail(CGM_RING_FULL,
+                    "%u jobs are in flight or not reaped, and %u are to follow together; "
+                    "ring_entries is %u",
+                    lane->outstanding, count_of_client(parts, n, client), lane->entries);
+}
+
 static int step_push(struct part *parts, uint32_t n)
 {
     uint32_t taken = 0;
@@ -232,9 +263,11 @@ static int step_push(struct part *parts, uint32_t n)
     if (status == CGM_OK)
         for (uint32_t i = 0; i < n; i++)
             push(&parts[i]);
-    else
-        while (taken > 0)
-            take_back(&parts[--taken]);
+    const commgemm_client *refused = status == CGM_OK ? NULL : parts[taken].client;
+    while (status != CGM_OK && taken > 0)
+        take_back(&parts[--taken]);
+    if (status == CGM_RING_FULL && n > 1)
+        status = fail_full(parts, n, refused);
     unlock_clients(parts, n);
     return status;
 }
@@ -293,6 +326,8 @@ static int submit_all(struct part *parts, const struct commgemm_stream_job *jobs
     int status = CGM_OK;
     for (uint32_t i = 0; i < n && status == CGM_OK; i++)
         status = step_check(&parts[i], &jobs[i]);
+    if (status == CGM_OK)
+        status = check_room(parts, n);
     if (status == CGM_OK)
         status = step_push(parts, n);
     for (uint32_t i = 0; i < n && status == CGM_OK; i++)

@@ -184,7 +184,9 @@ static void test_no_rank_alone_spends_a_number(void **state)
         fake_stream_hold(full);
         for (int i = 0; i < 3; i++)
             held[i] = submit_ok(&s, full, 0);
-        assert_refused(commgemm_submit_on_streams(jobs, 2), COMMGEMM_RING_FULL, "ring_entries");
+        assert_refused(
+            commgemm_submit_on_streams(jobs, 2), COMMGEMM_RING_FULL,
+            "3 jobs are in flight or not reaped, and 2 are to follow together; ring_entries is 4");
         fake_stream_release(full);
         for (int i = 0; i < 3; i++)
             assert_int_equal(status_of(&s, held[i]), COMMGEMM_OK);
@@ -196,6 +198,11 @@ static void test_no_rank_alone_spends_a_number(void **state)
         job[1].rank = 2;
         run_both(&s, jobs, number + 1);
     }
+    struct commgemm_stream_job many[5];
+    for (int i = 0; i < 5; i++)
+        many[i] = jobs[0];
+    assert_refused(commgemm_submit_on_streams(many, 5), COMMGEMM_INVALID_ARGUMENT,
+                   "5 of the jobs are of one client, whose ring_entries is 4");
     streams_close(&s);
     fake_stream_free(other);
     fake_stream_free(full);
