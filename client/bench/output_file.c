@@ -1,9 +1,7 @@
 #include "client/bench/output_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "client/bench/bench.h"
 #include "proto/status.h"
@@ -14,13 +12,9 @@ struct cgm_output cgm_output_open(const char *path)
     errno = 0;
     if (cgm_new_file_open(path, &out.file) != CGM_OK)
         return out;
-    int fd = fcntl(out.file.fd, F_DUPFD_CLOEXEC, 0); /* the stream's own */
-    out.stream = fd < 0 ? NULL : fdopen(fd, "w");
-    if (out.stream)
-        return out;
-    if (fd >= 0)
-        close(fd);
-    cgm_new_file_discard(&out.file);
+    out.stream = cgm_new_file_stream(&out.file);
+    if (!out.stream)
+        cgm_new_file_discard(&out.file);
     return out;
 }
 

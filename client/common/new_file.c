@@ -137,6 +137,16 @@ int cgm_new_file_open(const char *path, struct cgm_new_file *ret_file)
     return CGM_OK;
 }
 
+FILE *cgm_new_file_stream(const struct cgm_new_file *file)
+{
+    int fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
+    FILE *stream = fd < 0 ? NULL : fdopen(fd, "w");
+
+    if (stream == NULL && fd >= 0)
+        close(fd);
+    return stream;
+}
+
 static int refuse(int error)
 {
     errno = error;

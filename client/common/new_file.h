@@ -5,6 +5,8 @@
 #ifndef CGM_NEW_FILE_H
 #define CGM_NEW_FILE_H
 
+#include <stdio.h>
+
 struct cgm_new_file {
     int fd;           /* to be written */
     const char *path; /* the caller's, must outlive the file */
@@ -13,6 +15,9 @@ struct cgm_new_file {
 
 /* OK, or IO or NO_MEMORY with errno. Waits for no reader of a pipe: without one it fails. */
 int cgm_new_file_open(const char *path, struct cgm_new_file *ret_file);
+
+/* A stream of its own onto it, to be closed before it is finished. NULL with errno. */
+FILE *cgm_new_file_stream(const struct cgm_new_file *file);
 
 /* Whether it could be opened now, as far as that is known without touching what is there. OK, or IO
  * or NO_MEMORY with errno. */

@@ -1,10 +1,8 @@
 /* commgemmctl tune: what auto measured goes into files, comes out of files, or is forgotten. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "client/common/new_file.h"
 #include "client/ctl/ctl.h"
@@ -79,8 +77,7 @@ static int write_file(const json_t *rows, const char *path, uint32_t *ret_count)
 
     if (status != CGM_OK)
         return status;
-    int fd = fcntl(file.fd, F_DUPFD_CLOEXEC, 0);
-    FILE *stream = fd < 0 ? NULL : fdopen(fd, "w");
+    FILE *stream = cgm_new_file_stream(&file);
     status = stream == NULL ? CGM_IO : write_rows(rows, stream, ret_count);
     if (stream != NULL && fclose(stream) != 0)
         status = CGM_IO;
