@@ -131,7 +131,8 @@ static void take_back(struct part *part)
     part->slot = NULL;
 }
 
-/* One that has ended by now was lost with its ring, when another was pushed. */
+/* Also one that has ended by then, lost with its ring when another was pushed: its done word says
+ * so to the stream. */
 static void push(struct part *part)
 {
     struct cgm_slot *slot = part->slot;
