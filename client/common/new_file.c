@@ -10,11 +10,14 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "proto/status.h"
 
 #define TRIES 16 /* at names that nobody can know */
+#define READER_WAIT_MS 10000
+#define READER_NAP_MS 20
 
 /* What is there now; the errno of lstat, 0 for something. */
 struct before {
@@ -42,11 +45,17 @@ static bool keeps_its_place(const char *path, const struct before *before)
                                   before->info.st_uid != geteuid() || has_acl(path));
 }
 
-/* A pipe that nobody reads is refused; after that its reader is waited for. */
+/* A named pipe has a reader by then, or gets one soon. */
 static int open_in_place(const char *path)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    static const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    static const struct timespec nap = {.tv_nsec = READER_NAP_MS * 1000000};
+    int fd, left_ms = READER_WAIT_MS;
 
+    while ((fd = open(path, flags, 0666)) < 0 && errno == ENXIO && left_ms > 0) {
+        nanosleep(&nap, NULL);
+        left_ms -= READER_NAP_MS;
+    }
     if (fd >= 0)
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     return fd;

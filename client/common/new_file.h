@@ -13,7 +13,8 @@ struct cgm_new_file {
     char *part;       /* its name until it is complete; NULL: it is written in its place */
 };
 
-/* OK, or IO or NO_MEMORY with errno. Waits for no reader of a pipe: without one it fails. */
+/* OK, or IO or NO_MEMORY with errno. The reader of a named pipe is waited for, but not longer than
+ * 10 s: then it is IO, with ENXIO. */
 int cgm_new_file_open(const char *path, struct cgm_new_file *ret_file);
 
 /* A stream of its own onto it, to be closed before it is finished. NULL with errno. */

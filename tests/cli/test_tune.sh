@@ -78,7 +78,7 @@ expect 0 '"tune":[{"exported":1}]' tune export "$work/times" --json
 expect 1 'No such file' tune export "$work/no/such/file"
 # What is no file stays what it is.
 mkfifo "$work/pipe"
-cat "$work/pipe" >"$work/piped" 2>/dev/null &
+{ sleep 0.5 && cat "$work/pipe"; } >"$work/piped" 2>/dev/null & # a reader that comes late
 expect 0 "1 plans' times exported" tune export "$work/pipe"
 wait $!
 [ -p "$work/pipe" ] || fail "the pipe was replaced"
