@@ -15,8 +15,9 @@
  * - The library writes no logs, installs no signal handlers and never ends the process.
  * - A client belongs to the process that connected. In a child after fork() every call on it
  * returns INVALID_ARGUMENT and commgemm_disconnect() does nothing; the child connects for itself.
- * - Structures with a struct_size are set up by their _init function, so that programs built with
- *   an older header keep working; a larger one than the library knows is refused.
+ * - Structures with a struct_size are set up by their _init function, which tells the library's
+ *   _init_sized how large the program's own header makes them: so programs built with an older
+ *   header keep working. A larger one than the library knows is refused by who takes it.
  * - Sizes are in bytes where the name says so, in elements or rows otherwise. Matrices are
  * row-major. M, N, K are the whole product's; w is the number of ranks. */
 #ifndef COMMGEMM_H
@@ -223,7 +224,12 @@ struct commgemm_connect_options {
     int no_ring;           /* 1: submit through the socket, map no shared memory */
     uint64_t spin_ns;      /* how long a wait polls before it sleeps; default 20,000 */
 };
-void commgemm_connect_options_init(struct commgemm_connect_options *ret_options);
+void commgemm_connect_options_init_sized(struct commgemm_connect_options *ret_options,
+                                         size_t struct_size);
+static inline void commgemm_connect_options_init(struct commgemm_connect_options *ret_options)
+{
+    commgemm_connect_options_init_sized(ret_options, sizeof(*ret_options));
+}
 
 /* Opens a session. options NULL: the defaults. NOT_RUNNING, PERMISSION, VERSION, INVALID_ARGUMENT,
  * DRAINING. */
@@ -276,7 +282,12 @@ struct commgemm_join_options {
     const int32_t *devices; /* by position in ranks; NULL or -1: rank mod devices */
     int timeout_ms;         /* 0: the daemon's join_timeout */
 };
-void commgemm_join_options_init(struct commgemm_join_options *ret_options);
+void commgemm_join_options_init_sized(struct commgemm_join_options *ret_options,
+                                      size_t struct_size);
+static inline void commgemm_join_options_init(struct commgemm_join_options *ret_options)
+{
+    commgemm_join_options_init_sized(ret_options, sizeof(*ret_options));
+}
 
 /* Joins with the given ranks and waits until every rank has joined. JOIN_TIMEOUT names the missing
  * ranks, or says that all are there and no executor; PEER_LOST who left meanwhile; NO_EXECUTOR says
@@ -478,7 +489,12 @@ struct commgemm_plan_options {
     const uint32_t *counts;
     uint32_t n_counts;
 };
-void commgemm_plan_options_init(struct commgemm_plan_options *ret_options);
+void commgemm_plan_options_init_sized(struct commgemm_plan_options *ret_options,
+                                      size_t struct_size);
+static inline void commgemm_plan_options_init(struct commgemm_plan_options *ret_options)
+{
+    commgemm_plan_options_init_sized(ret_options, sizeof(*ret_options));
+}
 
 struct commgemm_plan {
     uint64_t id; /* a hash of all parameters and the comm: the same on every rank */
@@ -599,7 +615,11 @@ struct commgemm_job {
     uint64_t deadline_ms; /* from submission to launch; 0: the comm's join timeout */
     int detached;         /* nobody takes the completion: see commgemm_detached_failures */
 };
-void commgemm_job_init(struct commgemm_job *ret_job);
+void commgemm_job_init_sized(struct commgemm_job *ret_job, size_t struct_size);
+static inline void commgemm_job_init(struct commgemm_job *ret_job)
+{
+    commgemm_job_init_sized(ret_job, sizeof(*ret_job));
+}
 
 /* Queues a job; never blocks, but with no_ring, which waits for the executor's answer. *ret_ticket
  * is what to wait for. Submissions of one thread keep their order; all ranks of a comm must submit

@@ -63,6 +63,16 @@ int cgm_cuda_load(const struct cgm_cuda_driver **ret_driver)
     return status;
 }
 
+void cgm_cuda_before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void cgm_cuda_after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
 const char *cgm_cuda_error_name(const struct cgm_cuda_driver *from, int result)
 {
     const char *name = NULL;

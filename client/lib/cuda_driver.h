@@ -57,6 +57,11 @@ enum { CGM_CUDA_SUCCESS = 0, CGM_CUDA_INVALID_VALUE = 1 };
 /* The driver, loaded once a process. NOT_SUPPORTED when there is none, or it lacks a function. */
 int cgm_cuda_load(const struct cgm_cuda_driver **ret_driver);
 
+/* Around a fork, afterwards in both processes: no thread loads the driver meanwhile, and the child
+ * may. */
+void cgm_cuda_before_fork(void);
+void cgm_cuda_after_fork(void);
+
 /* The name of a driver's error, "CUDA_ERROR_INVALID_VALUE". */
 const char *cgm_cuda_error_name(const struct cgm_cuda_driver *driver, int result);
 

@@ -78,8 +78,8 @@ int cgm_check_struct(const void *given, size_t size, const char *init, void *ret
         return CGM_OK;
     if (given_size < sizeof(size_t) || given_size > size)
         return cgm_fail(CGM_INVALID_ARGUMENT,
-                        "struct_size is %zu; library %s knows %zu to %zu: set it with %s() of the "
-                        "library's own release",
+                        "struct_size is %zu; library %s knows %zu to %zu: set it with %s() of a "
+                        "header that is not newer than the library",
                         given_size, commgemm_version(), sizeof(size_t), size, init);
     memcpy(ret_copy, given, given_size);
     *ret_known = ret_copy;

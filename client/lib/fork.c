@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "client/lib/client.h"
+#include "client/lib/cuda_driver.h"
 #include "proto/packet.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -12,10 +13,12 @@ static commgemm_client *clients; /* of this process; under the lock */
 static void before_fork(void)
 {
     pthread_mutex_lock(&lock);
+    cgm_cuda_before_fork();
 }
 
 static void in_parent(void)
 {
+    cgm_cuda_after_fork();
     pthread_mutex_unlock(&lock);
 }
 
@@ -27,6 +30,7 @@ static void in_child(void)
         close(client->socket);
     }
     clients = NULL;
+    cgm_cuda_after_fork();
     pthread_mutex_unlock(&lock);
 }
 

@@ -6,37 +6,42 @@
 
 #define DEFAULT_SPIN_NS 20000u
 
-void commgemm_connect_options_init(struct commgemm_connect_options *ret_options)
+/* As much of the defaults as fits; what the library does not know is 0. */
+static void set_up(void *ret_struct, size_t size, void *defaults, size_t known)
 {
-    memset(ret_options, 0, sizeof(*ret_options));
-    ret_options->struct_size = sizeof(*ret_options);
-    ret_options->ring_entries = CGM_RING_ENTRIES_DEFAULT;
-    ret_options->spin_ns = DEFAULT_SPIN_NS;
+    memcpy(defaults, &size, sizeof(size)); /* struct_size is the first */
+    memset(ret_struct, 0, size);
+    memcpy(ret_struct, defaults, size < known ? size : known);
 }
 
-void commgemm_join_options_init(struct commgemm_join_options *ret_options)
+void commgemm_connect_options_init_sized(struct commgemm_connect_options *ret_options,
+                                         size_t struct_size)
 {
-    memset(ret_options, 0, sizeof(*ret_options));
-    ret_options->struct_size = sizeof(*ret_options);
+    struct commgemm_connect_options defaults = {.ring_entries = CGM_RING_ENTRIES_DEFAULT,
+                                                .spin_ns = DEFAULT_SPIN_NS};
+    set_up(ret_options, struct_size, &defaults, sizeof(defaults));
 }
 
-void commgemm_plan_options_init(struct commgemm_plan_options *ret_options)
+void commgemm_join_options_init_sized(struct commgemm_join_options *ret_options, size_t struct_size)
 {
-    memset(ret_options, 0, sizeof(*ret_options));
-    ret_options->struct_size = sizeof(*ret_options);
-    ret_options->method = COMMGEMM_METHOD_AUTO;
-    ret_options->algorithm = COMMGEMM_ALGO_AUTO;
-    ret_options->out_dtype = -1;
-    ret_options->comm_type = -1;
-    ret_options->buffer_dtype = -1;
-    ret_options->set_sm_margin = -1;
-    ret_options->use_ce = -1;
+    struct commgemm_join_options defaults = {.struct_size = 0};
+    set_up(ret_options, struct_size, &defaults, sizeof(defaults));
 }
 
-void commgemm_job_init(struct commgemm_job *ret_job)
+void commgemm_plan_options_init_sized(struct commgemm_plan_options *ret_options, size_t struct_size)
 {
-    memset(ret_job, 0, sizeof(*ret_job));
-    ret_job->struct_size = sizeof(*ret_job);
-    ret_job->kind = COMMGEMM_JOB_RUN;
-    ret_job->chunk = COMMGEMM_WHOLE_BUFFER;
+    struct commgemm_plan_options defaults = {.method = COMMGEMM_METHOD_AUTO,
+                                             .algorithm = COMMGEMM_ALGO_AUTO,
+                                             .out_dtype = -1,
+                                             .comm_type = -1,
+                                             .buffer_dtype = -1,
+                                             .set_sm_margin = -1,
+                                             .use_ce = -1};
+    set_up(ret_options, struct_size, &defaults, sizeof(defaults));
+}
+
+void commgemm_job_init_sized(struct commgemm_job *ret_job, size_t struct_size)
+{
+    struct commgemm_job defaults = {.kind = COMMGEMM_JOB_RUN, .chunk = COMMGEMM_WHOLE_BUFFER};
+    set_up(ret_job, struct_size, &defaults, sizeof(defaults));
 }

@@ -14,6 +14,11 @@
 #else
 #define SANITIZED_FOR_THREADS 0
 #endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
 
 static int connect_to(const char *path, commgemm_client **ret_client)
 {
@@ -121,6 +126,30 @@ static void test_struct_size(void **state)
     assert_ok(commgemm_connect(&options, &client));
     commgemm_disconnect(client);
     fake_stop(fake);
+}
+
+/* A program of an older header has less room, one of a newer header more than the library knows. */
+static void test_structures_of_other_headers(void **state)
+{
+    struct {
+        struct commgemm_job job;
+        unsigned char behind[32];
+    } space;
+    const size_t older = offsetof(struct commgemm_job, deadline_ms);
+    const unsigned char *bytes = (const unsigned char *)&space;
+    (void)state;
+    memset(&space, 0xaa, sizeof(space));
+    commgemm_job_init_sized(&space.job, older);
+    assert_int_equal(space.job.struct_size, older);
+    assert_int_equal(space.job.kind, COMMGEMM_JOB_RUN);
+    assert_int_equal(space.job.chunk, COMMGEMM_WHOLE_BUFFER);
+    for (size_t i = older; i < sizeof(space); i++)
+        assert_int_equal(bytes[i], 0xaa);
+    memset(&space, 0xaa, sizeof(space));
+    commgemm_job_init_sized(&space.job, sizeof(space));
+    assert_int_equal(space.job.struct_size, sizeof(space));
+    for (size_t i = sizeof(space.job); i < sizeof(space); i++)
+        assert_int_equal(bytes[i], 0);
 }
 
 static void test_other_version_is_refused(void **state)
@@ -237,6 +266,60 @@ static void test_fork(void **state)
     fixture_close(&f);
 }
 
+struct importer {
+    commgemm_client *client;
+    atomic_bool ends;
+};
+
+static void *look_for_a_driver(void *argument)
+{
+    struct importer *importer = argument;
+    struct commgemm_operand operand;
+    while (!importer->ends)
+        commgemm_import_pointer(importer->client, 0x12345000, 64, &operand);
+    return NULL;
+}
+
+static int importing_child(const struct fixture *f)
+{
+    struct commgemm_operand operand;
+    commgemm_client *own;
+    alarm(20);
+    if (commgemm_connect(&f->options, &own) != COMMGEMM_OK)
+        return 1;
+    if (commgemm_import_pointer(own, 0x12345000, 64, &operand) != COMMGEMM_NOT_SUPPORTED)
+        return 2;
+    commgemm_disconnect(own);
+    return 0;
+}
+
+/* Whatever another thread is about. */
+static void test_fork_beside_a_search_for_the_driver(void **state)
+{
+    struct fixture f;
+    pthread_t thread;
+    (void)state;
+    if (SANITIZED) /* await_sleeping_threads */
+        skip();
+    setenv("COMMGEMM_LIBCUDA", "/proc/self/no-driver", 1);
+    fixture_open(&f, NULL, 4, 0, 0);
+    struct importer importer = {.client = f.client};
+    assert_int_equal(pthread_create(&thread, NULL, look_for_a_driver, &importer), 0);
+    for (int i = 0; i < 20; i++) {
+        int status;
+        usleep(1000);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(importing_child(&f));
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    importer.ends = true;
+    pthread_join(thread, NULL);
+    fixture_close(&f);
+    unsetenv("COMMGEMM_LIBCUDA");
+}
+
 static void say_and_exit(int number)
 {
     static const char text[] = "a signal came to the watcher\n";
@@ -307,10 +390,12 @@ int main(void)
         cmocka_unit_test(test_the_environment_names_the_socket),
         cmocka_unit_test(test_bad_options_are_named),
         cmocka_unit_test(test_struct_size),
+        cmocka_unit_test(test_structures_of_other_headers),
         cmocka_unit_test(test_other_version_is_refused),
         cmocka_unit_test(test_null_clients),
         cmocka_unit_test(test_last_error_is_the_threads_own),
         cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_fork_beside_a_search_for_the_driver),
         cmocka_unit_test(test_the_watcher_takes_no_signals),
         cmocka_unit_test(test_sessions_leave_no_fds),
     };

@@ -237,10 +237,9 @@ class _Library:
 
     def init(self, name, structure):
         """Defaults from the library, which may know more fields than this module."""
-        whole = ctypes.create_string_buffer(ctypes.sizeof(structure) + 4096)
-        getattr(self.c, f"commgemm_{name}_init")(whole)
-        value = structure.from_buffer_copy(whole)
-        value.struct_size = ctypes.sizeof(structure)
+        value = structure()
+        size = ctypes.c_size_t(ctypes.sizeof(structure))
+        getattr(self.c, f"commgemm_{name}_init_sized")(ctypes.byref(value), size)
         return value
 
     def number(self, table, value):
