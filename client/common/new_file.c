@@ -15,6 +15,7 @@
 
 #include "proto/status.h"
 
+#define ACL "system.posix_acl_access"
 #define TRIES 16 /* at names that nobody can know */
 #define READER_WAIT_MS 10000
 #define READER_NAP_MS 20
@@ -36,23 +37,42 @@ static struct before look(const char *path)
 
 static bool has_acl(const char *path)
 {
-    return lgetxattr(path, "system.posix_acl_access", NULL, 0) > 0;
+    return lgetxattr(path, ACL, NULL, 0) > 0;
+}
+
+/* Of a file that is mounted over another, as containers do: nothing can take its name. */
+static bool is_mounted(const char *path)
+{
+    struct statx info;
+
+    return statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, 0, &info) == 0 &&
+           info.stx_attributes & STATX_ATTR_MOUNT_ROOT;
 }
 
 static bool keeps_its_place(const char *path, const struct before *before)
 {
-    return before->error == 0 && (!S_ISREG(before->info.st_mode) || before->info.st_nlink > 1 ||
-                                  before->info.st_uid != geteuid() || has_acl(path));
+    return before->error == 0 &&
+           (!S_ISREG(before->info.st_mode) || before->info.st_nlink > 1 ||
+            before->info.st_uid != geteuid() || has_acl(path) || is_mounted(path));
+}
+
+/* To create is asked for only where nothing is: in a folder of everybody's that is refused for what
+ * is another's (fs.protected_regular). */
+static int open_or_create(const char *path)
+{
+    static const int flags = O_WRONLY | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    int fd = open(path, flags);
+
+    return fd < 0 && errno == ENOENT ? open(path, flags | O_CREAT, 0666) : fd;
 }
 
 /* A named pipe has a reader by then, or gets one soon. */
 static int open_in_place(const char *path)
 {
-    static const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     static const struct timespec nap = {.tv_nsec = READER_NAP_MS * 1000000};
     int fd, left_ms = READER_WAIT_MS;
 
-    while ((fd = open(path, flags, 0666)) < 0 && errno == ENXIO && left_ms > 0) {
+    while ((fd = open_or_create(path)) < 0 && errno == ENXIO && left_ms > 0) {
         nanosleep(&nap, NULL);
         left_ms -= READER_NAP_MS;
     }
@@ -104,13 +124,19 @@ static bool may_write(const char *path)
     return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0;
 }
 
+/* That it has of its folder, which the old one has not. */
+static bool drop_acl(int fd)
+{
+    return fremovexattr(fd, ACL) == 0 || errno == ENODATA || errno == EOPNOTSUPP;
+}
+
 /* Who could not read the old one cannot read this, at any moment. */
 static bool take_over_mode(int fd, const struct stat *before)
 {
     struct stat info;
     bool is_same = fstat(fd, &info) == 0 && info.st_gid == before->st_gid;
 
-    return (is_same || fchown(fd, (uid_t)-1, before->st_gid) == 0) &&
+    return (is_same || fchown(fd, (uid_t)-1, before->st_gid) == 0) && drop_acl(fd) &&
            fchmod(fd, before->st_mode & 0777u) == 0;
 }
 

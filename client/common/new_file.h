@@ -1,7 +1,8 @@
 /* A file that takes its name when it is complete: what stood there before stays until then, and
  * for good when that fails. The new one has the old one's mode and group. Written in its place is
- * what is no file of the caller's alone (a pipe, a device, a link, another user's, one with several
- * names, a list of access or a group that he cannot give), or lies where he may not make files. */
+ * what is no file of the caller's alone (a pipe, a device, a link, another user's, one that is
+ * mounted there, one with several names, a list of access or a group that he cannot give), or lies
+ * where he may not make files. */
 #ifndef CGM_NEW_FILE_H
 #define CGM_NEW_FILE_H
 
