@@ -625,7 +625,8 @@ static inline void commgemm_job_init(struct commgemm_job *ret_job)
  * is what to wait for. Submissions of one thread keep their order; all ranks of a comm must submit
  * its collective jobs in the same order. A job that needs what another one of the session writes,
  * or that writes what another one reads or writes, is submitted when that one has ended, or behind
- * it in a stream. RING_FULL when ring_entries jobs are unreaped; EXECUTOR_LOST or NO_EXECUTOR while
+ * it in a stream, by a call of its own. RING_FULL when ring_entries jobs are unreaped, or had ended
+ * before their streams came to them and still wait for these; EXECUTOR_LOST or NO_EXECUTOR while
  * there is no executor; NOT_FOUND for a plan that this session does not hold; INVALID_ARGUMENT for
  * a rank outside its comm. Errors in rows and operands come with the completion. */
 int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uint64_t *ret_ticket);
@@ -646,7 +647,9 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * where they lie between its rows or the job has outputs in many objects, that it is not looked up
  * what they are to find: the detail says so, and a buffer among them is tainted. On failure nothing
  * was submitted, or, if the driver refused, the job was cancelled on all ranks, unless it was
- * launched by then, and is over: the stream may have been made to wait for that. NOT_SUPPORTED
+ * launched by then, and is over: the stream may have been made to wait for that. What the driver
+ * said of a stream or a context, also that it is dead, is INVALID_ARGUMENT; EXECUTOR_LOST or
+ * GPU_LOST say that the job was lost before, and is submitted again as any other. NOT_SUPPORTED
  * without a CUDA driver, with no_ring, and while the stream is being captured. The first call for
  * each executor registers the ring with the driver; it stays so, and two fds with it, until
  * commgemm_disconnect, which from then on waits until the contexts of the streams have run empty.
@@ -662,12 +665,13 @@ struct commgemm_stream_job {
     uint64_t ticket; /* set on success */
 };
 /* Several jobs, of one client or of several, all or none: for a process that holds several ranks of
- * a comm on one GPU, on a stream each. Every stream says that it has come before the first one
- * waits, so that it does not matter whether the streams share a hardware queue, as they do with
- * CUDA_DEVICE_MAX_CONNECTIONS=1, and under MPS, where a process has two of them unless it asks for
- * more. Submitted one by one, the first rank's wait may then hold up the streams of the others, and
- * READY_TIMEOUT names them. 1 to COMMGEMM_STREAM_JOBS_MAX jobs, of each client no more than its
- * ring_entries. */
+ * a comm on one GPU, on a stream each. The jobs of one call are in no order, not even those on one
+ * stream: what needs another one's results comes in a later call. Every stream says that it has
+ * come before the first one waits, so that it does not matter whether the streams share a hardware
+ * queue, as they do with CUDA_DEVICE_MAX_CONNECTIONS=1, and under MPS, where a process has two of
+ * them unless it asks for more. Submitted one by one, the first rank's wait may then hold up the
+ * streams of the others, and READY_TIMEOUT names them. 1 to COMMGEMM_STREAM_JOBS_MAX jobs, of each
+ * client no more than its ring_entries. */
 int commgemm_submit_on_streams(struct commgemm_stream_job *jobs, uint32_t n_jobs);
 
 struct commgemm_phase {

@@ -81,7 +81,8 @@ const char *cgm_cuda_error_name(const struct cgm_cuda_driver *from, int result)
     return name;
 }
 
-/* CUresult. From ILLEGAL_ADDRESS on they are those that a context does not survive. */
+/* CUresult. A context that is dead, or a device that is lost, is the caller's own trouble: GPU_LOST
+ * would say that the daemon's jobs are lost with it. */
 static const struct {
     int result, status;
 } statuses[] = {
@@ -94,19 +95,19 @@ static const struct {
     {709, CGM_INVALID_ARGUMENT}, /* CONTEXT_IS_DESTROYED */
     {801, CGM_NOT_SUPPORTED},    /* NOT_SUPPORTED */
     {906, CGM_NOT_SUPPORTED},    /* STREAM_CAPTURE_IMPLICIT */
-    {46, CGM_GPU_LOST},          /* DEVICE_UNAVAILABLE */
-    {214, CGM_GPU_LOST},         /* ECC_UNCORRECTABLE */
-    {700, CGM_GPU_LOST},         /* ILLEGAL_ADDRESS */
-    {702, CGM_GPU_LOST},         /* LAUNCH_TIMEOUT */
-    {710, CGM_GPU_LOST},         /* ASSERT */
-    {714, CGM_GPU_LOST},         /* HARDWARE_STACK_ERROR */
-    {715, CGM_GPU_LOST},         /* ILLEGAL_INSTRUCTION */
-    {716, CGM_GPU_LOST},         /* MISALIGNED_ADDRESS */
-    {717, CGM_GPU_LOST},         /* INVALID_ADDRESS_SPACE */
-    {718, CGM_GPU_LOST},         /* INVALID_PC */
-    {719, CGM_GPU_LOST},         /* LAUNCH_FAILED */
-    {805, CGM_GPU_LOST},         /* MPS_CONNECTION_FAILED */
-    {806, CGM_GPU_LOST},         /* MPS_RPC_FAILURE */
+    {46, CGM_INVALID_ARGUMENT},  /* DEVICE_UNAVAILABLE */
+    {214, CGM_INVALID_ARGUMENT}, /* ECC_UNCORRECTABLE */
+    {700, CGM_INVALID_ARGUMENT}, /* ILLEGAL_ADDRESS */
+    {702, CGM_INVALID_ARGUMENT}, /* LAUNCH_TIMEOUT */
+    {710, CGM_INVALID_ARGUMENT}, /* ASSERT */
+    {714, CGM_INVALID_ARGUMENT}, /* HARDWARE_STACK_ERROR */
+    {715, CGM_INVALID_ARGUMENT}, /* ILLEGAL_INSTRUCTION */
+    {716, CGM_INVALID_ARGUMENT}, /* MISALIGNED_ADDRESS */
+    {717, CGM_INVALID_ARGUMENT}, /* INVALID_ADDRESS_SPACE */
+    {718, CGM_INVALID_ARGUMENT}, /* INVALID_PC */
+    {719, CGM_INVALID_ARGUMENT}, /* LAUNCH_FAILED */
+    {805, CGM_INVALID_ARGUMENT}, /* MPS_CONNECTION_FAILED */
+    {806, CGM_INVALID_ARGUMENT}, /* MPS_RPC_FAILURE */
 };
 
 int cgm_cuda_status(int result)

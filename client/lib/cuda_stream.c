@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/lib/cuda_timeline.h"
 #include "client/lib/submit.h"
@@ -162,10 +163,27 @@ static void give_ticket(const struct part *part, uint64_t *ret_ticket)
     *ret_ticket = part->ticket;
 }
 
+/* A job that was over before it could be cancelled, for its executor was. */
+struct loss {
+    int status; /* OK: there is none */
+    uint64_t ticket;
+    char detail[CGM_CQE_DETAIL];
+};
+
+static void note_loss(const struct cgm_slot *slot, struct loss *loss)
+{
+    int status = slot->cqe.status;
+    if (status != CGM_EXECUTOR_LOST && status != CGM_GPU_LOST && status != CGM_DAEMON_LOST)
+        return;
+    loss->status = status;
+    loss->ticket = slot->ticket;
+    memcpy(loss->detail, slot->cqe.detail, sizeof(loss->detail));
+}
+
 /* The stream did not take its part, and the caller gets no ticket: the job must be over when this
  * returns. It is cancelled on all ranks; one that was launched meanwhile ends by itself. Where not
  * even that can be said, the deadlines of the daemon end it. */
-static void end_job(const struct part *part)
+static void end_job(const struct part *part, struct loss *loss)
 {
     struct cgm_jobs *jobs = &part->client->jobs;
     struct cgm_slot *slot;
@@ -175,6 +193,7 @@ static void end_job(const struct part *part)
     bool ends = commgemm_cancel(part->client, part->ticket) == CGM_OK;
     cgm_jobs_lock(jobs);
     if (cgm_jobs_wait(jobs, part->ticket, ends ? -1 : 0, &slot) == CGM_OK) {
+        note_loss(slot, loss);
         cgm_jobs_release(jobs, slot);
     } else {
         if (!part->slot->detached)
@@ -248,9 +267,11 @@ static int fail_full(const struct part *parts, uint32_t n, const commgemm_client
 {
     const struct cgm_lane *lane = client->jobs.lane;
     return cgm_fail(CGM_RING_FULL,
-                    "%u jobs are in flight or not reaped, and %u are to follow together; "
+                    "%u jobs are in flight or not reaped%s, and %u are to follow together; "
                     "ring_entries is %u",
-                    lane->outstanding, count_of_client(parts, n, client), lane->entries);
+                    lane->outstanding,
+                    lane->n_late ? ", others wait for the streams of jobs that ended before" : "",
+                    count_of_client(parts, n, client), lane->entries);
 }
 
 static int step_push(struct part *parts, uint32_t n)
@@ -310,14 +331,19 @@ static int step_wait(struct part *part)
 /* ---- calls ------------------------------------------------------------------------------------
  */
 
-/* Ends what was pushed; keeps the detail of the failure. */
+/* Ends what was pushed; keeps the detail of the failure. A job that was lost is submitted again by
+ * its other ranks, and by this one, too, if it is told. */
 static int fail_all(const struct part *parts, uint32_t n, int status)
 {
     struct cgm_kept_error kept;
+    struct loss loss = {.status = CGM_OK};
     cgm_error_keep(&kept);
     for (uint32_t i = 0; i < n; i++)
         if (parts[i].slot)
-            end_job(&parts[i]);
+            end_job(&parts[i], &loss);
+    if (loss.status != CGM_OK)
+        return cgm_fail(loss.status, "job %llu: %s; before it was known, %s",
+                        (unsigned long long)loss.ticket, loss.detail, kept.text);
     cgm_error_restore(&kept);
     return status;
 }

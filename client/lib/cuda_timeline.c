@@ -43,9 +43,6 @@ static int words_register(const struct cgm_cuda_driver *driver, const struct cgm
 {
     size_t bytes;
     void *words = words_of(ring, &bytes);
-    int status = check_device(driver);
-    if (status != CGM_OK)
-        return status;
     int result = driver->host_register(words, bytes, PORTABLE | DEVICEMAP);
     if (result != CGM_CUDA_SUCCESS)
         return cgm_fail(cgm_cuda_status(result),
@@ -105,24 +102,28 @@ static int lane_open(struct cgm_cuda_timelines *timelines, struct cgm_jobs *jobs
     return status;
 }
 
-static int note_context(struct cgm_cuda_timelines *timelines, void *context)
+/* The first time that a stream of it comes. */
+static int note_context(struct cgm_cuda_timelines *timelines,
+                        const struct cgm_cuda_context *context)
 {
     for (uint32_t i = 0; i < timelines->n_contexts; i++)
-        if (timelines->contexts[i] == context)
+        if (timelines->contexts[i] == context->context)
             return CGM_OK;
     if (timelines->n_contexts == CGM_CUDA_CONTEXTS_MAX)
         return cgm_fail(CGM_NOT_SUPPORTED,
                         "the client's streams were of %u contexts; it takes no "
                         "more",
                         CGM_CUDA_CONTEXTS_MAX);
-    timelines->contexts[timelines->n_contexts++] = context;
-    return CGM_OK;
+    int status = check_device(context->driver);
+    if (status == CGM_OK)
+        timelines->contexts[timelines->n_contexts++] = context->context;
+    return status;
 }
 
 int cgm_cuda_timelines_open(struct cgm_cuda_timelines *timelines, struct cgm_jobs *jobs,
                             const struct cgm_cuda_context *context)
 {
-    int status = note_context(timelines, context->context);
+    int status = note_context(timelines, context);
     while (status == CGM_OK) {
         status = cgm_jobs_ready(jobs);
         if (status != CGM_OK || jobs->lane->timeline)
@@ -132,7 +133,7 @@ int cgm_cuda_timelines_open(struct cgm_cuda_timelines *timelines, struct cgm_job
     return status;
 }
 
-/* A context that is gone has nothing left to do. */
+/* A context that is gone has nothing left to do, and no failure of this is anybody's. */
 static void synchronize(void *context)
 {
     struct cgm_cuda_context entered;
@@ -145,8 +146,11 @@ static void synchronize(void *context)
 void cgm_cuda_timelines_fini(struct cgm_cuda_timelines *timelines)
 {
     const struct cgm_cuda_driver *driver;
+    struct cgm_kept_error kept;
+    cgm_error_keep(&kept);
     for (uint32_t i = 0; i < timelines->n_contexts && timelines->first; i++)
         synchronize(timelines->contexts[i]);
+    cgm_error_restore(&kept);
     for (struct cgm_cuda_timeline *next, *t = timelines->first; t; t = next) {
         size_t bytes;
         next = t->next;

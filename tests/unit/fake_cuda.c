@@ -96,8 +96,10 @@ int cuCtxGetCurrent(void **ret_context)
 
 int cuCtxPushCurrent_v2(void *context)
 {
-    current[++depth] = context;
-    return SUCCESS;
+    int result = failure_of(FAKE_PUSH);
+    if (result == SUCCESS)
+        current[++depth] = context;
+    return result;
 }
 
 int cuCtxPopCurrent_v2(void **ret_context)

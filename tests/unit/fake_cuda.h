@@ -8,7 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum fake_cuda_call { FAKE_WRITE, FAKE_WAIT, FAKE_REGISTER, FAKE_IPC, FAKE_EXPORT, FAKE_CALLS };
+enum fake_cuda_call {
+    FAKE_WRITE,
+    FAKE_WAIT,
+    FAKE_REGISTER,
+    FAKE_IPC,
+    FAKE_EXPORT,
+    FAKE_PUSH,
+    FAKE_CALLS
+};
 
 /* The next `skip` calls succeed, the one after gives this CUresult, and the rest succeed. */
 void fake_cuda_fail(enum fake_cuda_call call, int result, int skip);

@@ -49,8 +49,13 @@ static void test_wrong_streams(void **state)
     assert_refused(commgemm_submit_on_stream(s.f.client, &job, s.stream, &ticket),
                    COMMGEMM_INVALID_ARGUMENT, "want_phases");
     assert_int_equal(status_of(&s, submit_ok(&s, s.stream, 0)), COMMGEMM_OK);
+    assert_refused(submit(&s, unable, 0, 0, &ticket), COMMGEMM_NOT_SUPPORTED, "device 7");
     fake_stream_free(unable);
+    /* What disconnect finds of contexts that are gone is nobody's failure. */
+    assert_refused(commgemm_wait(s.f.client, 999, 0, NULL), COMMGEMM_NOT_FOUND, "ticket is 999");
+    fake_cuda_fail(FAKE_PUSH, 709, 0);
     streams_close(&s);
+    assert_non_null(strstr(commgemm_last_error(), "ticket is 999"));
 }
 
 /* ---- order ------------------------------------------------------------------------------------
@@ -137,7 +142,7 @@ static void test_several_jobs_fail_together(void **state)
         for (int k = 0; k < 3; k++)
             jobs[k] = (struct commgemm_stream_job){s.f.client, &job, s.stream, 99};
         fake_cuda_fail(i % 2 ? FAKE_WAIT : FAKE_WRITE, 719, i / 2 % 3);
-        assert_refused(commgemm_submit_on_streams(jobs, 3), COMMGEMM_GPU_LOST, "cuStreamW");
+        assert_refused(commgemm_submit_on_streams(jobs, 3), COMMGEMM_INVALID_ARGUMENT, "cuStreamW");
         assert_int_equal(jobs[0].ticket, 99);
         assert_released(s.stream);
         jobs[2].job = NULL;
@@ -240,7 +245,7 @@ static void test_a_failed_wait_cancels_the_job(void **state)
     fake_stream_hold(s.stream);
     for (int i = 0; i < 3; i++) {
         fake_cuda_fail(FAKE_WAIT, 719, 0);
-        assert_refused(submit(&s, s.stream, 0, i % 2, &ticket), COMMGEMM_GPU_LOST,
+        assert_refused(submit(&s, s.stream, 0, i % 2, &ticket), COMMGEMM_INVALID_ARGUMENT,
                        "cuStreamWaitValue64");
     }
     for (int i = 0; i < 20; i++)
@@ -249,6 +254,9 @@ static void test_a_failed_wait_cancels_the_job(void **state)
     struct commgemm_job job = noop(0, 0);
     assert_refused(commgemm_submit(s.f.client, &job, &ticket), COMMGEMM_RING_FULL,
                    "wait for the streams");
+    struct commgemm_stream_job two[2] = {{s.f.client, &job, s.stream, 0},
+                                         {s.f.client, &job, s.stream, 0}};
+    assert_refused(commgemm_submit_on_streams(two, 2), COMMGEMM_RING_FULL, "wait for the streams");
     fake_stream_release(s.stream);
     assert_released(s.stream);
     for (int i = 0; i < 3; i++)
@@ -398,6 +406,37 @@ static void test_a_full_launch_queue_blocks_only_its_caller(void **state)
     streams_close(&s);
 }
 
+static void *submit_one(void *argument)
+{
+    static const char refusal[] = "cuStreamWaitValue64";
+    struct streams *s = argument;
+    uint64_t ticket;
+    int status = submit(s, s->stream, FAKE_HOLD_MS, 0, &ticket);
+    return status == COMMGEMM_EXECUTOR_LOST && strstr(commgemm_last_error(), refusal) ? s : NULL;
+}
+
+/* Whoever waits in the driver while the executor dies is told that, whatever the driver says then:
+ * the job's other ranks are, and submit it again. */
+static void test_a_lost_job_is_lost_for_who_is_refused(void **state)
+{
+    struct streams s;
+    pthread_t thread;
+    void *result;
+    (void)state;
+    streams_open(&s, NULL, 8, 1);
+    fake_stream_hold(s.stream);
+    pthread_create(&thread, NULL, submit_one, &s);
+    usleep(20000);
+    fake_kill_executor(s.f.fake);
+    fake_start_executor(s.f.fake);
+    assert_ok(commgemm_wait_executor(s.f.client, -1));
+    fake_cuda_fail(FAKE_WAIT, 1, 0);
+    fake_stream_release(s.stream);
+    pthread_join(thread, &result);
+    assert_ptr_equal(result, &s);
+    streams_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +455,7 @@ int main(void)
         cmocka_unit_test(test_a_dead_daemon_releases_streams),
         cmocka_unit_test(test_disconnect_with_streams_under_way),
         cmocka_unit_test(test_a_full_launch_queue_blocks_only_its_caller),
+        cmocka_unit_test(test_a_lost_job_is_lost_for_who_is_refused),
     };
     seed_random();
     return cmocka_run_group_tests(tests, NULL, NULL);
