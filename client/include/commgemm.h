@@ -509,7 +509,7 @@ struct commgemm_plan {
  * rank created. A session holds one reference, however often it asks. Every kernel has run once
  * when it returns; with method auto those of every algorithm that could do it, a dozen times, for
  * as long as the daemon's tune_ms lets them. NOT_SUPPORTED says what would work. CANCELLED when the
- * comm ends meanwhile. */
+ * comm ends, or the session leaves it, meanwhile. */
 int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_options *options,
                          struct commgemm_plan *ret_plan);
 

@@ -58,7 +58,8 @@ static int reference_waiter(struct cgm_broker *broker, struct cgm_plan *plan, ui
     const struct cgm_comm *comm = cgm_registry_find(&broker->comms, plan->comm);
     struct cgm_session *session = cgm_registry_find(&broker->sessions, id);
     if (!comm || !session || !cgm_comm_has_session(comm, id))
-        return cgm_detail(ret_detail, size, CGM_NOT_FOUND, "the session has left the comm");
+        return cgm_detail(ret_detail, size, CGM_CANCELLED,
+                          "plan: the session left its comm while it was being made");
     return cgm_plan_reference(session, plan, ret_detail, size);
 }
 

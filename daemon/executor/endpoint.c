@@ -137,6 +137,7 @@ static void accept_noop(struct cgm_endpoint *endpoint, const struct cgm_entry *e
     }
     struct cgm_job *job = job_take(endpoint, entry, slot);
     job->comm_number = 0;
+    job->clock_ns = cgm_poller_time_ns(endpoint->poller, job->accept_ns);
     cgm_noops_enter(&endpoint->poller->noops, job);
 }
 

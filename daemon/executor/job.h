@@ -22,8 +22,9 @@ struct cgm_job {
     struct cgm_plan *plan; /* referenced; NULL for a noop */
     struct cgm_gang *gang; /* NULL: none yet, or a noop */
     uint64_t ticket, comm_number, rows, submit_ns, accept_ns, deadline_ms;
-    uint64_t came;   /* counts the poller's jobs */
-    uint64_t behind; /* numbers of its comm that are below this one are before it */
+    uint64_t clock_ns; /* of a noop: accept_ns by cgm_poller_time_ns */
+    uint64_t came;     /* counts the poller's jobs */
+    uint64_t behind;   /* numbers of its comm that are below this one are before it */
     uint32_t slot, opcode, rank, flags, chunk;
     uint32_t named;           /* bits of the operands that the entry has */
     uint32_t in_user_buffers; /* of those, the ones that lie there */

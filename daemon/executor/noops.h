@@ -18,8 +18,8 @@ struct cgm_noops {
 void cgm_noops_enter(struct cgm_noops *noops, struct cgm_job *job);
 void cgm_noops_leave(struct cgm_noops *noops, struct cgm_job *job);
 
-/* A piece of a look, if it is time for one; completes those whose stream has come. True when one
- * was. */
+/* A piece of a look, if it is time for one; completes those whose stream has come, or has not come
+ * in time: READY_TIMEOUT. True when one was. */
 bool cgm_noops_step(struct cgm_noops *noops, uint64_t now_ns);
 
 #endif

@@ -13,6 +13,9 @@
 #include "proto/messages.h"
 #include "proto/status.h"
 
+/* Of whoever asks for it, whether it had begun or not. */
+#define WITHOUT_COMM "plan: its comm ended while it was being made"
+
 typedef unsigned long long ull;
 
 void cgm_plan_ref(struct cgm_plan *plan)
@@ -201,7 +204,7 @@ static void plan_discarded_step(struct cgm_request *request)
                          "device %u: %s",
                          doing, (ull)bytes, device, room);
     else if (request->status == CGM_CANCELLED)
-        cgm_request_fail(request, request->status, "plan: its comm ended while it was being made");
+        cgm_request_fail(request, request->status, WITHOUT_COMM);
     else
         cgm_request_fail(request, request->status, "plan: %s on the ranks' devices failed: %s",
                          doing, cgm_status_text(request->status));
@@ -386,7 +389,7 @@ static void with_request(struct cgm_request *request, const ProtobufCBinaryData 
     else if (!asked) /* the broker has packed it: it is not malformed */
         cgm_request_fail(request, CGM_NO_MEMORY, "plan: out of host memory");
     else
-        cgm_request_fail(request, CGM_NOT_FOUND, "comm: %llu is not here", (ull)asked->comm);
+        cgm_request_fail(request, CGM_CANCELLED, WITHOUT_COMM);
     if (asked)
         cgm__plan_create__free_unpacked(asked, NULL);
 }

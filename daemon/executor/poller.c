@@ -235,8 +235,8 @@ static void look_at_imports(struct cgm_poller *poller, uint64_t now_ns)
 
 static bool has_work_under_way(const struct cgm_poller *poller)
 {
-    return poller->gangs || poller->warming || poller->tunings || poller->overdue ||
-           poller->executor->copiers;
+    return poller->gangs || poller->noops.first || poller->warming || poller->tunings ||
+           poller->overdue || poller->executor->copiers;
 }
 
 static void look_for_standstill(struct cgm_poller *poller, uint64_t now_ns)

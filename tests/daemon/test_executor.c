@@ -185,6 +185,35 @@ static void test_each_job_has_its_own_deadline(void **state)
     scene_close(&scene);
 }
 
+/* Also of noops, which are no jobs of a comm. */
+static void test_a_noop_s_stream_that_never_comes(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_open(&scene, 60000, 400);
+    for (uint32_t limit_ms = 400; limit_ms >= 200; limit_ms -= 200) {
+        char words[64];
+        struct cgm_entry e = job_of(&scene, 0, 0);
+        e.opcode = CGM_OPCODE_NOOP;
+        e.deadline_ms = limit_ms == 400 ? 0 : limit_ms;
+        fixture_push(&scene.s[0], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 0);
+        struct cgm_cqe cqe = fixture_reap(&scene.s[0]);
+        assert_int_equal(cqe.status, CGM_READY_TIMEOUT);
+        assert_int_equal(cqe.ticket, e.ticket);
+        snprintf(words, sizeof(words), "noop within %u ms", limit_ms);
+        assert_non_null(strstr(cqe.detail, words));
+    }
+    struct cgm_entry e = job_of(&scene, 0, 0);
+    uint32_t slot = (uint32_t)(e.ticket % FIXTURE_ENTRIES);
+    e.opcode = CGM_OPCODE_NOOP;
+    e.deadline_ms = UINT64_MAX;
+    fixture_push(&scene.s[0], slot, &e, 0);
+    usleep(500000);
+    atomic_store(&scene.s[0].ring.ready[slot], e.ticket);
+    assert_int_equal(fixture_reap(&scene.s[0]).status, CGM_OK);
+    scene_close(&scene);
+}
+
 static void test_late_stream_launches(void **state)
 {
     (void)state;
@@ -417,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_stream_that_never_comes_is_named),
         cmocka_unit_test(test_a_deadline_holds_behind_an_earlier_number),
         cmocka_unit_test(test_each_job_has_its_own_deadline),
+        cmocka_unit_test(test_a_noop_s_stream_that_never_comes),
         cmocka_unit_test(test_late_stream_launches),
         cmocka_unit_test(test_mismatch_names_rank_and_field),
         cmocka_unit_test(test_a_plan_goes_with_a_mismatch),
