@@ -162,6 +162,9 @@ static void test_a_comm_ends_while_its_plan_is_made(void **state)
     assert_int_equal(send_signal(f.pid, SIGCONT), 0);
     assert_int_equal(fixture_reply(&f, serial), CGM_CANCELLED);
     assert_string_equal(f.why, "plan: its comm ended while it was being made");
+    /* Before anything of it was made. */
+    assert_int_equal(fixture_plan_try(&f, 2, &ask, 1), CGM_CANCELLED);
+    assert_string_equal(f.why, "plan: its comm ended while it was being made");
     fixture_session_close(&s);
     fixture_close(&f);
 }
