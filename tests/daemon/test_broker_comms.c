@@ -394,6 +394,22 @@ static void test_who_leaves_while_a_comm_is_made(void **state)
     client_close(&two);
 }
 
+static void test_who_leaves_while_a_plan_is_made(void **state)
+{
+    Cgm__CommLeave leave = CGM__COMM_LEAVE__INIT;
+    struct client client;
+    client_open(&client, *state);
+    wait_for_executor(&client);
+    leave.id = comm_join_all(&client, "tp", 1);
+    fake_fault(*state, "slow", "PlanAdd", "");
+    uint32_t plan = plan_create_send(&client, leave.id, 16);
+    client_ok(&client, CGM_MSG_COMM_LEAVE, &leave.base);
+    expect_error(client_reply(&client, plan), CGM_CANCELLED, "while it was being made");
+    fake_heal(*state, "slow", "PlanAdd");
+    plan_create(&client, comm_join_all(&client, "tp", 1), 16);
+    client_close(&client);
+}
+
 static void test_a_comm_that_the_executor_refuses(void **state)
 {
     struct client client;
@@ -431,6 +447,7 @@ int main(void)
         WITH_DAEMON(test_a_created_comm_that_is_refused),
         WITH_DAEMON(test_a_created_comm_that_no_executor_makes),
         WITH_DAEMON(test_who_leaves_while_a_comm_is_made),
+        WITH_DAEMON(test_who_leaves_while_a_plan_is_made),
         WITH_DAEMON(test_a_comm_that_the_executor_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
