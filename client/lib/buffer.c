@@ -19,6 +19,27 @@ static void fd_add(commgemm_client *client, struct cgm_buffer_fd *entry)
     pthread_mutex_unlock(&client->buffers_lock);
 }
 
+/* Other memory than a file's cannot be told apart. */
+static bool is_same_file(int fd, int other)
+{
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && fstat(other, &b) == 0 && S_ISREG(a.st_mode) &&
+           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* -1: it has none that is as good. */
+static int find_same(commgemm_client *client, const struct cgm_buffer_fd *wanted)
+{
+    int fd = -1;
+    pthread_mutex_lock(&client->buffers_lock);
+    for (const struct cgm_buffer_fd *at = client->buffer_fds; at && fd < 0; at = at->next)
+        if (at->buffer == wanted->buffer && at->life == wanted->life &&
+            at->writable == wanted->writable && is_same_file(at->fd, wanted->fd))
+            fd = at->fd;
+    pthread_mutex_unlock(&client->buffers_lock);
+    return fd;
+}
+
 static struct cgm_buffer_fd *fds_remove(commgemm_client *client, uint64_t buffer)
 {
     struct cgm_buffer_fd *removed = NULL;
@@ -130,17 +151,24 @@ struct closing {
     struct cgm_buffer_fd *fds; /* which the caller closes: the watcher is not to free memory */
 };
 
+/* Who opens a buffer again, as after each executor's death, has one fd of it. */
 static void take_opened(void *argument, int type, struct cgm_reply *reply)
 {
     struct opening *opening = argument;
     const Cgm__BufferReply *buffer = (const Cgm__BufferReply *)reply->message;
     if (type != CGM_MSG_BUFFER_REPLY || !buffer || reply->cut || reply->fds[0] < 0)
         return;
-    opening->fd = cgm_reply_take_fd(reply, 0);
-    *opening->entry = (struct cgm_buffer_fd){.buffer = buffer->id,
-                                             .life = buffer->executor_life,
-                                             .fd = opening->fd,
-                                             .writable = buffer->writable};
+    struct cgm_buffer_fd opened = {.buffer = buffer->id,
+                                   .life = buffer->executor_life,
+                                   .fd = cgm_reply_take_fd(reply, 0),
+                                   .writable = buffer->writable};
+    opening->fd = find_same(opening->client, &opened);
+    if (opening->fd >= 0) {
+        close(opened.fd);
+        return;
+    }
+    opening->fd = opened.fd;
+    *opening->entry = opened;
     fd_add(opening->client, opening->entry);
     opening->entry = NULL;
 }

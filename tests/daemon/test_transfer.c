@@ -130,6 +130,36 @@ static void test_refusals(void **state)
     assert_int_equal(commgemm_buffer_read(scene->client, &scene->buffer, 0, &byte, 0), COMMGEMM_OK);
 }
 
+static void assert_opens(struct scene *scene, int read_only, int fd)
+{
+    struct commgemm_buffer again;
+    assert_int_equal(commgemm_buffer_open(scene->client, NULL, scene->buffer.id, read_only, &again),
+                     COMMGEMM_OK);
+    assert_int_equal(again.fd, fd);
+}
+
+/* As after each executor's death, also one that is named. What may be done with it is another fd's
+ * matter. */
+static void test_who_opens_again_has_no_more_fds(void **state)
+{
+    struct scene *scene = *state;
+    struct commgemm_buffer read_only;
+    assert_int_equal(commgemm_buffer_open(scene->client, NULL, scene->buffer.id, 1, &read_only),
+                     COMMGEMM_OK);
+    assert_int_not_equal(read_only.fd, scene->buffer.fd);
+    for (int i = 0; i < 10; i++) {
+        assert_opens(scene, 0, scene->buffer.fd);
+        assert_opens(scene, 1, read_only.fd);
+    }
+    assert_int_equal(commgemm_buffer_write(scene->client, &scene->buffer, 0, "new", 4),
+                     COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_close(scene->client, scene->buffer.id), COMMGEMM_OK);
+    assert_int_equal(commgemm_buffer_write(scene->client, &scene->buffer, 0, "new", 4),
+                     COMMGEMM_NOT_FOUND);
+    assert_int_equal(commgemm_buffer_read(scene->client, &read_only, 0, scene->got, 4),
+                     COMMGEMM_NOT_FOUND);
+}
+
 /* Copies of others, and of those who are gone, keep nobody waiting for memory of his own. */
 static void test_copies_take_turns(void **state)
 {
@@ -207,6 +237,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_ways_agree, scene_open, scene_close),
         cmocka_unit_test_setup_teardown(test_unaligned_pieces, scene_open, scene_close),
         cmocka_unit_test_setup_teardown(test_refusals, scene_open, scene_close),
+        cmocka_unit_test_setup_teardown(test_who_opens_again_has_no_more_fds, scene_open,
+                                        scene_close),
         cmocka_unit_test(test_copies_take_turns),
         cmocka_unit_test(test_a_slow_copy_is_in_nobodys_way),
     };
