@@ -23,8 +23,8 @@ enum cgm_exit {
       "the id or name was never created, or was destroyed, or belongs to an older daemon",         \
       "list what exists: commgemmctl comms, buffers, plans", FAILED)                               \
     X(-3, EXISTS, "object exists already",                                                         \
-      "the name is taken, or the id has the same hash and different content",                      \
-      "choose another name, or open the existing object", FAILED)                                  \
+      "the name or the rank is taken, or the id has the same hash and different content",          \
+      "choose another name or rank, or open the existing object", FAILED)                          \
     X(-4, PERMISSION, "permission denied",                                                         \
       "the object belongs to another uid and its mode does not let you in",                        \
       "ask the owner to create it with a wider --mode", DENIED)                                    \

@@ -252,12 +252,14 @@ static const struct cgm_section sections[] = {
     {"output",
      "Without --json, verbs that list print a table with a line of headings; a value that "
      "is not known is shown as \"-\". Sizes are in units of 1024.\n\n"
-     "With --json, rows of sessions have pid, uid and ranks (each \"comm:rank\"); rows of "
-     "buffers have name, bytes, owner, mode, generation and tainted; the row of status "
+     "With --json, rows of sessions have pid, uid and ranks (each \"comm:rank\"); rows that "
+     "list buffers have name, bytes, owner, mode, generation and tainted; the row of status "
      "has pid, executor_pid, backend, jobs_done, jobs_failed, sessions and buffers. Noops are "
      "done without a launch, and jobs may fail without one. A verb "
-     "that changes something prints what it changed; buffers checksum has \"checksum\" in the "
-     "place of VERB, the others of buffers \"buffers\". More keys may come; none goes while "
+     "that changes something prints what it changed: buffers create, import and export name, "
+     "bytes, id and generation; buffers checksum has \"checksum\" in the "
+     "place of VERB, the others of buffers \"buffers\". Jobs of a session without a ring are "
+     "null. Help, version and completion are text. More keys may come; none goes while "
      "version is 1.\n\n"
      "A failure is one line on standard error, \"commgemmctl: what: status: detail\", and "
      "one that begins with \"try:\"."},

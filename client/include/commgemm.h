@@ -232,7 +232,7 @@ static inline void commgemm_connect_options_init(struct commgemm_connect_options
 }
 
 /* Opens a session. options NULL: the defaults. NOT_RUNNING, PERMISSION, VERSION, INVALID_ARGUMENT,
- * DRAINING. */
+ * QUOTA, DRAINING. */
 int commgemm_connect(const struct commgemm_connect_options *options, commgemm_client **ret_client);
 
 /* Ends the session: unlaunched jobs are dropped, imports and unnamed buffers released, the fds of
@@ -265,7 +265,9 @@ int commgemm_wait_executor(commgemm_client *client, int timeout_ms);
 
 /* Creates a comm of `size` ranks (1 to 64) and returns its id, which may be sent to the other
  * processes over any channel. name NULL, or 1 to 63 characters of [A-Za-z0-9._:-] that begin with a
- * letter, a digit or _. mode: who may join, bits like a file's (write permission), 0 for 0600.
+ * letter, a digit or _. mode: who may join, bits like a file's (write permission), 0 for 0600; of a
+ * process's groups the effective one counts. It ends with this session unless another one has
+ * joined by then.
  * EXISTS when the name is taken. */
 int commgemm_comm_create(commgemm_client *client, const char *name, uint32_t size, uint32_t mode,
                          uint64_t *ret_comm);
@@ -292,7 +294,8 @@ static inline void commgemm_join_options_init(struct commgemm_join_options *ret_
 /* Joins with the given ranks and waits until every rank has joined. JOIN_TIMEOUT names the missing
  * ranks, or says that all are there and no executor; PEER_LOST who left meanwhile; NO_EXECUTOR says
  * at once that there is none: commgemm_wait_executor waits for the next one. After a failure
- * none of this call's ranks is joined, and there is nothing to leave. */
+ * none of this call's ranks is joined, and there is nothing to leave, but for a comm that
+ * commgemm_comm_create has made: that one stays. EXISTS for a rank that is held. */
 int commgemm_comm_join(commgemm_client *client, const struct commgemm_join_options *options,
                        uint64_t *ret_comm);
 
@@ -311,7 +314,7 @@ int commgemm_comm_leave(commgemm_client *client, uint64_t comm);
 
 struct commgemm_buffer {
     uint64_t id;
-    uint64_t bytes;      /* as asked for when it was created */
+    uint64_t bytes;      /* as asked for when it was created; whole pages of a user buffer */
     uint32_t generation; /* changes when an executor's death lost or damaged the contents */
     int tainted;         /* 1: a job that was writing it may have left anything in it; 0 of a user
                             buffer, of which each part is sound or not: who reads it is told */
@@ -335,10 +338,11 @@ int commgemm_buffer_open(commgemm_client *client, const char *name, uint64_t id,
                          struct commgemm_buffer *ret_buffer);
 
 /* Maps a host-visible buffer (CPU backend) into this process; the mapping is read-only if the
- * buffer is. NOT_SUPPORTED for device memory, NOT_FOUND when it is closed. The mapping stays valid
- * after close and disconnect, until commgemm_buffer_unmap(address, bytes); the bytes of a buffer
- * that has ended may be zero. A plan's user buffer is other memory after an executor's death: open
- * and map it again. */
+ * buffer is. NOT_SUPPORTED for device memory, NOT_FOUND when it is closed or the session has lost
+ * it (commgemm_buffer_destroy, a plan that has ended), DAEMON_LOST. The mapping stays valid after
+ * close and disconnect, until commgemm_buffer_unmap(address, bytes); the bytes of a buffer that has
+ * ended may be zero. A plan's user buffer is other memory after an executor's death: open and map
+ * it again. */
 int commgemm_buffer_map(commgemm_client *client, const struct commgemm_buffer *buffer,
                         void **ret_address);
 int commgemm_buffer_unmap(void *address, uint64_t bytes);
@@ -403,7 +407,9 @@ struct commgemm_segment {
 int commgemm_import(commgemm_client *client, const struct commgemm_segment *segments,
                     uint32_t n_segments, int device, int read_only, uint64_t *ret_id,
                     uint32_t *ret_generation);
-/* Jobs in flight finish, but for those that are read too late, as at commgemm_plan_destroy. */
+/* Jobs in flight finish, but for those that are read too late, as at commgemm_plan_destroy. It
+ * waits for the last one that names the import: then the memory may be freed. So what other ranks
+ * of that job's comm have to submit for it to begin comes before, or from other threads. */
 int commgemm_import_release(commgemm_client *client, uint64_t id);
 
 /* ---- plans ------------------------------------------------------------------------------------
@@ -509,7 +515,8 @@ struct commgemm_plan {
  * rank created. A session holds one reference, however often it asks. Every kernel has run once
  * when it returns; with method auto those of every algorithm that could do it, a dozen times, for
  * as long as the daemon's tune_ms lets them. NOT_SUPPORTED says what would work. CANCELLED when the
- * comm ends, or the session leaves it, meanwhile. */
+ * comm ends, or the session leaves it, meanwhile. Plans are equal when all fields are: a default
+ * that is spelled out makes another one. */
 int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_options *options,
                          struct commgemm_plan *ret_plan);
 
@@ -518,7 +525,8 @@ int commgemm_plan_create(commgemm_client *client, const struct commgemm_plan_opt
  * be sure of one, wait for it first. One that is submitted afterwards may find it still. Other
  * ranks may create the plan again for theirs, unless it is for what lies in its user buffers. Other
  * users who hold the plan keep it at their own cost when who created it has dropped his: whose
- * quotas have no room for it loses it. NOT_FOUND when this session holds none. */
+ * quotas have no room for it loses it, and what he submits still may find it. NOT_FOUND when this
+ * session holds none. */
 int commgemm_plan_destroy(commgemm_client *client, uint64_t plan);
 
 /* Drops every plan reference of this session. */
@@ -612,7 +620,8 @@ struct commgemm_job {
     int accumulate;  /* 1: out += was meant; a plan with ACCUMULATE always adds, others refuse */
     int want_phases; /* completion carries begin and end of each phase on each device */
     uint32_t chunk;  /* COPY_IN: which chunk; default COMMGEMM_WHOLE_BUFFER */
-    uint64_t deadline_ms; /* from submission to launch; 0: the comm's join timeout */
+    uint64_t deadline_ms; /* from submission to launch; 0: the daemon's join_timeout, and then
+                             ready_timeout */
     int detached;         /* nobody takes the completion: see commgemm_detached_failures */
 };
 void commgemm_job_init_sized(struct commgemm_job *ret_job, size_t struct_size);
@@ -760,9 +769,10 @@ struct commgemm_killed {
     char note[256];
 };
 
-/* Ends another session: its calls return DAEMON_LOST as if the daemon had gone, its ranks are lost
- * to their comms as if it had died. Under MPS its process is terminated there first: killed with a
- * running kernel it would take all CUDA work on its GPU along. Owner of the daemon or root only. */
+/* Ends another session: its calls to the daemon return DAEMON_LOST as if the daemon had gone, its
+ * ranks are lost to their comms as if it had died. Under MPS its process is terminated there first:
+ * killed with a running kernel it would take all CUDA work on its GPU along. Owner of the daemon or
+ * root only. */
 int commgemm_kill_session(commgemm_client *client, uint64_t session,
                           struct commgemm_killed *ret_killed);
 

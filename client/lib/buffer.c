@@ -380,9 +380,6 @@ static int map_fd(const struct commgemm_buffer *buffer, const struct cgm_buffer_
                   void **ret_address)
 {
     int protection = buffer->writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    int status = check_mappable(buffer, fd);
-    if (status != CGM_OK)
-        return status;
     void *address = mmap(NULL, buffer->bytes, protection, MAP_SHARED, fd->fd, 0);
     if (address == MAP_FAILED)
         return cgm_fail(cgm_status_of_errno(errno), "buffer %llu of %llu bytes: %s",
@@ -405,7 +402,11 @@ int commgemm_buffer_map(commgemm_client *client, const struct commgemm_buffer *b
         status = cgm_buffer_fd_use(client, buffer, &fd);
     if (status != CGM_OK)
         return status;
-    status = map_fd(buffer, fd, ret_address);
+    status = check_mappable(buffer, fd);
+    if (status == CGM_OK)
+        status = cgm_buffer_fd_check(client, fd);
+    if (status == CGM_OK)
+        status = map_fd(buffer, fd, ret_address);
     cgm_buffer_fd_end_use(client, fd);
     return status;
 }

@@ -69,15 +69,22 @@ static void add_ranks(const struct cgm_session *session, struct list *list)
                 list_add(list, "\"%ju:%u\"", (uintmax_t)comm->id, rank);
 }
 
-/* Submitted and not ended, as the ring says it; the client can make it say anything. */
-static uint64_t jobs_in_ring(const struct cgm_session *session)
+/* Submitted and not ended, as the ring says it; the client can make it say anything. Without one
+ * the executor alone knows. */
+static void jobs_in_ring(const struct cgm_session *session, struct cgm_rows *rows)
 {
     const struct cgm_ring *ring = cgm_session_ring(session);
-    if (!ring)
-        return 0;
+    if (!ring && session->ring.entries == 0) {
+        cgm_rows_text(rows, "jobs", NULL);
+        return;
+    }
+    if (!ring) {
+        cgm_rows_number(rows, "jobs", 0);
+        return;
+    }
     uint32_t jobs = atomic_load_explicit(&ring->header->sq_tail, memory_order_relaxed) -
                     atomic_load_explicit(&ring->header->cq_tail, memory_order_relaxed);
-    return jobs < ring->entries ? jobs : ring->entries;
+    cgm_rows_number(rows, "jobs", jobs < ring->entries ? jobs : ring->entries);
 }
 
 static void session_row(const void *object, struct cgm_rows *rows)
@@ -92,7 +99,7 @@ static void session_row(const void *object, struct cgm_rows *rows)
     cgm_rows_json(rows, "ranks", list_end(&ranks));
     cgm_rows_number(rows, "bytes", session->held_bytes);
     cgm_rows_number(rows, "imports", session->imports.count);
-    cgm_rows_number(rows, "jobs", jobs_in_ring(session));
+    jobs_in_ring(session, rows);
     cgm_rows_number(rows, "ring_entries", session->ring.entries);
 }
 

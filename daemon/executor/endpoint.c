@@ -303,7 +303,8 @@ static int endpoint_make_jobs(struct cgm_endpoint *endpoint)
 {
     endpoint->jobs = calloc(endpoint->entries, sizeof(*endpoint->jobs));
     endpoint->tickets = calloc(endpoint->entries, sizeof(*endpoint->tickets));
-    if (!endpoint->jobs || !endpoint->tickets)
+    endpoint->noops = cgm_noops_join(&endpoint->poller->noops, endpoint->uid);
+    if (!endpoint->jobs || !endpoint->tickets || !endpoint->noops)
         return CGM_NO_MEMORY;
     return CGM_OK;
 }
@@ -313,6 +314,7 @@ static void endpoint_detach(struct cgm_endpoint *endpoint)
     if (endpoint->ring.header)
         cgm_poller_remove_ring(endpoint->poller, endpoint);
     cgm_notice_fini(&endpoint->notice, &endpoint->poller->notices, endpoint->uid);
+    cgm_noops_part(&endpoint->poller->noops, endpoint->noops);
 }
 
 /* Sessions mostly come in the order of their numbers. */

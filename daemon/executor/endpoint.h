@@ -40,6 +40,7 @@ struct cgm_endpoint {
     struct cgm_loss loss; /* of the noops that it leaves; until then it is not removed */
     uint32_t n_dropped;   /* of the jobs: so many were looked at */
     struct cgm_notice notice;
+    struct cgm_noops *noops; /* its user's */
 };
 
 /* The broker's requests; on the poller. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/executor/comm.h"
+#include "daemon/executor/endpoint.h"
 #include "daemon/executor/executor.h"
 #include "daemon/executor/gang.h"
 #include "daemon/executor/plan.h"
@@ -226,6 +227,19 @@ static void part_run(struct cgm_flight_rank *part)
     }
 }
 
+/* Whose share of threads and turns it takes: of a job's, who submitted it, and of several ranks'
+ * the first one; of what no job asked for, who pays for the comm. */
+static uint32_t user_of(const struct cgm_flight *flight)
+{
+    const struct cgm_gang *gang = flight->gang;
+    for (uint64_t mask = flight->ranks_mask; gang && mask; mask &= mask - 1) {
+        const struct cgm_job *job = gang->jobs[__builtin_ctzll(mask)];
+        if (job)
+            return job->endpoint->uid;
+    }
+    return flight->plan->comm->uid;
+}
+
 void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
 {
     struct cgm_plan *plan = flight->plan;
@@ -239,7 +253,7 @@ void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
     }
     atomic_store(&flight->run.give_up, CGM_OK);
     atomic_store(&flight->run.given_up, false);
-    flight->run.uid = plan->comm->uid;
+    flight->run.uid = user_of(flight);
     flight->launch.ops = executor->ops;
     flight->launch.spec = &plan->spec;
     flight->launch.ranks = plan->ranks;
@@ -276,7 +290,7 @@ static void part_post(struct cgm_executor *executor, struct cgm_flight_rank *par
     part->task.run = part_task;
     part->turn.done = part_turn;
     if (executor->ops->launches_in_any_order)
-        cgm_turns_add(&executor->launches[device], plan->comm->uid, &part->turn);
+        cgm_turns_add(&executor->launches[device], part->flight->run.uid, &part->turn);
     else
         cgm_worker_post(&executor->devices[device], &part->task);
 }

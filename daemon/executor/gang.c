@@ -58,6 +58,21 @@ bool cgm_gang_may_launch(const struct cgm_gang *gang)
 
 /* ---- ending --------------------------------------------------------------------------------- */
 
+#define NAME_BYTES 80
+
+/* For texts: its number, or what it is where it has none. */
+static const char *name_of(const struct cgm_gang *gang, char ret_name[NAME_BYTES])
+{
+    uint32_t rank = cgm_gang_first_rank(gang);
+    if (gang->number != 0)
+        snprintf(ret_name, NAME_BYTES, "job %llu of comm %llu", (ull)gang->number,
+                 (ull)gang->comm->id);
+    else
+        snprintf(ret_name, NAME_BYTES, "the %s of rank %u of comm %llu",
+                 cgm_job_name(gang->jobs[rank]), rank, (ull)gang->comm->id);
+    return ret_name;
+}
+
 static uint64_t span(uint64_t from_ns, uint64_t to_ns)
 {
     return from_ns && to_ns > from_ns ? to_ns - from_ns : 0;
@@ -395,14 +410,13 @@ static bool step_collecting(struct cgm_gang *gang, uint64_t now_ns)
 
 static bool step_late_stream(struct cgm_gang *gang, uint32_t rank, uint64_t now_ns)
 {
-    char detail[CGM_CQE_DETAIL];
+    char detail[CGM_CQE_DETAIL], name[NAME_BYTES];
     uint64_t ready_ms = gang->comm->poller->executor->limits.ready_timeout_ns / 1000000;
     uint64_t limit_ms = late_by(gang, gang->default_ns ? gang->collected_ns : 0, ready_ms, now_ns);
     if (limit_ms == 0)
         return false;
-    cgm_detail(detail, sizeof(detail), 0,
-               "the stream of rank %u did not reach job %llu of comm %llu within %llu ms", rank,
-               (ull)gang->number, (ull)gang->comm->id, (ull)limit_ms);
+    cgm_detail(detail, sizeof(detail), 0, "the stream of rank %u did not reach %s within %llu ms",
+               rank, name_of(gang, name), (ull)limit_ms);
     cgm_gang_fail(gang, CGM_READY_TIMEOUT, detail);
     return true;
 }
@@ -410,13 +424,13 @@ static bool step_late_stream(struct cgm_gang *gang, uint32_t rank, uint64_t now_
 /* What it waits for has limits of its own: only the client's counts here. */
 static bool step_late_contents(struct cgm_gang *gang, uint64_t now_ns)
 {
-    char detail[CGM_CQE_DETAIL];
+    char detail[CGM_CQE_DETAIL], name[NAME_BYTES];
     uint64_t limit_ms = late_by(gang, 0, 0, now_ns);
     if (limit_ms == 0)
         return false;
     cgm_detail(detail, sizeof(detail), 0,
-               "job %llu of comm %llu waited for what its ranks submitted before it for %llu ms",
-               (ull)gang->number, (ull)gang->comm->id, (ull)limit_ms);
+               "%s waited for what its ranks submitted before it for %llu ms", name_of(gang, name),
+               (ull)limit_ms);
     cgm_gang_fail(gang, CGM_READY_TIMEOUT, detail);
     return true;
 }
@@ -446,15 +460,15 @@ static bool step_collected(struct cgm_gang *gang, uint64_t now_ns, bool look_at_
  * queues would read what is there. */
 static void watch(struct cgm_gang *gang, uint64_t now_ns)
 {
-    char why[96];
+    char why[96 + NAME_BYTES], name[NAME_BYTES];
     bool aborted = gang->flight->aborted_ns != 0;
     bool stuck = cgm_flight_is_stuck(gang->flight, now_ns);
     if (gang->state == CGM_GANG_FAILING && !aborted && gang->flight->aborted_ns != 0)
         each_job(gang, cgm_job_taint);
     if (!stuck)
         return;
-    snprintf(why, sizeof(why), "job %llu of comm %llu does not end after its %s", (ull)gang->number,
-             (ull)gang->comm->id, gang->state == CGM_GANG_FAILING ? "failure" : "abort");
+    snprintf(why, sizeof(why), "%s does not end after its %s", name_of(gang, name),
+             gang->state == CGM_GANG_FAILING ? "failure" : "abort");
     cgm_executor_end(gang->comm->poller->executor, CGM_TROUBLE_STUCK, why);
 }
 
@@ -477,11 +491,11 @@ static bool say_holes(const struct cgm_gang *gang, char *ret_detail, size_t byte
 
 static void say_why(struct cgm_gang *gang, uint64_t now_ns)
 {
+    char name[NAME_BYTES];
     if (gang->status == CGM_STALE && say_holes(gang, gang->detail, sizeof(gang->detail)))
         return;
-    cgm_detail(gang->detail, sizeof(gang->detail), 0, "job %llu of comm %llu: %s after %llu ms",
-               (ull)gang->number, (ull)gang->comm->id, cgm_status_text(gang->status),
-               (ull)(now_ns - gang->launch_ns) / 1000000);
+    cgm_detail(gang->detail, sizeof(gang->detail), 0, "%s: %s after %llu ms", name_of(gang, name),
+               cgm_status_text(gang->status), (ull)(now_ns - gang->launch_ns) / 1000000);
 }
 
 /* Once, when nothing adds to them any more: what made the outputs NaN is among them. */

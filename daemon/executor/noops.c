@@ -1,6 +1,7 @@
 #include "daemon/executor/noops.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 
 #include "daemon/executor/endpoint.h"
 #include "daemon/executor/executor.h"
@@ -11,31 +12,65 @@
 /* Each one is some memory that is in no cache. */
 #define NOOPS_PER_ROUND 32u
 
-void cgm_noops_enter(struct cgm_noops *noops, struct cgm_job *job)
+/* ---- users ---------------------------------------------------------------------------------- */
+
+struct cgm_noops *cgm_noops_join(struct cgm_noops_users *users, uint32_t uid)
 {
+    struct cgm_noops **end = &users->first;
+    while (*end && (*end)->uid != uid)
+        end = &(*end)->next;
+    if (!*end && (*end = calloc(1, sizeof(**end))))
+        (*end)->uid = uid;
+    if (*end)
+        (*end)->n_sessions++;
+    return *end;
+}
+
+void cgm_noops_part(struct cgm_noops_users *users, struct cgm_noops *noops)
+{
+    struct cgm_noops **link = &users->first;
+    if (!noops || --noops->n_sessions > 0)
+        return;
+    while (*link != noops)
+        link = &(*link)->next;
+    *link = noops->next;
+    if (users->turn == noops)
+        users->turn = noops->next;
+    free(noops);
+}
+
+/* ---- noops ---------------------------------------------------------------------------------- */
+
+void cgm_noops_enter(struct cgm_noops_users *users, struct cgm_job *job)
+{
+    struct cgm_noops *noops = job->endpoint->noops;
     job->previous = NULL;
     job->next = noops->first;
     if (noops->first)
         noops->first->previous = job;
     noops->first = job;
+    users->n_noops++;
 }
 
-void cgm_noops_leave(struct cgm_noops *noops, struct cgm_job *job)
+static void look_on(struct cgm_noops_users *users, struct cgm_noops *noops, struct cgm_job *next)
 {
+    users->n_looks -= noops->looked_at != NULL;
+    users->n_looks += next != NULL;
+    noops->looked_at = next;
+}
+
+void cgm_noops_leave(struct cgm_noops_users *users, struct cgm_job *job)
+{
+    struct cgm_noops *noops = job->endpoint->noops;
     if (noops->looked_at == job)
-        noops->looked_at = job->next;
+        look_on(users, noops, job->next);
     if (job->previous)
         job->previous->next = job->next;
     else
         noops->first = job->next;
     if (job->next)
         job->next->previous = job->previous;
-}
-
-static void end_look(struct cgm_noops *noops, uint64_t now_ns)
-{
-    noops->next_look_ns = now_ns + (uint64_t)noops->seen * CGM_LOOK_NS_PER_MEMBER;
-    noops->seen = 0;
+    users->n_noops--;
 }
 
 /* The limit that is reached; 0: none is. */
@@ -50,19 +85,20 @@ static uint64_t late_by(const struct cgm_job *job, uint64_t now_ns)
     return is_late ? limit_ms : 0;
 }
 
-static void end(struct cgm_noops *noops, struct cgm_job *job, const struct cgm_outcome *outcome)
+static void end(struct cgm_noops_users *users, struct cgm_job *job,
+                const struct cgm_outcome *outcome)
 {
-    cgm_noops_leave(noops, job);
+    cgm_noops_leave(users, job);
     cgm_job_complete(job, outcome);
 }
 
 /* True when it has ended. */
-static bool look_at(struct cgm_noops *noops, struct cgm_job *job, uint64_t now_ns)
+static bool look_at(struct cgm_noops_users *users, struct cgm_job *job, uint64_t now_ns)
 {
     char detail[CGM_CQE_DETAIL];
     uint64_t limit_ms;
     if (cgm_job_is_ready(job)) {
-        end(noops, job, &(struct cgm_outcome){.status = CGM_OK});
+        end(users, job, &(struct cgm_outcome){.status = CGM_OK});
         return true;
     }
     limit_ms = late_by(job, now_ns);
@@ -70,24 +106,48 @@ static bool look_at(struct cgm_noops *noops, struct cgm_job *job, uint64_t now_n
         return false;
     cgm_detail(detail, sizeof(detail), 0, "the stream did not reach the noop within %llu ms",
                (unsigned long long)limit_ms);
-    end(noops, job, &(struct cgm_outcome){.status = CGM_READY_TIMEOUT, .detail = detail});
+    end(users, job, &(struct cgm_outcome){.status = CGM_READY_TIMEOUT, .detail = detail});
     return true;
 }
 
-bool cgm_noops_step(struct cgm_noops *noops, uint64_t now_ns)
+/* ---- looks ---------------------------------------------------------------------------------- */
+
+static bool is_time(const struct cgm_noops *noops, uint64_t now_ns)
+{
+    return noops->looked_at || (noops->first && now_ns >= noops->next_look_ns);
+}
+
+/* From the one whose turn it is on, each once; NULL: nobody's time has come. */
+static struct cgm_noops *next_user(const struct cgm_noops_users *users, uint64_t now_ns)
+{
+    struct cgm_noops *begin = users->turn ? users->turn : users->first, *noops = begin;
+    while (noops && !is_time(noops, now_ns)) {
+        noops = noops->next ? noops->next : users->first;
+        if (noops == begin)
+            return NULL;
+    }
+    return noops;
+}
+
+/* No session goes with a noop that ends here: one that is to go has dropped its own before. */
+bool cgm_noops_step(struct cgm_noops_users *users, uint64_t now_ns)
 {
     bool busy = false;
-    if (!noops->looked_at && now_ns < noops->next_look_ns)
+    struct cgm_noops *noops = next_user(users, now_ns);
+    if (!noops)
         return false;
+    users->turn = noops->next;
     if (!noops->looked_at)
-        noops->looked_at = noops->first;
+        look_on(users, noops, noops->first);
     for (unsigned i = 0; noops->looked_at && i < NOOPS_PER_ROUND; i++) {
         struct cgm_job *job = noops->looked_at;
-        noops->looked_at = job->next;
+        look_on(users, noops, job->next);
         noops->seen++;
-        busy |= look_at(noops, job, now_ns);
+        busy |= look_at(users, job, now_ns);
     }
-    if (!noops->looked_at)
-        end_look(noops, now_ns);
+    if (noops->looked_at)
+        return busy;
+    noops->next_look_ns = now_ns + (uint64_t)noops->seen * CGM_LOOK_NS_PER_MEMBER;
+    noops->seen = 0;
     return busy;
 }

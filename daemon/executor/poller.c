@@ -235,7 +235,7 @@ static void look_at_imports(struct cgm_poller *poller, uint64_t now_ns)
 
 static bool has_work_under_way(const struct cgm_poller *poller)
 {
-    return poller->gangs || poller->noops.first || poller->warming || poller->tunings ||
+    return poller->gangs || poller->noops.n_noops > 0 || poller->warming || poller->tunings ||
            poller->overdue || poller->executor->copiers;
 }
 
@@ -263,7 +263,7 @@ static bool poller_round(struct cgm_poller *poller)
         cgm_losses_step(poller);
         busy = true;
     }
-    if (poller->noops.first)
+    if (poller->noops.n_noops > 0)
         busy |= cgm_noops_step(&poller->noops, now_ns);
     if (poller->moving)
         busy |= round_moving(poller, now_ns, MOVING_PER_ROUND);
@@ -314,12 +314,12 @@ static bool anything_runs(const struct cgm_poller *poller)
 /* A look that has begun is not work, but it is brought to its end. */
 static bool looks(const struct cgm_poller *poller)
 {
-    return poller->looked_at || poller->moving_at || poller->noops.looked_at;
+    return poller->looked_at || poller->moving_at || poller->noops.n_looks > 0;
 }
 
 static bool awaits_stream(const struct cgm_poller *poller)
 {
-    return poller->noops.first || (poller->gangs && poller->awaits_streams);
+    return poller->noops.n_noops > 0 || (poller->gangs && poller->awaits_streams);
 }
 
 /* Whether a device will write a word and wake nobody. */

@@ -62,7 +62,7 @@ struct cgm_poller {
     bool look_has_deadlines;    /* that one looks for them too */
     uint32_t look_seen;         /* so many so far */
     bool awaits_streams, look_found_streams; /* as the last look found it, and the one under way */
-    struct cgm_noops noops;
+    struct cgm_noops_users noops;
     struct cgm_loss *losses;  /* what ends with sessions and comms: losses.h */
     struct cgm_comm *holding; /* those with flights that wait for room: runway.h */
     struct cgm_plan *warming; /* plans whose first run is under way */

@@ -445,7 +445,7 @@ static void check_nothing_is_left(void)
     const struct cgm_poller *poller = &executor.poller;
     FUZZ_CHECK(poller->endpoints.count == 0 && poller->comms.count == 0);
     FUZZ_CHECK(poller->plans.count == 0 && poller->memories.count == 0);
-    FUZZ_CHECK(poller->rings.n_rings == 0 && !poller->gangs && !poller->noops.first &&
+    FUZZ_CHECK(poller->rings.n_rings == 0 && !poller->gangs && poller->noops.n_noops == 0 &&
                !poller->warming);
     FUZZ_CHECK(!poller->quiet_first && poller->enqueuing == 0);
     FUZZ_CHECK(null_backend.mems == 0 && null_backend.group_count == 0);

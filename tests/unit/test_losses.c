@@ -41,12 +41,13 @@ static struct cgm_poller *const poller = &executor.poller;
 static int broker;
 
 /* Without a ring, with as many noops as it may have. */
-static void add_session(uint64_t session)
+static void add_session_of(uint64_t session, uint32_t uid)
 {
     Cgm__SessionAdd *m = malloc(sizeof(*m));
     assert_non_null(m);
     cgm__session_add__init(m);
     m->session = session;
+    m->uid = uid;
     cgm_endpoint_on_add(request_of(&executor, 0, &m->base));
     struct cgm_endpoint *endpoint = cgm_map_get(&poller->endpoints, session);
     assert_non_null(endpoint);
@@ -56,6 +57,11 @@ static void add_session(uint64_t session)
         cgm_noops_enter(&poller->noops, &endpoint->jobs[i]);
     }
     endpoint->used_jobs = endpoint->in_flight = NOOPS;
+}
+
+static void add_session(uint64_t session)
+{
+    add_session_of(session, 0);
 }
 
 static void remove_session(uint64_t session)
@@ -125,8 +131,33 @@ static void test_a_session_ends_in_pieces(void **state)
     }
     assert_true(pieces >= MANY);
     assert_null(poller->losses);
-    assert_null(poller->noops.first);
+    assert_int_equal(poller->noops.n_noops, 0);
     assert_null(cgm_map_get(&poller->endpoints, 1));
+}
+
+/* Of users, however many each has. */
+static void test_noops_take_turns(void **state)
+{
+    (void)state;
+    for (uint64_t i = 1; i <= 3; i++)
+        add_session_of(i, 1);
+    add_session_of(4, 2);
+    assert_true(cgm_noops_step(&poller->noops, 1));
+    uint32_t first = in_flight(1) + in_flight(2) + in_flight(3), other = in_flight(4);
+    assert_true((first < 3 * NOOPS) != (other < NOOPS));
+    assert_true(cgm_noops_step(&poller->noops, 1));
+    assert_true(in_flight(1) + in_flight(2) + in_flight(3) < 3 * NOOPS);
+    assert_true(in_flight(4) < NOOPS);
+    drain();
+    for (uint64_t i = 1; i <= 4; i++)
+        remove_session(i);
+    while (poller->losses) {
+        cgm_losses_step(poller);
+        drain();
+    }
+    assert_int_equal(poller->noops.n_noops, 0);
+    assert_int_equal(poller->noops.n_looks, 0);
+    assert_null(poller->noops.first);
 }
 
 static void test_sessions_take_turns(void **state)
@@ -548,6 +579,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_session_ends_in_pieces),
+        cmocka_unit_test(test_noops_take_turns),
         cmocka_unit_test(test_sessions_take_turns),
         cmocka_unit_test(test_a_lost_rank_fails_numbers_in_pieces),
         cmocka_unit_test(test_a_lost_rank_fails_its_own_in_pieces),
