@@ -657,8 +657,9 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * what they are to find: the detail says so, and a buffer among them is tainted. On failure nothing
  * was submitted, or, if the driver refused, the job was cancelled on all ranks, unless it was
  * launched by then, and is over: the stream may have been made to wait for that. What the driver
- * said of a stream or a context, also that it is dead, is INVALID_ARGUMENT; EXECUTOR_LOST or
- * GPU_LOST say that the job was lost before, and is submitted again as any other. NOT_SUPPORTED
+ * said of a stream or a context, also that it is dead, is INVALID_ARGUMENT. Where the executor had
+ * ended by then, the call is OK, and the completion says what became of the job: it is over.
+ * NOT_SUPPORTED
  * without a CUDA driver, with no_ring, and while the stream is being captured. The first call for
  * each executor registers the ring with the driver; it stays so, and two fds with it, until
  * commgemm_disconnect, which from then on waits until the contexts of the streams have run empty.

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,17 +28,29 @@ static bool is_same_file(int fd, int other)
            a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* -1: it has none that is as good. */
-static int find_same(commgemm_client *client, const struct cgm_buffer_fd *wanted)
+/* True when the old one's number is as good: the memory is the same, or is in the place of what went
+ * with an executor from then on. */
+static bool put_in_place(const struct cgm_buffer_fd *old, const struct cgm_buffer_fd *opened)
 {
-    int fd = -1;
+    if (old->buffer != opened->buffer || old->writable != opened->writable)
+        return false;
+    if (old->life == opened->life)
+        return is_same_file(old->fd, opened->fd);
+    return old->life < opened->life && old->users == 0 && dup3(opened->fd, old->fd, O_CLOEXEC) >= 0;
+}
+
+/* -1: there is none yet. */
+static int find_another(commgemm_client *client, const struct cgm_buffer_fd *opened)
+{
+    struct cgm_buffer_fd *old;
     pthread_mutex_lock(&client->buffers_lock);
-    for (const struct cgm_buffer_fd *at = client->buffer_fds; at && fd < 0; at = at->next)
-        if (at->buffer == wanted->buffer && at->life == wanted->life &&
-            at->writable == wanted->writable && is_same_file(at->fd, wanted->fd))
-            fd = at->fd;
+    for (old = client->buffer_fds; old; old = old->next)
+        if (put_in_place(old, opened))
+            break;
+    if (old)
+        old->life = opened->life;
     pthread_mutex_unlock(&client->buffers_lock);
-    return fd;
+    return old ? old->fd : -1;
 }
 
 static struct cgm_buffer_fd *fds_remove(commgemm_client *client, uint64_t buffer)
@@ -162,7 +175,7 @@ static void take_opened(void *argument, int type, struct cgm_reply *reply)
                                    .life = buffer->executor_life,
                                    .fd = cgm_reply_take_fd(reply, 0),
                                    .writable = buffer->writable};
-    opening->fd = find_same(opening->client, &opened);
+    opening->fd = find_another(opening->client, &opened);
     if (opening->fd >= 0) {
         close(opened.fd);
         return;

@@ -18,7 +18,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "client/lib/cuda_timeline.h"
 #include "client/lib/submit.h"
@@ -34,7 +33,7 @@ struct part {
     void *stream;
     struct cgm_cuda_context context;
     bool is_written;
-    struct cgm_slot *slot; /* held from take to take_back, let_go or end_job; NULL: none is */
+    struct cgm_slot *slot; /* held from take to take_back, let_go or forget_job; NULL: none is */
     uint64_t ticket, entry_ticket;
     uint64_t ready, done; /* device addresses */
 };
@@ -163,38 +162,33 @@ static void give_ticket(const struct part *part, uint64_t *ret_ticket)
     *ret_ticket = part->ticket;
 }
 
-/* A job that was over before it could be cancelled, for its executor was. */
-struct loss {
-    int status; /* OK: there is none */
-    uint64_t ticket;
-    char detail[CGM_CQE_DETAIL];
-};
-
-static void note_loss(const struct cgm_slot *slot, struct loss *loss)
-{
-    int status = slot->cqe.status;
-    if (status != CGM_EXECUTOR_LOST && status != CGM_GPU_LOST && status != CGM_DAEMON_LOST)
-        return;
-    loss->status = status;
-    loss->ticket = slot->ticket;
-    memcpy(loss->detail, slot->cqe.detail, sizeof(loss->detail));
-}
-
-/* The stream did not take its part, and the caller gets no ticket: the job must be over when this
- * returns. It is cancelled on all ranks; one that was launched meanwhile ends by itself. Where not
- * even that can be said, the deadlines of the daemon end it. */
-static void end_job(const struct part *part, struct loss *loss)
+/* The stream did not take its part: the job must be over when the call returns. It is cancelled on
+ * all ranks; one that was launched meanwhile ends by itself. Where not even that can be said, the
+ * deadlines of the daemon end it. True when it was lost with its executor. */
+static bool end_job(const struct part *part)
 {
     struct cgm_jobs *jobs = &part->client->jobs;
     struct cgm_slot *slot;
+    bool is_lost = false;
     cgm_jobs_lock(jobs);
     part->slot->on_stream = part->is_written;
     cgm_jobs_unlock(jobs);
     bool ends = commgemm_cancel(part->client, part->ticket) == CGM_OK;
     cgm_jobs_lock(jobs);
-    if (cgm_jobs_wait(jobs, part->ticket, ends ? -1 : 0, &slot) == CGM_OK) {
-        note_loss(slot, loss);
-        cgm_jobs_release(jobs, slot);
+    if (cgm_jobs_wait(jobs, part->ticket, ends ? -1 : 0, &slot) == CGM_OK)
+        is_lost = slot->cqe.status == CGM_EXECUTOR_LOST || slot->cqe.status == CGM_GPU_LOST ||
+                  slot->cqe.status == CGM_DAEMON_LOST;
+    cgm_jobs_unlock(jobs);
+    return is_lost;
+}
+
+/* Nobody gets its ticket. */
+static void forget_job(const struct part *part)
+{
+    struct cgm_jobs *jobs = &part->client->jobs;
+    cgm_jobs_lock(jobs);
+    if (cgm_slot_has_ended(part->slot)) {
+        cgm_jobs_release(jobs, part->slot);
     } else {
         if (!part->slot->detached)
             cgm_jobs_detach(jobs, part->slot);
@@ -331,21 +325,21 @@ static int step_wait(struct part *part)
 /* ---- calls ------------------------------------------------------------------------------------
  */
 
-/* Ends what was pushed; keeps the detail of the failure. A job that was lost is submitted again by
- * its other ranks, and by this one, too, if it is told. */
-static int fail_all(const struct part *parts, uint32_t n, int status)
+/* Ends what was pushed, and keeps the detail of the failure. OK when a job was lost by then: its
+ * other ranks submit it again, and its completion says so here, as the completions of the others
+ * say what became of them; their streams need not wait for what is over. */
+static int end_all(const struct part *parts, uint32_t n, int status)
 {
     struct cgm_kept_error kept;
-    struct loss loss = {.status = CGM_OK};
+    bool is_lost = false;
     cgm_error_keep(&kept);
     for (uint32_t i = 0; i < n; i++)
+        is_lost |= parts[i].slot && end_job(&parts[i]);
+    for (uint32_t i = 0; i < n && !is_lost; i++)
         if (parts[i].slot)
-            end_job(&parts[i], &loss);
-    if (loss.status != CGM_OK)
-        return cgm_fail(loss.status, "job %llu: %s; before it was known, %s",
-                        (unsigned long long)loss.ticket, loss.detail, kept.text);
+            forget_job(&parts[i]);
     cgm_error_restore(&kept);
-    return status;
+    return is_lost ? CGM_OK : status;
 }
 
 static int submit_all(struct part *parts, const struct commgemm_stream_job *jobs, uint32_t n)
@@ -368,10 +362,10 @@ static int run_all(struct part *parts, struct commgemm_stream_job *jobs, uint32_
 {
     int status = submit_all(parts, jobs, n);
     if (status != CGM_OK)
-        return fail_all(parts, n, status);
-    for (uint32_t i = 0; i < n; i++)
+        status = end_all(parts, n, status);
+    for (uint32_t i = 0; i < n && status == CGM_OK; i++)
         give_ticket(&parts[i], &jobs[i].ticket);
-    return CGM_OK;
+    return status;
 }
 
 int commgemm_submit_on_streams(struct commgemm_stream_job *jobs, uint32_t n_jobs)

@@ -117,6 +117,7 @@ static void test_memory_goes_with_the_session(void **state)
 {
     struct fixture f;
     struct commgemm_buffer buffer;
+    void *address;
     char bytes[16] = "whatever";
     (void)state;
     fixture_open(&f, NULL, 4, 0, 0);
@@ -125,10 +126,14 @@ static void test_memory_goes_with_the_session(void **state)
                    COMMGEMM_NOT_FOUND, "not open");
     assert_refused(commgemm_buffer_read(f.client, &buffer, 0, bytes, sizeof(bytes)),
                    COMMGEMM_NOT_FOUND, "not open");
+    assert_refused(commgemm_buffer_map(f.client, &buffer, &address), COMMGEMM_NOT_FOUND,
+                   "not open");
     assert_ok(commgemm_buffer_create(f.client, NULL, 4096, -1, 0, 0, &buffer));
     assert_ok(commgemm_buffer_write(f.client, &buffer, 0, bytes, sizeof(bytes)));
     assert_ok(commgemm_buffer_read(f.client, &buffer, 0, bytes, sizeof(bytes)));
     fake_hang_up(f.fake);
+    assert_refused(commgemm_buffer_map(f.client, &buffer, &address), COMMGEMM_DAEMON_LOST,
+                   "closed");
     assert_refused(commgemm_buffer_read(f.client, &buffer, 0, bytes, sizeof(bytes)),
                    COMMGEMM_DAEMON_LOST, "closed");
     assert_refused(commgemm_buffer_write(f.client, &buffer, 0, bytes, sizeof(bytes)),

@@ -406,35 +406,51 @@ static void test_a_full_launch_queue_blocks_only_its_caller(void **state)
     streams_close(&s);
 }
 
-static void *submit_one(void *argument)
+struct lost_pair {
+    struct streams s;
+    struct commgemm_stream_job jobs[2];
+    int status;
+};
+
+static void *submit_two(void *argument)
 {
-    static const char refusal[] = "cuStreamWaitValue64";
-    struct streams *s = argument;
-    uint64_t ticket;
-    int status = submit(s, s->stream, FAKE_HOLD_MS, 0, &ticket);
-    return status == COMMGEMM_EXECUTOR_LOST && strstr(commgemm_last_error(), refusal) ? s : NULL;
+    struct lost_pair *pair = argument;
+    struct commgemm_job job = noop(FAKE_HOLD_MS, 0);
+    for (int i = 0; i < 2; i++)
+        pair->jobs[i] = (struct commgemm_stream_job){pair->s.f.client, &job, pair->s.stream, 0};
+    pair->status = commgemm_submit_on_streams(pair->jobs, 2);
+    return NULL;
 }
 
 /* Whoever waits in the driver while the executor dies is told that, whatever the driver says then:
- * the job's other ranks are, and submit it again. */
+ * the job's other ranks are, and submit it again. What had ended otherwise had done so. */
 static void test_a_lost_job_is_lost_for_who_is_refused(void **state)
 {
-    struct streams s;
+    struct lost_pair pair;
     pthread_t thread;
-    void *result;
     (void)state;
-    streams_open(&s, NULL, 8, 1);
-    fake_stream_hold(s.stream);
-    pthread_create(&thread, NULL, submit_one, &s);
-    usleep(20000);
-    fake_kill_executor(s.f.fake);
-    fake_start_executor(s.f.fake);
-    assert_ok(commgemm_wait_executor(s.f.client, -1));
-    fake_cuda_fail(FAKE_WAIT, 1, 0);
-    fake_stream_release(s.stream);
-    pthread_join(thread, &result);
-    assert_ptr_equal(result, &s);
-    streams_close(&s);
+    streams_open(&pair.s, NULL, 8, 1);
+    for (int is_cancelled = 0; is_cancelled < 2; is_cancelled++) {
+        uint64_t first = 1 + 2 * (uint64_t)is_cancelled;
+        fake_stream_hold(pair.s.stream);
+        pthread_create(&thread, NULL, submit_two, &pair);
+        usleep(20000);
+        if (is_cancelled)
+            assert_ok(commgemm_cancel(pair.s.f.client, first));
+        usleep(20000);
+        fake_kill_executor(pair.s.f.fake);
+        fake_start_executor(pair.s.f.fake);
+        assert_ok(commgemm_wait_executor(pair.s.f.client, -1));
+        fake_cuda_fail(FAKE_WAIT, 1, 0);
+        fake_stream_release(pair.s.stream);
+        pthread_join(thread, NULL);
+        assert_ok(pair.status);
+        assert_int_equal(pair.jobs[0].ticket, first);
+        assert_int_equal(status_of(&pair.s, first),
+                         is_cancelled ? COMMGEMM_CANCELLED : COMMGEMM_EXECUTOR_LOST);
+        assert_int_equal(status_of(&pair.s, pair.jobs[1].ticket), COMMGEMM_EXECUTOR_LOST);
+    }
+    streams_close(&pair.s);
 }
 
 int main(void)
