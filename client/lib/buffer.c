@@ -28,8 +28,8 @@ static bool is_same_file(int fd, int other)
            a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* True when the old one's number is as good: the memory is the same, or is in the place of what went
- * with an executor from then on. */
+/* True when the old one's number is as good: the memory is the same, or is in the place of what
+ * went with an executor from then on. */
 static bool put_in_place(const struct cgm_buffer_fd *old, const struct cgm_buffer_fd *opened)
 {
     if (old->buffer != opened->buffer || old->writable != opened->writable)
