@@ -360,9 +360,11 @@ static int submit_all(struct part *parts, const struct commgemm_stream_job *jobs
 
 static int run_all(struct part *parts, struct commgemm_stream_job *jobs, uint32_t n)
 {
+    struct cgm_kept_error before;
+    cgm_error_keep(&before);
     int status = submit_all(parts, jobs, n);
-    if (status != CGM_OK)
-        status = end_all(parts, n, status);
+    if (status != CGM_OK && (status = end_all(parts, n, status)) == CGM_OK)
+        cgm_error_restore(&before);
     for (uint32_t i = 0; i < n && status == CGM_OK; i++)
         give_ticket(&parts[i], &jobs[i].ticket);
     return status;

@@ -410,6 +410,7 @@ struct lost_pair {
     struct streams s;
     struct commgemm_stream_job jobs[2];
     int status;
+    bool says_nothing;
 };
 
 static void *submit_two(void *argument)
@@ -419,6 +420,7 @@ static void *submit_two(void *argument)
     for (int i = 0; i < 2; i++)
         pair->jobs[i] = (struct commgemm_stream_job){pair->s.f.client, &job, pair->s.stream, 0};
     pair->status = commgemm_submit_on_streams(pair->jobs, 2);
+    pair->says_nothing = commgemm_last_error()[0] == '\0';
     return NULL;
 }
 
@@ -445,6 +447,7 @@ static void test_a_lost_job_is_lost_for_who_is_refused(void **state)
         fake_stream_release(pair.s.stream);
         pthread_join(thread, NULL);
         assert_ok(pair.status);
+        assert_true(pair.says_nothing);
         assert_int_equal(pair.jobs[0].ticket, first);
         assert_int_equal(status_of(&pair.s, first),
                          is_cancelled ? COMMGEMM_CANCELLED : COMMGEMM_EXECUTOR_LOST);
