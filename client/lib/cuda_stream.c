@@ -332,12 +332,13 @@ static int end_all(const struct part *parts, uint32_t n, int status)
 {
     struct cgm_kept_error kept;
     bool is_lost = false;
+    if (!parts[0].slot) /* nor has any other */
+        return status;
     cgm_error_keep(&kept);
     for (uint32_t i = 0; i < n; i++)
-        is_lost |= parts[i].slot && end_job(&parts[i]);
+        is_lost |= end_job(&parts[i]);
     for (uint32_t i = 0; i < n && !is_lost; i++)
-        if (parts[i].slot)
-            forget_job(&parts[i]);
+        forget_job(&parts[i]);
     cgm_error_restore(&kept);
     return is_lost ? CGM_OK : status;
 }
@@ -366,7 +367,8 @@ static int run_all(struct part *parts, struct commgemm_stream_job *jobs, uint32_
     if (status != CGM_OK && (status = end_all(parts, n, status)) == CGM_OK)
         cgm_error_restore(&before);
     for (uint32_t i = 0; i < n && status == CGM_OK; i++)
-        give_ticket(&parts[i], &jobs[i].ticket);
+        if (parts[i].slot) /* all have one then */
+            give_ticket(&parts[i], &jobs[i].ticket);
     return status;
 }
 

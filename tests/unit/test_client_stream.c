@@ -53,6 +53,7 @@ static void test_wrong_streams(void **state)
     fake_stream_free(unable);
     /* What disconnect finds of contexts that are gone is nobody's failure. */
     assert_refused(commgemm_wait(s.f.client, 999, 0, NULL), COMMGEMM_NOT_FOUND, "ticket is 999");
+    assert_released(s.stream);
     fake_cuda_fail(FAKE_PUSH, 709, 0);
     streams_close(&s);
     assert_non_null(strstr(commgemm_last_error(), "ticket is 999"));
