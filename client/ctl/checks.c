@@ -118,11 +118,10 @@ static void check_cuda_executor(const struct cgm_ctl *ctl, struct cgm_finding *r
     if (has_gpu)
         cgm_finding_set(ret, CGM_FINDING_WARNING,
                         "install a CUDA toolkit and build again with -DCOMMGEMM_CUDA=ON",
-                        "left out of this build, and this machine has an NVIDIA GPU: jobs run on "
+                        "not installed, and this machine has an NVIDIA GPU: jobs run on "
                         "the CPU");
     else
-        cgm_finding_set(ret, CGM_FINDING_OK, "",
-                        "left out of this build; no NVIDIA GPU here needs it");
+        cgm_finding_set(ret, CGM_FINDING_OK, "", "not installed; no NVIDIA GPU here needs it");
 }
 
 static void check_memfd(const struct cgm_ctl *ctl, struct cgm_finding *ret)

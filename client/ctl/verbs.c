@@ -215,7 +215,8 @@ static const struct cgm_verb verbs[] = {
      .run = cgm_ctl_drain,
      .summary = "let the daemon take no new work; what exists goes on",
      .description = "Sessions that exist go on in everything until they end; those that come can "
-                    "only look inside and open buffers. Owner of the daemon or root only."},
+                    "only look inside, submit noops, and use and destroy buffers that are there. "
+                    "Owner of the daemon or root only."},
     {.name = "kill",
      .arguments = "SESSION",
      .min_words = 1,

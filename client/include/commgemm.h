@@ -750,8 +750,8 @@ int commgemm_query(commgemm_client *client, const char *what, char **ret_json);
 /* Asks the daemon to take no new work (undo 1: to take it again). Sessions that exist go on, with
  * new comms, plans, buffers and imports, too, until they end, so that a node empties without an
  * error. Those that come get neither these nor rings: DRAINING, from commgemm_connect, which asks
- * for a ring, unless it is told no_ring. They can look inside and open buffers. Owner of the daemon
- * or root only. */
+ * for a ring, unless it is told no_ring. They can look inside, submit noops, and use and destroy
+ * buffers that are there. Owner of the daemon or root only. */
 int commgemm_drain(commgemm_client *client, int undo);
 
 /* What MPS did about the process of a session that was ended: it is off; the process is no client
@@ -782,7 +782,7 @@ int commgemm_kill_session(commgemm_client *client, uint64_t session,
 int commgemm_tune_clear(commgemm_client *client, uint32_t *ret_count);
 
 /* Gives the daemon what another one, or it itself, measured: `record` of rows of
- * commgemm_query("tune"). INVALID_ARGUMENT for one that is no such; those of up to 32 KiB before it
+ * commgemm_query("tune"). INVALID_ARGUMENT for one that is no such; those before it
  * may have been taken. Owner of the daemon or root only. */
 int commgemm_tune_import(commgemm_client *client, const char *const *records, uint32_t n_records);
 

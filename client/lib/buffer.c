@@ -30,13 +30,16 @@ static bool is_same_file(int fd, int other)
 
 /* True when the old one's number is as good: the memory is the same, or is in the place of what
  * went with an executor from then on. */
-static bool put_in_place(const struct cgm_buffer_fd *old, const struct cgm_buffer_fd *opened)
+static bool put_in_place(struct cgm_buffer_fd *old, const struct cgm_buffer_fd *opened)
 {
     if (old->buffer != opened->buffer || old->writable != opened->writable)
         return false;
     if (old->life == opened->life)
         return is_same_file(old->fd, opened->fd);
-    return old->life < opened->life && old->users == 0 && dup3(opened->fd, old->fd, O_CLOEXEC) >= 0;
+    if (old->life > opened->life || old->users > 0 || dup3(opened->fd, old->fd, O_CLOEXEC) < 0)
+        return false;
+    old->life = opened->life;
+    return true;
 }
 
 /* -1: there is none yet. */
@@ -47,8 +50,6 @@ static int find_another(commgemm_client *client, const struct cgm_buffer_fd *ope
     for (old = client->buffer_fds; old; old = old->next)
         if (put_in_place(old, opened))
             break;
-    if (old)
-        old->life = opened->life;
     pthread_mutex_unlock(&client->buffers_lock);
     return old ? old->fd : -1;
 }

@@ -180,6 +180,16 @@ void cgm_listener_look(struct cgm_listener *listener)
                   listener->path);
 }
 
+/* Who sets these in vain may think that nobody else can connect. */
+static void warn_of_keys(const struct cgm_config *config)
+{
+    struct cgm_config defaults;
+    cgm_config_init(&defaults);
+    if (config->socket_mode != defaults.socket_mode || config->socket_group[0])
+        cgm_log_warning("socket_mode and socket_group are not used: the socket is systemd's, whose "
+                        "unit has SocketMode= and SocketGroup=");
+}
+
 static int inherit(struct cgm_listener *listener, char *ret_detail, size_t size)
 {
     struct sockaddr_un address;
@@ -207,6 +217,8 @@ int cgm_listener_bind(struct cgm_listener *listener, const struct cgm_config *co
     snprintf(ret_detail, size, "no detail");
     open_spare(listener);
     int status = inherit(listener, ret_detail, size);
+    if (listener->inherited)
+        warn_of_keys(config);
     if (status != CGM_OK || listener->inherited)
         return status;
     status = cgm_socket_path(config->socket, 1, listener->path, sizeof(listener->path));

@@ -100,7 +100,7 @@ uint32_t cgm_timings_clear(struct cgm_timings *timings)
     uint32_t count = (uint32_t)timings->count;
     for (size_t i = 0; i < timings->count; i++)
         free(timings->entries[i].line);
-    timings->changed = count > 0;
+    timings->changed |= count > 0;
     timings->count = 0;
     return count;
 }
@@ -265,16 +265,17 @@ static int replace_file(const struct cgm_timings *timings)
     return error;
 }
 
-void cgm_timings_save(struct cgm_timings *timings)
+int cgm_timings_save(struct cgm_timings *timings)
 {
     if (!timings->changed || timings->folder < 0)
-        return;
+        return 0;
     int error = replace_file(timings);
-    timings->changed = false; /* the next change tries again */
+    timings->changed = error != 0; /* the next change tries again, and the end */
     if (error && !timings->failed)
-        cgm_log_warning("%s: %s; what auto measures is forgotten with the daemon", timings->path,
-                        strerror(error));
+        cgm_log_warning("%s: %s; it stays as it was, and what changes is forgotten with the daemon",
+                        timings->path, strerror(error));
     timings->failed = error != 0;
+    return error;
 }
 
 void cgm_timings_close(struct cgm_timings *timings)

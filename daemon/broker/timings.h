@@ -49,7 +49,7 @@ uint32_t cgm_timings_clear(struct cgm_timings *timings);
 
 /* Writes the file where something has changed: another one, that takes its name when it is
  * complete. It is not waited for the disk: whoever pulls the plug finds an old file, or one that is
- * ignored. */
-void cgm_timings_save(struct cgm_timings *timings);
+ * ignored. 0, or the errno of why it stays as it was. */
+int cgm_timings_save(struct cgm_timings *timings);
 
 #endif

@@ -158,12 +158,15 @@ int cgm_tune_on_tune(struct cgm_request *request)
     Cgm__TuneReply reply = CGM__TUNE_REPLY__INIT;
     reply.count = tune->clear ? cgm_timings_clear(&broker->timings) : (uint32_t)tune->n_record;
     int status = import(request, tune);
-    if (tune->clear)
-        cgm_timings_save(&broker->timings);
-    else
+    int error = tune->clear ? cgm_timings_save(&broker->timings) : 0;
+    if (!tune->clear)
         save_soon(broker);
     if (status != CGM_OK)
         return status;
+    if (error)
+        return cgm_refuse(request, CGM_IO,
+                          "%u timings were cleared, but the next daemon has them again: %s: %s",
+                          reply.count, broker->timings.path, strerror(error));
     cgm_log_info("timings: %u %s by session %ju", reply.count,
                  tune->clear ? "were cleared" : "came", (uintmax_t)request->session->id);
     cgm_reply(request, CGM_MSG_TUNE_REPLY, &reply.base);

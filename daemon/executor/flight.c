@@ -227,8 +227,8 @@ static void part_run(struct cgm_flight_rank *part)
     }
 }
 
-/* Whose share of threads and turns it takes: of a job's, who submitted it, and of several ranks'
- * the first one; of what no job asked for, who pays for the comm. */
+/* Whose share of threads it takes: of a job's, who submitted it, and of several ranks' the
+ * first one; of what no job asked for, whose plan it is. */
 static uint32_t user_of(const struct cgm_flight *flight)
 {
     const struct cgm_gang *gang = flight->gang;
@@ -237,7 +237,7 @@ static uint32_t user_of(const struct cgm_flight *flight)
         if (job)
             return job->endpoint->uid;
     }
-    return flight->plan->comm->uid;
+    return flight->plan->uid;
 }
 
 void cgm_flight_start(struct cgm_flight *flight, uint64_t now_ns)
@@ -289,8 +289,9 @@ static void part_post(struct cgm_executor *executor, struct cgm_flight_rank *par
     uint32_t device = plan->ranks[part->rank].device;
     part->task.run = part_task;
     part->turn.done = part_turn;
+    /* A comm's are in one line, whoever submitted them: its queues take them in this order. */
     if (executor->ops->launches_in_any_order)
-        cgm_turns_add(&executor->launches[device], part->flight->run.uid, &part->turn);
+        cgm_turns_add(&executor->launches[device], plan->comm->uid, &part->turn);
     else
         cgm_worker_post(&executor->devices[device], &part->task);
 }

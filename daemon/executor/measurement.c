@@ -340,7 +340,9 @@ bool cgm_measurement_step(struct cgm_measurement *m, uint64_t now_ns)
 
 bool cgm_measurement_is_overdue(const struct cgm_measurement *m, uint64_t now_ns)
 {
-    return m->flying && now_ns >= m->until_ns + m->executor->limits.tune_ns / CUT_PART;
+    bool lasts =
+        m->flying || m->state == CGM_MEASUREMENT_MAKING || m->state == CGM_MEASUREMENT_ENDING;
+    return lasts && now_ns >= m->until_ns + m->executor->limits.tune_ns / CUT_PART;
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */

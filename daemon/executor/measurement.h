@@ -65,7 +65,8 @@ void cgm_measurement_begin(struct cgm_measurement *m);
 bool cgm_measurement_step(struct cgm_measurement *m, uint64_t now_ns);
 
 /* Its time is up, and its last launch has not ended, although nothing more of that begins: it waits
- * behind what the comm's queues were given before. */
+ * behind what the comm's queues were given before; or its memory is not made or gone, which waits
+ * behind what else of its user's the mapper has. */
 bool cgm_measurement_is_overdue(const struct cgm_measurement *m, uint64_t now_ns);
 
 /* NULL: there is none. */

@@ -106,23 +106,34 @@ static bool let_one_go(struct cgm_poller *poller, uint64_t now_ns)
     return false;
 }
 
-/* To the front: the first one of another user than the last, who may have many more. */
-static struct cgm_tuning *take_turns(struct cgm_poller *poller, struct cgm_tuning *first)
+/* Behind all others: those of the user who had the last turn, who may have many. */
+static void move_back(struct cgm_tuning **list, uint32_t uid)
 {
-    struct cgm_tuning **link = &poller->tunings, *next = first;
-    while (*link && (*link)->measurement.uid == poller->tuned_uid)
-        link = &(*link)->next;
-    if (*link && *link != first) {
-        next = *link;
-        *link = next->next;
-        next->next = first;
-        poller->tunings = next;
+    struct cgm_tuning *had = NULL, **had_end = &had, **link = list;
+    while (*link) {
+        struct cgm_tuning *tuning = *link;
+        if (tuning->measurement.uid != uid) {
+            link = &tuning->next;
+            continue;
+        }
+        *link = tuning->next;
+        tuning->next = NULL;
+        *had_end = tuning;
+        had_end = &tuning->next;
     }
-    poller->tuned_uid = next->measurement.uid;
-    return next;
+    *link = had;
 }
 
-/* Its comm may have given its queues work for hours, for which no other plan is to wait. */
+/* Users one after the other. None is under way. */
+static struct cgm_tuning *take_turns(struct cgm_poller *poller)
+{
+    move_back(&poller->tunings, poller->tuned_uid);
+    poller->tuned_uid = poller->tunings->measurement.uid;
+    return poller->tunings;
+}
+
+/* Its comm may have given its queues work for hours, or its user the mapper, for which no other
+ * plan is to wait. */
 static void step_aside(struct cgm_poller *poller, struct cgm_tuning *first)
 {
     poller->tunings = first->next;
@@ -154,7 +165,7 @@ bool cgm_tuning_step(struct cgm_poller *poller)
     if (!first)
         return busy;
     if (is_waiting(first))
-        cgm_measurement_begin(&take_turns(poller, first)->measurement);
+        cgm_measurement_begin(&take_turns(poller)->measurement);
     else if (cgm_measurement_is_overdue(&first->measurement, now_ns))
         step_aside(poller, first);
     else
@@ -164,7 +175,10 @@ bool cgm_tuning_step(struct cgm_poller *poller)
 
 bool cgm_tuning_runs(const struct cgm_poller *poller)
 {
-    return poller->overdue || (poller->tunings && poller->tunings->measurement.flying);
+    for (const struct cgm_tuning *t = poller->overdue; t; t = t->next)
+        if (t->measurement.flying)
+            return true;
+    return poller->tunings && poller->tunings->measurement.flying;
 }
 
 /* ---- asking -----------------------------------------------------------------------------------
@@ -180,17 +194,11 @@ uint64_t cgm_tuning_bytes(const struct cgm_plan *plan, uint64_t *scratch_bytes)
     return cgm_trial_bytes(plan, *scratch_bytes);
 }
 
-static uint32_t user_of(const struct cgm_comm *comm)
-{
-    const struct cgm_endpoint *endpoint = cgm_map_get(&comm->poller->endpoints, comm->sessions[0]);
-    return endpoint ? endpoint->uid : UINT32_MAX;
-}
-
 static void ask(struct cgm_tuning *tuning)
 {
     struct cgm_plan *plan = tuning->request->object;
     struct cgm_tuning **end_of_list = &tuning->request->executor->poller.tunings;
-    cgm_measurement_init(&tuning->measurement, plan, user_of(plan->comm), leave);
+    cgm_measurement_init(&tuning->measurement, plan, plan->uid, leave);
     tuning->asked_ns = cgm_now_ns();
     while (*end_of_list)
         end_of_list = &(*end_of_list)->next;

@@ -160,7 +160,8 @@ static const struct cgm_event_row cgm_events[] = {
      "daemon.broker_mps:test_gpu_lost_under_mps_names_who_is_attached tests/gpu/recovery.sh"},
     {"The daemon dies",
      "The executor and its jobs end with it, and every buffer too. Client libraries release their "
-     "streams and every call returns DAEMON_LOST; systemd starts the daemon again",
+     "streams, and every call that needs the daemon returns DAEMON_LOST; systemd starts the daemon "
+     "again",
      "fault.deaths:test_daemon_dies unit.client_loss:test_daemon_lost fault.steps"},
     {"The daemon is told to end while jobs run",
      "Nothing more is taken or launched, and requests are refused; what runs is awaited, for ten "

@@ -26,12 +26,14 @@ struct scene {
 #define OUT_AT 8192u
 #define BUFFER_BYTES 16384u
 
-static inline void scene_open(struct scene *scene, uint64_t join_ms, uint64_t ready_ms)
+/* Rank r's session is of the user r * apart. */
+static inline void scene_open_of(struct scene *scene, uint64_t join_ms, uint64_t ready_ms,
+                                 uint32_t apart)
 {
     uint64_t sessions[WORLD] = {1, 2};
     fixture_open(&scene->f, join_ms, ready_ms, 0);
     for (uint32_t r = 0; r < WORLD; r++)
-        fixture_session_open(&scene->f, sessions[r], &scene->s[r]);
+        fixture_session_open_as(&scene->f, sessions[r], r * apart, &scene->s[r]);
     fixture_comm_add(&scene->f, COMM, sessions, WORLD, join_ms, 0);
     fixture_plan(&scene->f, PLAN, COMM, CGM_OP_AG_GEMM, CGM_ALGO_SPLIT_PIPELINED_AG_P2P, M,
                  N * WORLD, K, WORLD);
@@ -42,6 +44,11 @@ static inline void scene_open(struct scene *scene, uint64_t join_ms, uint64_t re
             scene->base[r][i] = (float)((i * 7 + r * 3) % 5) - 2;
         host_view_push(&scene->view[r], 0, BUFFER_BYTES);
     }
+}
+
+static inline void scene_open(struct scene *scene, uint64_t join_ms, uint64_t ready_ms)
+{
+    scene_open_of(scene, join_ms, ready_ms, 0);
 }
 
 static inline void scene_close(struct scene *scene)

@@ -59,6 +59,34 @@ static void test_local_jobs_keep_their_order(void **state)
     scene_close(&scene);
 }
 
+static void grant_own_chunks(struct scene *scene)
+{
+    for (uint32_t r = 0; r < WORLD; r++) {
+        Cgm__Grant grant = CGM__GRANT__INIT;
+        grant.session = r + 1;
+        grant.id = PLAN * 1000 + r;
+        grant.writable = 1;
+        fixture_ok(&scene->f, CGM_MSG_GRANT, &grant.base, NULL, 0);
+    }
+}
+
+static void push_copy_in(struct scene *scene, uint32_t rank)
+{
+    struct cgm_entry copy = job_of(scene, rank, 0);
+    copy.opcode = CGM_OPCODE_COPY_IN;
+    copy.chunk = rank;
+    copy.operand[CGM_OPERAND_RHS] = copy.operand[CGM_OPERAND_OUT] = (struct cgm_operand){0};
+    fixture_push(&scene->s[rank], (uint32_t)(copy.ticket % FIXTURE_ENTRIES), &copy, 1);
+}
+
+static void push_run_in_place(struct scene *scene, uint32_t rank, uint64_t number)
+{
+    struct cgm_entry e = job_of(scene, rank, number);
+    e.operand[CGM_OPERAND_LHS] =
+        (struct cgm_operand){PLAN * 1000 + rank, rank * (M / WORLD * K * sizeof(float)), 0, 1, 0};
+    fixture_push(&scene->s[rank], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
+}
+
 /* lhs where the algorithm would copy it: each rank's own chunk of the plan's buffer. 0 stands for
  * the stride of contiguous rows there as everywhere. */
 static void test_own_chunk_needs_no_stride(void **state)
@@ -66,28 +94,39 @@ static void test_own_chunk_needs_no_stride(void **state)
     (void)state;
     struct scene scene;
     scene_open(&scene, 60000, 60000);
+    grant_own_chunks(&scene);
     for (uint32_t r = 0; r < WORLD; r++) {
-        Cgm__Grant grant = CGM__GRANT__INIT;
-        grant.session = r + 1;
-        grant.id = PLAN * 1000 + r;
-        grant.writable = 1;
-        fixture_ok(&scene.f, CGM_MSG_GRANT, &grant.base, NULL, 0);
-        struct cgm_entry copy = job_of(&scene, r, 0);
-        copy.opcode = CGM_OPCODE_COPY_IN;
-        copy.chunk = r;
-        copy.operand[CGM_OPERAND_RHS] = copy.operand[CGM_OPERAND_OUT] = (struct cgm_operand){0};
-        fixture_push(&scene.s[r], (uint32_t)(copy.ticket % FIXTURE_ENTRIES), &copy, 1);
+        push_copy_in(&scene, r);
         assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
     }
-    for (uint32_t r = 0; r < WORLD; r++) {
-        struct cgm_entry e = job_of(&scene, r, 1);
-        e.operand[CGM_OPERAND_LHS] =
-            (struct cgm_operand){PLAN * 1000 + r, r * (M / WORLD * K * sizeof(float)), 0, 1, 0};
-        fixture_push(&scene.s[r], (uint32_t)(e.ticket % FIXTURE_ENTRIES), &e, 1);
-    }
+    for (uint32_t r = 0; r < WORLD; r++)
+        push_run_in_place(&scene, r, 1);
     for (uint32_t r = 0; r < WORLD; r++) {
         assert_string_equal(fixture_reap(&scene.s[r]).detail, "");
         check_product(&scene, r);
+    }
+    scene_close(&scene);
+}
+
+/* The queues of a rank take its jobs in the order of their launches, whoever submitted each. */
+static void test_ranks_of_two_users_keep_their_order(void **state)
+{
+    static const uint32_t copies[WORLD] = {1, 16};
+    (void)state;
+    struct scene scene;
+    scene_open_of(&scene, 60000, 60000, 1000);
+    grant_own_chunks(&scene);
+    for (uint64_t number = 1; number <= 300; number++) {
+        for (uint32_t r = 0; r < WORLD; r++) {
+            for (uint32_t i = 0; i < copies[r]; i++)
+                push_copy_in(&scene, r);
+            submit(&scene, r, number);
+        }
+        for (uint32_t r = 0; r < WORLD; r++)
+            for (uint32_t i = 0; i <= copies[r]; i++)
+                assert_string_equal(fixture_reap(&scene.s[r]).detail, "");
+        for (uint32_t r = 0; r < WORLD; r++)
+            check_product(&scene, r);
     }
     scene_close(&scene);
 }
@@ -442,6 +481,7 @@ int main(void)
         cmocka_unit_test(test_jobs_run_in_order),
         cmocka_unit_test(test_local_jobs_keep_their_order),
         cmocka_unit_test(test_own_chunk_needs_no_stride),
+        cmocka_unit_test(test_ranks_of_two_users_keep_their_order),
         cmocka_unit_test(test_rank_that_never_comes_is_named),
         cmocka_unit_test(test_stream_that_never_comes_is_named),
         cmocka_unit_test(test_a_deadline_holds_behind_an_earlier_number),
