@@ -432,15 +432,15 @@ static void test_a_lost_job_is_lost_for_who_is_refused(void **state)
     struct lost_pair pair;
     pthread_t thread;
     (void)state;
-    streams_open(&pair.s, NULL, 8, 1);
+    streams_open(&pair.s, NULL, 8, 2);
     for (int is_cancelled = 0; is_cancelled < 2; is_cancelled++) {
         uint64_t first = 1 + 2 * (uint64_t)is_cancelled;
         fake_stream_hold(pair.s.stream);
         pthread_create(&thread, NULL, submit_two, &pair);
-        usleep(20000);
+        while (fake_stream_length(pair.s.stream) < 2) /* the first one's write, behind the hold */
+            usleep(100);
         if (is_cancelled)
             assert_ok(commgemm_cancel(pair.s.f.client, first));
-        usleep(20000);
         fake_kill_executor(pair.s.f.fake);
         fake_start_executor(pair.s.f.fake);
         assert_ok(commgemm_wait_executor(pair.s.f.client, -1));
