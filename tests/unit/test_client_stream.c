@@ -453,6 +453,7 @@ static void test_a_lost_job_is_lost_for_who_is_refused(void **state)
         assert_int_equal(status_of(&pair.s, first),
                          is_cancelled ? COMMGEMM_CANCELLED : COMMGEMM_EXECUTOR_LOST);
         assert_int_equal(status_of(&pair.s, pair.jobs[1].ticket), COMMGEMM_EXECUTOR_LOST);
+        assert_released(pair.s.stream);
     }
     streams_close(&pair.s);
 }
