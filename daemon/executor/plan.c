@@ -266,12 +266,19 @@ static void plan_register_step(struct cgm_request *request)
     cgm_flight_start(flight, cgm_now_ns());
 }
 
+/* Whole, in the place of the end of what is too long before it. */
 static void name_tf32(struct cgm_plan *plan, const struct cgm_backend_ops *ops)
 {
-    size_t used = strlen(plan->reason);
-    if (plan->spec.allow_tf32)
-        snprintf(plan->reason + used, sizeof(plan->reason) - used, "; %s",
-                 ops->has_tf32 ? "products in TF32" : "strict fp32, this backend has no TF32");
+    const char *text =
+        ops->has_tf32 ? "; products in TF32" : "; strict fp32, this backend has no TF32";
+    size_t used = strlen(plan->reason), most = sizeof(plan->reason) - strlen(text) - 1;
+    if (!plan->spec.allow_tf32)
+        return;
+    if (used > most) {
+        used = most;
+        memcpy(plan->reason + used - 3, "...", 3);
+    }
+    snprintf(plan->reason + used, sizeof(plan->reason) - used, "%s", text);
 }
 
 /* A product needs one multiprocessor at least. */

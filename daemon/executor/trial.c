@@ -207,6 +207,7 @@ static struct cgm_plan *plan_for(const struct cgm_plan *plan, const struct cgm_f
     if (!own)
         return NULL;
     own->comm = plan->comm;
+    own->uid = plan->uid;
     own->spec = plan->spec;
     own->flight = plan->flight;
     own->scratch_bytes = widest.scratch_bytes;
