@@ -52,8 +52,7 @@ static ull microseconds(uint64_t ns)
 }
 
 /* Room for what is put behind the times; nothing is late of what was kept. */
-#define ROOM_BEHIND                                                                                \
-    (sizeof("; kept since 2026-11-20") + sizeof("; strict fp32, this backend has no TF32"))
+#define ROOM_BEHIND (sizeof("; kept since 2026-11-20") + sizeof("; products in TF32"))
 #define ROOM_MORE sizeof(" and 15 more")
 
 #define NAME_BYTES 96
