@@ -51,7 +51,8 @@ static void open_party(struct scene *scene, struct party *party, uint32_t uid)
     close(fd);
     endpoint->jobs = calloc(ENTRIES, sizeof(*endpoint->jobs));
     endpoint->tickets = calloc(ENTRIES, sizeof(*endpoint->tickets));
-    assert_true(endpoint->jobs && endpoint->tickets);
+    endpoint->noops = cgm_noops_join(&executor.poller.noops, uid);
+    assert_true(endpoint->jobs && endpoint->tickets && endpoint->noops);
     assert_int_equal(cgm_rings_add(&scene->rings, endpoint), CGM_OK);
 }
 
@@ -61,6 +62,7 @@ static void close_party(struct scene *scene, struct party *party)
     assert_true(cgm_rings_remove(&scene->rings, endpoint));
     assert_false(cgm_rings_remove(&scene->rings, endpoint));
     cgm_ring_unmap(&endpoint->ring);
+    cgm_noops_part(&executor.poller.noops, endpoint->noops);
     free(endpoint->jobs);
     free(endpoint->tickets);
 }
