@@ -125,11 +125,14 @@ static void move_back(struct cgm_tuning **list, uint32_t uid)
 }
 
 /* Users one after the other. None is under way. */
-static struct cgm_tuning *take_turns(struct cgm_poller *poller)
+static void begin_next(struct cgm_poller *poller)
 {
     move_back(&poller->tunings, poller->tuned_uid);
-    poller->tuned_uid = poller->tunings->measurement.uid;
-    return poller->tunings;
+    struct cgm_tuning *next = poller->tunings;
+    if (!next)
+        return;
+    poller->tuned_uid = next->measurement.uid;
+    cgm_measurement_begin(&next->measurement);
 }
 
 /* Its comm may have given its queues work for hours, or its user the mapper, for which no other
@@ -165,7 +168,7 @@ bool cgm_tuning_step(struct cgm_poller *poller)
     if (!first)
         return busy;
     if (is_waiting(first))
-        cgm_measurement_begin(&take_turns(poller)->measurement);
+        begin_next(poller);
     else if (cgm_measurement_is_overdue(&first->measurement, now_ns))
         step_aside(poller, first);
     else
