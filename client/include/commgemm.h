@@ -267,8 +267,7 @@ int commgemm_wait_executor(commgemm_client *client, int timeout_ms);
  * processes over any channel. name NULL, or 1 to 63 characters of [A-Za-z0-9._:-] that begin with a
  * letter, a digit or _. mode: who may join, bits like a file's (write permission), 0 for 0600; of a
  * process's groups the effective one counts. It ends with this session unless another one has
- * joined by then.
- * EXISTS when the name is taken. */
+ * joined by then. EXISTS when the name is taken. */
 int commgemm_comm_create(commgemm_client *client, const char *name, uint32_t size, uint32_t mode,
                          uint64_t *ret_comm);
 
@@ -659,11 +658,10 @@ int commgemm_submit(commgemm_client *client, const struct commgemm_job *job, uin
  * launched by then, and is over: the stream may have been made to wait for that. What the driver
  * said of a stream or a context, also that it is dead, is INVALID_ARGUMENT. Where the executor had
  * ended by then, the call is OK, and the completion says what became of the job: it is over.
- * NOT_SUPPORTED
- * without a CUDA driver, with no_ring, and while the stream is being captured. The first call for
- * each executor registers the ring with the driver; it stays so, and two fds with it, until
- * commgemm_disconnect, which from then on waits until the contexts of the streams have run empty.
- */
+ * NOT_SUPPORTED without a CUDA driver, with no_ring, and while the stream is being captured. The
+ * first call for each executor registers the ring with the driver; it stays so, and two fds with
+ * it, until commgemm_disconnect, which from then on waits until the contexts of the streams have
+ * run empty. */
 int commgemm_submit_on_stream(commgemm_client *client, const struct commgemm_job *job, void *stream,
                               uint64_t *ret_ticket);
 
@@ -782,8 +780,8 @@ int commgemm_kill_session(commgemm_client *client, uint64_t session,
 int commgemm_tune_clear(commgemm_client *client, uint32_t *ret_count);
 
 /* Gives the daemon what another one, or it itself, measured: `record` of rows of
- * commgemm_query("tune"). INVALID_ARGUMENT for one that is no such; those before it
- * may have been taken. Owner of the daemon or root only. */
+ * commgemm_query("tune"). INVALID_ARGUMENT for one that is no such; those before it may have been
+ * taken. Owner of the daemon or root only. */
 int commgemm_tune_import(commgemm_client *client, const char *const *records, uint32_t n_records);
 
 #ifdef __GNUC__

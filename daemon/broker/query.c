@@ -69,22 +69,15 @@ static void add_ranks(const struct cgm_session *session, struct list *list)
                 list_add(list, "\"%ju:%u\"", (uintmax_t)comm->id, rank);
 }
 
-/* Submitted and not ended, as the ring says it; the client can make it say anything. Without one
- * the executor alone knows. */
-static void jobs_in_ring(const struct cgm_session *session, struct cgm_rows *rows)
+/* Submitted and not ended, as the ring says it; the client can make it say anything. */
+static uint64_t jobs_in_ring(const struct cgm_session *session)
 {
     const struct cgm_ring *ring = cgm_session_ring(session);
-    if (!ring && session->ring.entries == 0) {
-        cgm_rows_text(rows, "jobs", NULL);
-        return;
-    }
-    if (!ring) {
-        cgm_rows_number(rows, "jobs", 0);
-        return;
-    }
+    if (!ring)
+        return 0;
     uint32_t jobs = atomic_load_explicit(&ring->header->sq_tail, memory_order_relaxed) -
                     atomic_load_explicit(&ring->header->cq_tail, memory_order_relaxed);
-    cgm_rows_number(rows, "jobs", jobs < ring->entries ? jobs : ring->entries);
+    return jobs < ring->entries ? jobs : ring->entries;
 }
 
 static void session_row(const void *object, struct cgm_rows *rows)
@@ -99,7 +92,10 @@ static void session_row(const void *object, struct cgm_rows *rows)
     cgm_rows_json(rows, "ranks", list_end(&ranks));
     cgm_rows_number(rows, "bytes", session->held_bytes);
     cgm_rows_number(rows, "imports", session->imports.count);
-    jobs_in_ring(session, rows);
+    if (session->ring.entries > 0)
+        cgm_rows_number(rows, "jobs", jobs_in_ring(session));
+    else /* the executor alone knows */
+        cgm_rows_text(rows, "jobs", NULL);
     cgm_rows_number(rows, "ring_entries", session->ring.entries);
 }
 

@@ -49,7 +49,7 @@ static void memory_turn(struct cgm_measurement *m, bool (*slice)(struct cgm_turn
                         void (*done)(struct cgm_turn *turn))
 {
     m->memory = (struct cgm_turn){.slice = slice, .done = done};
-    cgm_turns_add(&m->executor->slices, m->uid, &m->memory);
+    cgm_turns_add(&m->executor->slices, m->plan->uid, &m->memory);
 }
 
 static void to_poller(struct cgm_measurement *m, void (*run)(struct cgm_task *task))
@@ -425,13 +425,12 @@ static void enter_first(struct cgm_measurement *m)
     m->n_first = m->contest.n;
 }
 
-void cgm_measurement_init(struct cgm_measurement *m, struct cgm_plan *plan, uint32_t uid,
+void cgm_measurement_init(struct cgm_measurement *m, struct cgm_plan *plan,
                           void (*done)(struct cgm_measurement *m))
 {
     memset(m, 0, sizeof(*m));
     m->executor = plan->comm->poller->executor;
     m->plan = plan;
-    m->uid = uid;
     m->done = done;
     m->field = cgm_field_of(plan, m->algorithms);
     enter_first(m);

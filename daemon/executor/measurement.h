@@ -35,7 +35,6 @@ struct cgm_measurement {
     struct cgm_reclaim reclaim;
     struct cgm_executor *executor;
     struct cgm_plan *plan;
-    uint32_t uid; /* whose turns it takes */
     void (*done)(struct cgm_measurement *m);
     struct cgm_trial *trial;
     enum cgm_measurement_state state;
@@ -55,7 +54,7 @@ struct cgm_measurement {
 };
 
 /* Of a plan whose field is not empty. done: on the poller, when it has ended; may free it. */
-void cgm_measurement_init(struct cgm_measurement *m, struct cgm_plan *plan, uint32_t uid,
+void cgm_measurement_init(struct cgm_measurement *m, struct cgm_plan *plan,
                           void (*done)(struct cgm_measurement *m));
 
 /* It has tune_ms from now on. */

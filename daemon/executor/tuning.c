@@ -112,7 +112,7 @@ static void move_back(struct cgm_tuning **list, uint32_t uid)
     struct cgm_tuning *had = NULL, **had_end = &had, **link = list;
     while (*link) {
         struct cgm_tuning *tuning = *link;
-        if (tuning->measurement.uid != uid) {
+        if (tuning->measurement.plan->uid != uid) {
             link = &tuning->next;
             continue;
         }
@@ -131,7 +131,7 @@ static void begin_next(struct cgm_poller *poller)
     struct cgm_tuning *next = poller->tunings;
     if (!next)
         return;
-    poller->tuned_uid = next->measurement.uid;
+    poller->tuned_uid = next->measurement.plan->uid;
     cgm_measurement_begin(&next->measurement);
 }
 
@@ -201,7 +201,7 @@ static void ask(struct cgm_tuning *tuning)
 {
     struct cgm_plan *plan = tuning->request->object;
     struct cgm_tuning **end_of_list = &tuning->request->executor->poller.tunings;
-    cgm_measurement_init(&tuning->measurement, plan, plan->uid, leave);
+    cgm_measurement_init(&tuning->measurement, plan, leave);
     tuning->asked_ns = cgm_now_ns();
     while (*end_of_list)
         end_of_list = &(*end_of_list)->next;

@@ -8,8 +8,7 @@
  * are chosen where a backend wants that, for two thirds of what is left at most, and the rest is
  * for launches. What is begun by then ends: a slice of memory or of preparing, or a launch of which
  * nothing more begins; the next plan does not wait for what is behind jobs of its comm, or behind
- * other memory of its user's.
- * Not counted is the comm's group, which its first plan makes and needs
+ * other memory of its user's. Not counted is the comm's group, which its first plan makes and needs
  * anyway. The users take turns; a plan whose turn does not come in twice as long, that has no
  * memory for it, or whose comm has lost a rank, is estimated as without. The broker remembers
  * results, and gives them with the plan when it is created again: then nothing is measured. Owned

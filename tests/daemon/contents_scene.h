@@ -32,17 +32,6 @@ struct scene {
     uint64_t number; /* of the last collective job */
 };
 
-static inline void grant_user_buffers(struct scene *scene, uint64_t plan)
-{
-    for (uint32_t r = 0; r < WORLD; r++) {
-        Cgm__Grant grant = CGM__GRANT__INIT;
-        grant.session = r + 1;
-        grant.id = plan * 1000 + r;
-        grant.writable = 1;
-        fixture_ok(&scene->f, CGM_MSG_GRANT, &grant.base, NULL, 0);
-    }
-}
-
 static inline void add_plan(struct scene *scene, uint64_t id, bool lost)
 {
     Cgm__PlanCreate ask = CGM__PLAN_CREATE__INIT;
@@ -59,7 +48,7 @@ static inline void add_plan(struct scene *scene, uint64_t id, bool lost)
     uint32_t serial = fixture_plan_send_again(&scene->f, id, &ask, WORLD, lost);
     assert_int_equal(fixture_reply(&scene->f, serial), CGM_OK);
     cgm_packet_close_fds(&scene->f.packet);
-    grant_user_buffers(scene, id);
+    fixture_grant_user_buffers(&scene->f, id, WORLD);
 }
 
 static inline void scene_open(struct scene *scene, bool lost)

@@ -251,6 +251,22 @@ static inline uint32_t fixture_buffer_send(struct fixture *f, uint64_t id, uint6
 }
 
 /* Zeroed memory of the executor, seen from here and granted to a session. */
+static inline void fixture_grant(struct fixture *f, uint64_t session, uint64_t id, bool writable)
+{
+    Cgm__Grant grant = CGM__GRANT__INIT;
+    grant.session = session;
+    grant.id = id;
+    grant.writable = writable;
+    fixture_ok(f, CGM_MSG_GRANT, &grant.base, NULL, 0);
+}
+
+/* Of a plan of fixture_plan, whose ranks' sessions are 1 and so on. */
+static inline void fixture_grant_user_buffers(struct fixture *f, uint64_t plan, uint32_t world)
+{
+    for (uint32_t r = 0; r < world; r++)
+        fixture_grant(f, r + 1, plan * 1000 + r, true);
+}
+
 static inline float *fixture_buffer(struct fixture *f, uint64_t id, uint64_t bytes,
                                     const struct fixture_session *s, struct host_view *ret_view)
 {
@@ -258,11 +274,7 @@ static inline float *fixture_buffer(struct fixture *f, uint64_t id, uint64_t byt
     int fd = cgm_packet_take_fd(&f->packet, 0);
     assert_int_equal(host_view_open(ret_view, fd, bytes), 0);
     close(fd);
-    Cgm__Grant grant = CGM__GRANT__INIT;
-    grant.session = s->id;
-    grant.id = id;
-    grant.writable = 1;
-    fixture_ok(f, CGM_MSG_GRANT, &grant.base, NULL, 0);
+    fixture_grant(f, s->id, id, true);
     return (float *)(void *)ret_view->base;
 }
 

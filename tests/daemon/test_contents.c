@@ -185,7 +185,7 @@ static void test_rows_that_lie_otherwise(void **state)
     struct scene scene;
     scene_open(&scene, true);
     fixture_plan(&scene.f, RESULT, COMM, CGM_OP_RS, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
-    grant_user_buffers(&scene, RESULT);
+    fixture_grant_user_buffers(&scene.f, RESULT, WORLD);
     for (uint32_t r = 0; r < WORLD; r++) {
         struct cgm_entry e = copy_in(&scene, RESULT, r, 0);
         spoil_generation(&e);

@@ -17,13 +17,10 @@ struct scene {
 /* A session with a buffer of the same number. */
 static void come(struct fixture *f, struct fixture_session *session, uint64_t id)
 {
-    Cgm__Grant grant = CGM__GRANT__INIT;
     fixture_session_open_as(f, id, (uint32_t)id, session);
     assert_int_equal(fixture_reply(f, fixture_buffer_send(f, id, BYTES, (uint32_t)id)), CGM_OK);
     cgm_packet_close_fds(&f->packet);
-    grant.session = grant.id = id;
-    grant.writable = 1;
-    fixture_ok(f, CGM_MSG_GRANT, &grant.base, NULL, 0);
+    fixture_grant(f, id, id, true);
 }
 
 static int set_up(void **state)

@@ -192,19 +192,16 @@ static void test_operands_end_with_the_buffer(void **state)
 static void adopt_damaged(struct scene *scene)
 {
     Cgm__BufferAdopt adopt = CGM__BUFFER_ADOPT__INIT;
-    Cgm__Grant grant = CGM__GRANT__INIT;
     uint32_t serial = fixture_buffer_send(&scene->f, DAMAGED + 1, BUFFER_BYTES, 0);
     assert_int_equal(fixture_reply(&scene->f, serial), CGM_OK);
     int fd = cgm_packet_take_fd(&scene->f.packet, 0);
-    adopt.id = grant.id = adopt.journal = DAMAGED;
+    adopt.id = adopt.journal = DAMAGED;
     adopt.generation = 2;
     adopt.bytes = M * N * sizeof(float);
     adopt.has_tainted = adopt.tainted = 1;
     fixture_ok(&scene->f, CGM_MSG_BUFFER_ADOPT, &adopt.base, &fd, 1);
     close(fd);
-    grant.session = 1;
-    grant.writable = 1;
-    fixture_ok(&scene->f, CGM_MSG_GRANT, &grant.base, NULL, 0);
+    fixture_grant(&scene->f, 1, DAMAGED, true);
 }
 
 static struct cgm_cqe multiply_into_damaged(struct scene *scene, uint64_t plan)

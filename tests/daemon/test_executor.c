@@ -59,17 +59,6 @@ static void test_local_jobs_keep_their_order(void **state)
     scene_close(&scene);
 }
 
-static void grant_own_chunks(struct scene *scene)
-{
-    for (uint32_t r = 0; r < WORLD; r++) {
-        Cgm__Grant grant = CGM__GRANT__INIT;
-        grant.session = r + 1;
-        grant.id = PLAN * 1000 + r;
-        grant.writable = 1;
-        fixture_ok(&scene->f, CGM_MSG_GRANT, &grant.base, NULL, 0);
-    }
-}
-
 static void push_copy_in(struct scene *scene, uint32_t rank)
 {
     struct cgm_entry copy = job_of(scene, rank, 0);
@@ -94,7 +83,7 @@ static void test_own_chunk_needs_no_stride(void **state)
     (void)state;
     struct scene scene;
     scene_open(&scene, 60000, 60000);
-    grant_own_chunks(&scene);
+    fixture_grant_user_buffers(&scene.f, PLAN, WORLD);
     for (uint32_t r = 0; r < WORLD; r++) {
         push_copy_in(&scene, r);
         assert_int_equal(fixture_reap(&scene.s[r]).status, CGM_OK);
@@ -115,7 +104,7 @@ static void test_ranks_of_two_users_keep_their_order(void **state)
     (void)state;
     struct scene scene;
     scene_open_of(&scene, 60000, 60000, 1000);
-    grant_own_chunks(&scene);
+    fixture_grant_user_buffers(&scene.f, PLAN, WORLD);
     for (uint64_t number = 1; number <= 300; number++) {
         for (uint32_t r = 0; r < WORLD; r++) {
             for (uint32_t i = 0; i < copies[r]; i++)

@@ -81,7 +81,7 @@ static void test_results_are_in_line(void **state)
     const uint32_t other = SOURCE_AT + CHUNK_FLOATS * (uint32_t)sizeof(float);
     scene_open(&scene, false);
     fixture_plan(&scene.f, RESULT, COMM, CGM_OP_AG, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
-    grant_user_buffers(&scene, RESULT);
+    fixture_grant_user_buffers(&scene.f, RESULT, WORLD);
     set_source(&scene, 0, 0, 1);
     set_source(&scene, 0, 1, 7);
     set_source(&scene, 1, 0, 3);
@@ -125,7 +125,7 @@ static void cancel_behind_a_reader(bool user)
         user ? (struct cgm_operand){RESULT * 1000, 0, 0, 1, 0} : at(0, SOURCE_AT);
     scene_open(&scene, false);
     fixture_plan(&scene.f, RESULT, COMM, CGM_OP_AG, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
-    grant_user_buffers(&scene, RESULT);
+    fixture_grant_user_buffers(&scene.f, RESULT, WORLD);
     assert_int_equal(copy(&scene, RESULT, 0, 7), CGM_OK);
     set_source(&scene, 1, 0, 3);
     push_gathering(&scene, 0, 1, shared, at(0, GATHERED_AT));
@@ -161,7 +161,7 @@ static void test_who_fails_spoils_no_copy_before_it(void **state)
     const struct cgm_operand user = {RESULT * 1000, 0, 0, 1, 0};
     scene_open(&scene, false);
     fixture_plan(&scene.f, RESULT, COMM, CGM_OP_AG, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
-    grant_user_buffers(&scene, RESULT);
+    fixture_grant_user_buffers(&scene.f, RESULT, WORLD);
     assert_int_equal(copy(&scene, RESULT, 0, 5), CGM_OK);
     set_source(&scene, 0, 1, 7);
     set_source(&scene, 1, 0, 3);
@@ -244,7 +244,7 @@ static void test_who_fails_alone_spoils_nothing_before_it(void **state)
     scene_open(&scene, false);
     fixture_plan(&scene.f, RESULT, COMM, CGM_OP_AG, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
     fixture_plan(&scene.f, PRODUCT, COMM, CGM_OP_GEMM, CGM_ALGO_NO_OVERLAP, M, K, K, WORLD);
-    grant_user_buffers(&scene, PRODUCT);
+    fixture_grant_user_buffers(&scene.f, PRODUCT, WORLD);
     for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++)
         fail_alone_among(&scene, readers[i].run, readers[i].copy, readers[i].behind,
                          readers[i].spared);
@@ -289,7 +289,7 @@ static void test_refused_results_are_marked(void **state)
     bad.generation = 6;
     scene_open(&scene, false);
     fixture_plan(&scene.f, RESULT, COMM, CGM_OP_AG, CGM_ALGO_NO_OVERLAP, M, K, 0, WORLD);
-    grant_user_buffers(&scene, RESULT);
+    fixture_grant_user_buffers(&scene.f, RESULT, WORLD);
     assert_int_equal(copy(&scene, RESULT, 0, 7), CGM_OK);
     push_gathering(&scene, 0, 1, bad, user);
     assert_int_equal(fixture_reap(&scene.s[0]).status, CGM_STALE);
